@@ -148,3 +148,35 @@ def test_the_gates_that_are_named_are_those_that_the_engine_reads() -> None:
     sources = [path.read_text() for path in Path(gangline.engine.__file__).parent.rglob("*.py")]
     found = {name for text in sources for name in re.findall(r'(?:gates\.get|_gate)\(\s*"(\w+)"', text)}
     assert found | resources.GATES.keys() == configuration.GATES
+
+
+@pytest.mark.parametrize(
+    ("written", "finished", "deactivated"),
+    [
+        ("{}", None, None),
+        ("{workloads: {}}", None, None),
+        ("{workloads: {afterFinished: 1h30m}}", 5400.0, None),
+        ("{workloads: {afterFinished: 0s, afterDeactivatedByKueue: 10m}}", 0.0, 600.0),
+    ],
+)
+def test_how_long_workloads_are_kept(written: str, finished: float | None, deactivated: float | None) -> None:
+    loaded = configuration.load(yaml.safe_load(f"objectRetentionPolicies: {written}"))
+    assert (loaded.retention.after_finished, loaded.retention.after_deactivated) == (finished, deactivated)
+    assert loaded.ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ("{workloads: {afterFinished: -1s}}", "objectRetentionPolicies.workloads.afterFinished: '-1s' is negative"),
+        ("{workloads: {afterFinished: soon}}", "objectRetentionPolicies.workloads.afterFinished: "),
+        ("{workloads: {afterFinished: 5}}", "objectRetentionPolicies.workloads.afterFinished: "),
+        ("{workloads: {afterDone: 1s}}", "objectRetentionPolicies.workloads.afterDone: there is no such field"),
+        ("{jobs: {}}", "objectRetentionPolicies.jobs: there is no such field"),
+        ("{workloads: [1]}", "objectRetentionPolicies.workloads: a mapping is wanted"),
+    ],
+)
+def test_retention_that_makes_no_sense_names_its_field(written: str, complaint: str) -> None:
+    with pytest.raises(configuration.ConfigurationError) as caught:
+        configuration.load(yaml.safe_load(f"objectRetentionPolicies: {written}"))
+    assert str(caught.value).startswith(complaint)

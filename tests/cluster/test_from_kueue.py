@@ -163,7 +163,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
         api,
         manageJobsWithoutQueueName=True,
         resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
-        objectRetentionPolicies={"workloads": {"afterFinished": "1h"}},
+        multiKueue={"gcInterval": "1m"},
         featureGates={"MultiKueue": True},
     )
     manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
@@ -187,9 +187,9 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     pod_set = {"name": "head", "count": 1, "template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
     workload = {"metadata": {"name": "rayjob-tune", "ownerReferences": [owner]}, "spec": {"podSets": [pod_set]}}
     await api.client.create(kube.WORKLOADS, "default", {"apiVersion": names.V1BETA2, "kind": "Workload", **workload})
-    prebuilt = job("built", "lq")
-    prebuilt["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "rayjob-tune"
-    await api.create(prebuilt)
+    elastic = job("grows", "lq")
+    elastic["metadata"].setdefault("annotations", {})["kueue.x-k8s.io/elastic-job"] = "true"
+    await api.create(elastic)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -202,7 +202,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     assert status == 1
     says(findings, "configuration", "blocks", "manageJobsWithoutQueueName has no effect")
     assert not [finding for finding in findings if "transformations" in str(finding)]
-    says(findings, "configuration", "changes", "objectRetentionPolicies has no effect")
+    says(findings, "configuration", "changes", "multiKueue has no effect")
     says(findings, "configuration", "changes", "waitForPodsReady is off in this Kueue")
     says(findings, "feature gates", "changes", "MultiKueue=true: without effect")
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
@@ -211,7 +211,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     says(findings, "Workloads", "blocks", "1 Workload of RayJob (default/rayjob-tune)")
     says(findings, "job kinds", "blocks", "1 RayJob in queues (default/tune)")
     says(findings, "job kinds", "blocks", "1 Pod in queues (default/alone)")
-    says(findings, "jobs", "blocks", "default/built", "prebuilt")
+    says(findings, "jobs", "changes", "default/grows", "elastic")
 
 
 async def test_a_configuration_that_gangline_refuses(plane: Path, api: Api) -> None:

@@ -18,6 +18,7 @@ from tests.cluster.harness import (
 )
 
 from gangline.api import names
+from gangline.api.read.configuration.retention import Retention
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
@@ -119,6 +120,88 @@ async def test_preemption_stops_the_victim_and_it_resumes(system: System, api: A
     held = await api.get(kube.JOBS, "victim")
     assert "kueue.x-k8s.io/stopping" not in held["metadata"].get("annotations", {})
     await api.finished("victim")
+
+
+async def test_a_job_starts_from_the_workload_that_it_names_and_takes_quota_once(system: System, api: Api) -> None:
+    system.operator(retention=Retention(after_finished=0)).wait_ready()
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"))
+    named = job("built", "lq", pods=2, gpus=4, runtime="600s")
+    named["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "mine"
+    [made] = await api.create(named)
+
+    async def told() -> bool:
+        events = await api.all(kube.EVENTS, "default")
+        return any(event["reason"] == "PrebuiltWorkloadNotFound" for event in events)
+
+    await api.until(told, "the job says that there is no such Workload")
+    pod_sets = [{"name": "main", "count": 2, "template": {"spec": made["spec"]["template"]["spec"]}}]
+    workload = {"metadata": {"name": "mine"}, "spec": {"queueName": "lq", "podSets": pod_sets}}
+    await api.client.create(kube.WORKLOADS, "default", {"apiVersion": names.V1BETA2, "kind": "Workload", **workload})
+
+    async def runs() -> bool:
+        return (await api.get(kube.JOBS, "built"))["spec"]["suspend"] is False
+
+    await api.until(runs, "the job runs")
+    [mine] = await api.all(kube.WORKLOADS, "default")
+    assert mine["metadata"]["name"] == "mine"
+    assert mine["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    assert condition_row(mine, "Admitted")["observedGeneration"] == mine["metadata"]["generation"]
+    other = {"metadata": {"name": "other"}, "spec": {"queueName": "lq", "podSets": [{**pod_sets[0], "count": 1}]}}
+    await api.client.create(kube.WORKLOADS, "default", {"apiVersion": names.V1BETA2, "kind": "Workload", **other})
+    differs = job("differs", "lq", pods=2, gpus=4)
+    differs["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "other"
+    await api.create(differs)
+
+    async def deleted() -> bool:
+        return [each["metadata"]["name"] for each in await api.all(kube.WORKLOADS, "default")] == ["mine"]
+
+    await api.until(deleted, "the Workload that is out of sync is finished, and deleted as the configuration says")
+
+
+async def test_a_job_is_followed_by_its_workload_while_it_is_gated_and_while_it_runs(system: System, api: Api) -> None:
+    system.operator().wait_ready()
+    await api.apply(
+        flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"), priority_class("low", 1), priority_class("high", 9)
+    )
+    check = {"apiVersion": names.V1BETA2, "kind": "AdmissionCheck", "metadata": {"name": "kept"}}
+    await api.apply({**check, "spec": {"controllerName": "example.com/nobody"}})
+    gated = job("gated", "lq", gpus=4, runtime="600s", priority="low")
+    gated["metadata"]["annotations"][names.ADMISSION_GATED_BY] = "example.com/gate"
+    await api.create(gated)
+
+    async def waits() -> bool:
+        workload = await api.workload_of("gated")
+        return workload is not None and condition_row(workload, "QuotaReserved").get("reason") == "AdmissionGated"
+
+    await api.until(waits, "it is gated")
+    await api.client.patch(
+        kube.JOBS, "default", "gated", {"metadata": {"annotations": {names.ADMISSION_GATED_BY: None}}}
+    )
+
+    async def runs() -> bool:
+        return (await api.get(kube.JOBS, "gated"))["spec"]["suspend"] is False
+
+    await api.until(runs, "it runs without the gate")
+    await api.client.patch(kube.JOBS, "default", "gated", {"metadata": {"labels": {names.PRIORITY_CLASS: "high"}}})
+
+    async def ranked() -> bool:
+        workload = await api.workload_of("gated")
+        return workload is not None and workload["spec"]["priority"] == 9
+
+    await api.until(ranked, "its Workload has the other priority, and goes on")
+    assert await runs()
+
+    async def marked() -> bool:
+        found = await api.client.get(kube.ADMISSION_CHECKS, None, "kept")
+        return names.IN_USE_FINALIZER in (found["metadata"].get("finalizers") or ())
+
+    await api.until(marked, "the check would be kept if it were in use")
+    await api.client.delete(kube.ADMISSION_CHECKS, None, "kept")
+
+    async def gone() -> bool:
+        return not await api.all(kube.ADMISSION_CHECKS)
+
+    await api.until(gone, "it is not in use")
 
 
 async def test_a_gpujob_runs_with_its_rendezvous(system: System, api: Api) -> None:

@@ -15,12 +15,12 @@ from gangline.api.read import conditions, swap_record
 from gangline.api.read.swap_record import RecordedSwap
 from gangline.control.plan import job_plan
 from gangline.control.plan.injection import pod_set_infos
-from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, PatchJob, PatchWorkload, Step
+from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, PatchJob, PatchWorkload, Step
 from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError
+from gangline.jobs.base import Children, JobError, UnknownClassError
 
 Json = dict[str, Any]
 JOB_KIND = next(kind for kind in KINDS if kind.kind == "Job")
@@ -139,7 +139,8 @@ def test_a_held_job_gets_its_workload() -> None:
 
 def test_a_job_that_slipped_through_is_stopped_first() -> None:
     result = steps(a_job(suspend=False, status={"active": 2}))
-    assert kinds(result) == ["PatchJob"]
+    assert kinds(result) == ["PatchJob", "Note"]
+    assert result[1] == Note("Normal", "Stopped", "Missing Workload; unable to restore pod templates")
     assert result[0].patch.body["spec"]["suspend"] is True  # type: ignore[union-attr]
 
 
@@ -210,7 +211,8 @@ def test_an_evicted_job_is_stopped_then_its_quota_released() -> None:
     workload = a_workload(a_job(), a=admitted)
     job = running_job(workload)
     evicted(workload["status"], NOW)
-    assert kinds(steps(job, workload)) == ["PatchJob"]
+    assert kinds(steps(job, workload)) == ["PatchJob", "Note"]
+    assert steps(job, workload)[1] == Note("Normal", "Stopped", "make room")
     stopped = a_job(status={"active": 1})
     assert steps(stopped, workload) == [], "pods still end: the quota stays held"
     result = steps(a_job(), workload)
@@ -260,7 +262,8 @@ def test_a_workload_being_deleted_stops_its_job_before_it_goes() -> None:
     workload = a_workload(a_job(), a=admitted)
     job = running_job(workload)
     workload["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert kinds(steps(job, workload)) == ["PatchJob"]
+    assert kinds(steps(job, workload)) == ["PatchJob", "Note"]
+    assert steps(job, workload)[1] == Note("Normal", "Stopped", "Workload is deleted")
     assert kinds(steps(a_job(), workload)) == ["PatchWorkload"]
 
 
@@ -292,6 +295,104 @@ def test_a_conflicting_selector_is_a_failed_start() -> None:
     assert kinds(result) == ["ChangeStatus", "Note"]
     result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
     assert conditions.find(workload["status"]["conditions"], "Finished")["reason"] == "FailedToStart"  # type: ignore[index]
+
+
+# --- gates and priority classes ---------------------------------------------------------------------------------------
+
+GATED = "kueue.x-k8s.io/admission-gated-by"
+
+
+@pytest.mark.parametrize("holding", [False, True])
+def test_gates_that_the_job_no_longer_lists_are_removed_from_its_workload_in_every_state(holding: bool) -> None:
+    job = a_job(annotations={GATED: "a.b/one, a.b/two"})
+    workload = a_workload(job, **({"admitted": admitted} if holding else {}))
+    assert workload["metadata"]["annotations"][GATED] == "a.b/one, a.b/two"
+    job["metadata"]["annotations"][GATED] = "a.b/two"
+    patch, note = steps(job, workload)
+    assert isinstance(patch, PatchWorkload)
+    assert patch.body == {"metadata": {"annotations": {GATED: "a.b/two"}}}
+    assert note == Note("Normal", "UpdatedWorkload", 'Updated workload AdmissionGatedBy to "a.b/two"')
+    del job["metadata"]["annotations"]
+    patch, _ = steps(job, workload)
+    assert patch.body == {"metadata": {"annotations": {GATED: None}}}  # type: ignore[union-attr]
+
+
+def test_gates_are_never_added() -> None:
+    job = a_job(annotations={GATED: "a.b/one"})
+    workload = a_workload(job)
+    job["metadata"]["annotations"][GATED] = "a.b/one,a.b/two"
+    assert steps(job, workload) == []
+    job["metadata"]["annotations"][GATED] = "a.b/other"
+    assert steps(job, workload) == []
+
+
+def test_what_checks_say_meanwhile_is_an_event_of_the_job() -> None:
+    def asked(status: Json, now: int) -> None:
+        assignment = model.PodSetAssignment("main", 2, {"cpu": "f"}, {"cpu": 2000})
+        decision = model.Admit("ns/j", "w", model.Admission("cq", (assignment,)), False, now, ("a", "b", "c"))
+        status_changes.admit(decision)(status, now)
+
+    job = a_job()
+    workload = a_workload(job, asked=asked)
+    assert steps(job, workload) == []
+    first, _, last = workload["status"]["admissionChecks"]
+    first["message"], last["message"] = "no capacity yet", "2 of 3"
+    assert steps(job, workload) == [Note("Normal", "UpdatedAdmissionCheck", "a: no capacity yet; c: 2 of 3")]
+    last["state"] = "Ready"
+    assert steps(job, workload) == [Note("Normal", "UpdatedAdmissionCheck", "a: no capacity yet")]
+
+
+class Classes(Lookups):
+    """There is the WorkloadPriorityClass "high", worth 100."""
+
+    def priority(self, job: Json, pod_sets: Any) -> tuple[int, Json | None]:
+        name = job["metadata"]["labels"].get(names.PRIORITY_CLASS)
+        if name not in (None, "high"):
+            raise UnknownClassError(f'WorkloadPriorityClass "{name}" not found', "metadata.labels")
+        return (100, workload_class("high")) if name else (0, None)
+
+
+def workload_class(name: str) -> Json:
+    return {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
+
+
+def relabelled(name: str, reference: Json | None) -> tuple[Json, list[Step]]:
+    """The steps of an admitted job whose label now names this class, while its Workload has that one."""
+    job = a_job()
+    workload = a_workload(job, admitted=admitted)
+    if reference is not None:
+        workload["spec"] |= {"priority": 1, "priorityClassRef": reference}
+    job["metadata"]["labels"][names.PRIORITY_CLASS] = name
+    return workload, job_plan.plan(JobView(JOB_KIND, job, [workload], Children()), Classes())
+
+
+def test_another_priority_class_is_followed_while_quota_is_held() -> None:
+    workload, (patch, note) = relabelled("high", workload_class("low"))
+    assert isinstance(patch, PatchWorkload)
+    assert patch.body == {"spec": {"priority": 100, "priorityClassRef": workload_class("high")}}
+    assert note == Note(
+        "Normal", "UpdatedWorkload", f"Updated workload priority class: ns/{workload['metadata']['name']}"
+    )
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        None,
+        {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "low"},
+        workload_class("high"),
+    ],
+    ids=["none", "of pods", "the same"],
+)
+def test_a_class_is_not_added_nor_changed_into_another_kind_while_quota_is_held(reference: Json | None) -> None:
+    _, result = relabelled("high", reference)
+    assert kinds(result) == ["PatchJob", "Note"], "it starts"
+
+
+def test_a_class_that_does_not_exist_is_reported_and_does_not_keep_an_admitted_job_from_starting() -> None:
+    _, result = relabelled("gone", workload_class("low"))
+    assert result[0] == Note("Warning", "WorkloadPriorityClassNotFound", 'WorkloadPriorityClass "gone" not found')
+    assert kinds(result) == ["Note", "PatchJob", "Note"]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -326,7 +427,7 @@ def test_a_gpujob_whose_time_is_up_fails_where_others_are_only_held() -> None:
     assert step.patch.body["status"]["conditions"][0]["reason"] == "DeadlineExceeded"
 
     held = a_job(suspend=False)
-    assert kinds(steps(held, a_workload(held, admitted=admitted, expired=expired))) == ["PatchJob"]
+    assert kinds(steps(held, a_workload(held, admitted=admitted, expired=expired))) == ["PatchJob", "Note"]
 
 
 def test_pods_are_told_where_to_report_to_only_if_the_operator_says_so() -> None:
@@ -373,7 +474,7 @@ def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() 
     job = running_job(workload)
     lost = restarted(workload)
     stopping = steps(job, lost)
-    assert kinds(stopping) == ["PatchJob"]
+    assert kinds(stopping) == ["PatchJob", "Note"], "the event is said once, with the first of the steps"
     assert stopping[0].patch.body["spec"] == {"suspend": True}  # type: ignore[union-attr]
     _merge(job, stopping[0].patch.body)  # type: ignore[union-attr]
     while not JOB_KIND.is_suspended(job):

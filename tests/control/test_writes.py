@@ -137,6 +137,26 @@ async def test_changes_that_are_due_together_leave_as_one_patch() -> None:
         assert here.last().admitted
 
 
+async def test_a_condition_says_which_generation_it_is_about() -> None:
+    """The ones that a change does not touch keep theirs."""
+    async with world() as here:
+        old = {"type": "Evicted", "status": "True", "reason": "Preempted", "observedGeneration": 1}
+        gated = {"type": "Custom", "status": "True", "reason": "Else", "observedGeneration": 1}
+        stored = here.server.objects[f"{PATH}/w"].obj
+        here.server.put(PATH, "w", spec=stored["spec"], status={"conditions": [old, gated]})
+        here.server.objects[f"{PATH}/w"].obj["metadata"]["generation"] = 3
+        here.watch()
+        here.decide("admission", admit())
+        await here.quiet()
+        rows = here.server.objects[f"{PATH}/w"].obj["status"]["conditions"]
+        assert {row["type"]: row["observedGeneration"] for row in rows} == {
+            "Evicted": 3,
+            "Custom": 1,
+            "QuotaReserved": 3,
+            "Admitted": 3,
+        }
+
+
 async def test_a_change_that_joins_a_repeated_try_leaves_nobody_waiting() -> None:
     async with world() as here:
         here.server.script.append(Answer(500, verb="patch"))

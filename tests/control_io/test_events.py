@@ -52,6 +52,21 @@ async def test_an_event_is_written_in_full() -> None:
         assert recorder.written == 1
 
 
+async def test_statements_of_one_series_are_one_event_whatever_they_say() -> None:
+    async with recording(refresh=0.0) as (server, writer, recorder):
+        for number in range(8):
+            recorder.record(JOB, "Normal", "PreemptedWorkload", f"Preempted workload {number}", one_series=True)
+        recorder.record(JOB, "Normal", "Other", "one", one_series=True)
+        recorder.record(JOB, "Normal", "Other", "two")
+        assert await writer.drain(5)
+        found = {(event["reason"], event["note"]): (event.get("series") or {}).get("count") for event in events(server)}
+        assert found == {
+            ("PreemptedWorkload", "Preempted workload 0"): 8,
+            ("Other", "one"): None,
+            ("Other", "two"): None,
+        }
+
+
 async def test_cluster_scoped_objects_report_to_default() -> None:
     async with recording() as (server, writer, recorder):
         recorder.record({"kind": "ClusterQueue", "metadata": {"name": "research"}}, "Warning", "Stopped", "no")

@@ -226,7 +226,7 @@ def test_those_of_the_same_shape_are_told_later_and_in_small_numbers() -> None:
         (
             {"gates": ("example.com/a", "example.com/b")},
             "AdmissionGated",
-            "Admission is gated by: example.com/a, example.com/b",
+            "Admission is gated by: example.com/a,example.com/b",
         ),
         ({"active": False}, "Deactivated", "The workload is deactivated"),
     ],

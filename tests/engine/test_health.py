@@ -145,10 +145,10 @@ def test_the_policy_has_the_last_word() -> None:
     assert means(found, "late") == LOST
 
 
-def flap(found: Health, at: int) -> None:
-    found.put_node(node("n", ready=False, conditions={"Ready": ("Unknown", at)}), "n")
+def flap(found: Health, at: int, uid: str = "uid-n") -> None:
+    found.put_node(node("n", uid=uid, ready=False, conditions={"Ready": ("Unknown", at)}), "n")
     found.advance(at + 1_000)
-    found.put_node(node("n", conditions={"Ready": ("True", at + 1_000)}), "n")
+    found.put_node(node("n", uid=uid, conditions={"Ready": ("True", at + 1_000)}), "n")
     found.advance(at + 1_000)
 
 
@@ -187,6 +187,35 @@ def test_a_deleted_node_is_lost_at_once_until_it_is_forgotten_or_returns() -> No
     found.forget("n")
     assert found.lost() == {}
     assert list(found.last_known()) == []
+
+
+def test_another_node_of_the_same_name_is_used_at_once() -> None:
+    """It has not failed, however long it takes to become ready for the first time."""
+    found = health(node("n", uid="old"))
+    flap(found, NOW, "old")
+    assert found.why_unusable("n") == "Soaking"
+    found.put_node(None, "n")
+    found.advance(NOW + 2_000)
+    found.put_node(node("n", uid="new", ready=False, conditions={"Ready": ("False", NOW + 2_000)}), "n")
+    found.advance(NOW + 20_000)
+    assert means(found) == LOST
+    found.put_node(node("n", uid="new"), "n")
+    found.advance(NOW + 20_000)
+    assert found.usable("n")
+    flap(found, NOW + 30_000, "new")
+    assert found.why_unusable("n") == "Soaking", "but now it has"
+    assert found.next_due() == NOW + 31_000 + 60_000, "and for the first time"
+
+
+def test_a_new_node_that_pods_named_before_it_was_seen_is_used_at_once() -> None:
+    found = health()
+    found.note("late", "Unknown", active=True)
+    found.advance(NOW)
+    found.advance(NOW + 20_000)
+    assert means(found, "late") == LOST
+    found.put_node(node("late"), "late")
+    found.advance(NOW + 20_000)
+    assert found.usable("late")
 
 
 def test_lost_devices_become_a_lost_node() -> None:
@@ -294,18 +323,29 @@ def test_gangs_of_two_namespaces_confirm_each_other() -> None:
     assert not found._made and not found._by and not found._heard
 
 
-def test_a_node_that_was_made_again_soaks_as_its_policy_says_even_if_its_labels_come_later() -> None:
-    found = NodeWorld(queue(8, recovery=Recovery(soak_seconds=5)), node("n1"), node("n2"))
+@pytest.mark.parametrize(("recovery", "soaks"), [(None, 0), (Recovery(soak_seconds=5), 5)])
+def test_a_node_that_returns_soaks_only_where_a_policy_says_so(recovery: Recovery | None, soaks: int) -> None:
+    found = NodeWorld(queue(8, recovery=recovery), node("n1"), node("n2"))
+    found.decide()
+    found.put(replace(found.nodes["n1"], ready=False, conditions={"Ready": ("Unknown", found.now)}))
+    found.tick(1)
+    found.decide()
+    assert not found.engine._store.health.usable("n1")
+    found.put(node("n1"))
+    found.decide()
+    assert found.engine._store.health.usable("n1") == (not soaks)
+    found.tick(soaks)
+    found.decide()
+    assert found.engine._store.health.usable("n1")
+
+
+def test_a_node_that_was_made_again_is_used_at_once_whatever_the_policy_says() -> None:
+    found = NodeWorld(queue(8, recovery=Recovery(soak_seconds=600)), node("n1", uid="one"))
     found.decide()
     found.engine.observe(Gone(Node, "n1"))
     found.decide()
-    bare = replace(node("n1", uid="other"), labels={"kubernetes.io/hostname": "n1"})
-    found.put(bare)
-    found.decide()
-    found.tick(1)
-    found.put(replace(bare, labels=node("n1").labels))
-    found.decide()
-    found.tick(4)
+    assert not found.engine._store.health.usable("n1")
+    found.put(node("n1", uid="other"))
     found.decide()
     assert found.engine._store.health.usable("n1")
 
@@ -315,8 +355,9 @@ def test_a_soak_follows_a_policy_that_changes_meanwhile() -> None:
     found.decide()
     found.engine.observe(Gone(Node, "n1"))
     found.decide()
-    found.put(node("n1", uid="other"))
+    found.put(node("n1"))
     found.decide()
+    assert not found.engine._store.health.usable("n1")
     found.put(queue(8, recovery=Recovery(soak_seconds=5)))
     found.tick(5)
     found.decide()

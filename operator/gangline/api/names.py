@@ -41,7 +41,7 @@ ADMISSION_GATED_BY: Final = f"{GROUP}/admission-gated-by"
 PRIORITY_BOOST: Final = f"{GROUP}/priority-boost"
 #: annotation on Workloads: Kueue's, without effect here
 ALLOWED_FLAVORS: Final = f"{GROUP}/workload-allowed-resource-flavors"
-#: finalizer on Workloads, ClusterQueues and ResourceFlavors: they are in use
+#: finalizer on Workloads, ClusterQueues, ResourceFlavors, Topologies and AdmissionChecks: they are in use
 IN_USE_FINALIZER: Final = f"{GROUP}/resource-in-use"
 
 #: annotation on pod templates: all pods must be placed within one domain of this topology level

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
@@ -36,8 +37,10 @@ from gangline.control.notify.secrets import SecretReader
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, ObjectQuarantined
 from gangline.control.parts.part import Part
+from gangline.control.plan.cleared_gates import ClearedGates
 from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.plan.leaving_jobs import LeavingJobs
+from gangline.control.plan.retention import Retainer
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.recovery.fencing import Fencing
@@ -49,6 +52,7 @@ from gangline.control.stall.stall_watch import StallWatch
 from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
+from gangline.control.writes.objects_in_use import ObjectsInUse
 from gangline.control.writes.queue_writes import QueueWrites
 from gangline.control.writes.unanswered_checks import UnansweredChecks
 from gangline.control.writes.writer import Writer
@@ -98,6 +102,7 @@ class Controller:
         fair_sharing: bool = False,
         labels_to_copy: Sequence[str] = (),
         resources: ResourceRules = EVERYTHING,
+        retention: Retention = FOR_EVER,
         progress_url: str = "",
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
@@ -206,12 +211,15 @@ class Controller:
             # plans
             JobPlanning(mirror, pods, recoveries, writes, notices, recorder, wake=self.wake, quarantine=quarantine),
             UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
+            ClearedGates(mirror, writes, recorder),  # Workloads that are gated no more
+            *([Retainer(mirror, writes, recorder, retention)] if retention != FOR_EVER else []),  # what ended long ago
             # gated pods, whose domains follow from admissions
             PodGates(mirror, pods, writes, writer, quarantine=quarantine),  # placed by topology
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
             # what users see
             QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies
             UnansweredChecks(mirror, writes),  # admission checks that nobody answers here
+            ObjectsInUse(mirror, writes, engine),  # configuration objects that others use stay
             notices,  # which notices go to whom
             outbox,  # and their delivery
             stalls,  # gangs that hang

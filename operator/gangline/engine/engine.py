@@ -35,7 +35,7 @@ from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
 from gangline.engine.state.engine_snapshot import Snapshot, as_assumed, facts, snapshot
 from gangline.engine.state.lifecycle import Lifecycle
-from gangline.engine.state.queue_summary import cluster_queue_status, local_queue_status
+from gangline.engine.state.queue_summary import cluster_queue_status, cohort_share, cohorts_above, local_queue_status
 from gangline.engine.state.store import Store
 from gangline.engine.state.workload_intake import Intake
 
@@ -174,6 +174,16 @@ class Engine:
     def queue_status(self, name: str) -> QueueStatus:
         self._store.settle()
         return cluster_queue_status(self._store, name)
+
+    def cohorts_above(self, cluster_queue: str) -> list[str]:
+        """The cohorts that a ClusterQueue is in, the nearest first."""
+        self._store.settle()
+        return cohorts_above(self._store, cluster_queue)
+
+    def cohort_share(self, cohort: str) -> int:
+        """The weighted share of a cohort in fair sharing; 0 for an unknown one."""
+        self._store.settle()
+        return cohort_share(self._store, cohort)
 
     def local_queue_status(self, key: str) -> QueueStatus:
         self._store.settle()

@@ -79,8 +79,6 @@ OPERATOR: Final = Account(
         # inputs of decisions
         Right(kube.COHORTS, READ),
         Right(kube.LOCAL_QUEUES, READ),
-        Right(kube.ADMISSION_CHECKS, READ),
-        Right(kube.TOPOLOGIES, READ),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
         Right(kube.QUEUE_POLICIES, READ),
         Right(kube.PRIORITY_CLASSES, READ),
@@ -90,18 +88,21 @@ OPERATOR: Final = Account(
         Right(kube.RUNTIME_CLASSES, READ),
         Right(kube.RESOURCE_CLAIM_TEMPLATES, READ),
         Right(kube.NODES, READ),
-        # patch: finalizers are removed once the object is unused
+        # patch: finalizers keep an object while others use it
+        Right(kube.ADMISSION_CHECKS, (*READ, "patch")),
+        Right(kube.TOPOLOGIES, (*READ, "patch")),
         Right(kube.CLUSTER_QUEUES, (*READ, "patch")),
         Right(kube.RESOURCE_FLAVORS, (*READ, "patch")),
         Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")),
         # jobs are suspended and resumed; a GPUJob has Jobs and a Service of its own
         Right(kube.JOBS, (*READ, "create", "patch", "delete")),
-        Right(kube.JOB_SETS, (*READ, "patch")),
-        Right(kube.GPU_JOBS, (*READ, "patch")),
+        # delete: where the configuration says how long deactivated jobs are kept
+        Right(kube.JOB_SETS, (*READ, "patch", "delete")),
+        Right(kube.GPU_JOBS, (*READ, "patch", "delete")),
         Right(kube.SERVICES, (*READ, "create")),
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
-        *_status(kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS),
+        *_status(kube.CLUSTER_QUEUES, kube.COHORTS, kube.LOCAL_QUEUES, kube.WORKLOADS),
         *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS),
         *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
         # list: the Job controller says by events that pods are refused

@@ -25,6 +25,10 @@ class JobError(Exception):
         self.message = message
 
 
+class UnknownClassError(JobError):
+    """The label of the job names a WorkloadPriorityClass that does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodSetInfo:
     """The additions of an admission to the pod template of one pod set."""

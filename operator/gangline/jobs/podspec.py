@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gangline import bounded
-from gangline.api import names
+from gangline.api import names, quantity
 from gangline.jobs.base import JobError, Json, PodSetInfo
 
 #: Where a template may differ from its original once admission has been injected: (part, field).
@@ -19,6 +19,7 @@ _INJECTED_LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
 _HOST_LABEL = "kubernetes.io/hostname"
 #: characters of the layers of slices
 _LONGEST_LAYERS = 16_384
+_AMOUNTS = ("requests", "limits")
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -97,6 +98,32 @@ def same(template: Json, original: Json, *, injected: bool = False) -> bool:
     for each in (mine, theirs):
         (each.get("spec", {}).get("affinity") or {}).pop("nodeAffinity", None)
     return _pruned(mine) == _pruned(theirs)
+
+
+def same_containers(template: Json, original: Json, *, tolerations: bool) -> bool:
+    """Whether two templates have the same containers, other resources and, if these count, tolerations.
+
+    Equal quantities are equal, however they are written.
+    """
+    fields = ("initContainers", "containers", "resources", "overhead", *(("tolerations",) if tolerations else ()))
+    mine, theirs = (_pruned(each.get("spec") or {}) for each in (template, original))
+    return all(_counted(mine.get(field)) == _counted(theirs.get(field)) for field in fields)
+
+
+def _counted(value: Any) -> Any:
+    """JSON with the quantities of `requests` and `limits` as numbers: "1000m" and "1" are the same amount."""
+    if isinstance(value, list):
+        return [_counted(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _amounts(item) if key in _AMOUNTS else _counted(item) for key, item in value.items()}
+
+
+def _amounts(resources: Any) -> Any:
+    try:
+        return {name: quantity.parse_number(amount) for name, amount in resources.items()}
+    except (AttributeError, quantity.QuantityError):
+        return resources  # not quantities: equal only to the very same
 
 
 def labels_of(template: Json) -> dict[str, str]:

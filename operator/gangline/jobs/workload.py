@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gangline import bounded
 from gangline.api import names, quantity
+from gangline.api.read.parse_workload import gates_in
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError, JobKind, Json
 
@@ -68,6 +69,13 @@ def _workload_class(name: str) -> Json:
 
 def _pod_class(name: str) -> Json:
     return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
+
+
+def names_another_class(workload: Json, job: Json) -> bool:
+    """Whether the job's label names another WorkloadPriorityClass than its Workload has."""
+    reference = workload["spec"].get("priorityClassRef") or {}
+    name = _labels(job).get(names.PRIORITY_CLASS)
+    return reference.get("kind") == "WorkloadPriorityClass" and bool(name) and name != reference.get("name")
 
 
 def max_execution_seconds(job: Json) -> int | None:
@@ -165,6 +173,39 @@ def equivalent(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
     )
 
 
+def in_sync(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
+    """Whether a prebuilt Workload describes the job that names it, by Kueue's rule.
+
+    It compares what Kueue compares: the counts, the containers, the time limit, and the tolerations unless the job is admitted,
+    for an admission adds some.
+    """
+    spec = workload["spec"]
+    recorded: Sequence[Json] = spec.get("podSets") or []
+    if spec.get("maximumExecutionTimeSeconds") != max_execution_seconds(job):
+        return False
+    if [item["name"] for item in recorded] != [item["name"] for item in pod_sets]:
+        return False
+    admitted = admitted_counts(workload)
+    injected = bool(admitted) or not _at_rest(job)
+    return all(
+        now.get("minCount") == then.get("minCount")
+        and _same_count(now["count"], then, admitted.get(now["name"]), injected=injected)
+        and podspec.same_containers(now["template"], then["template"], tolerations=not injected)
+        for now, then in zip(pod_sets, recorded, strict=True)
+    )
+
+
+def adoption(kind: JobKind, workload: Json, job: Json) -> Json:
+    """The patch that makes `job` the controller of a prebuilt Workload."""
+    others: Sequence[Json] = workload["metadata"].get("ownerReferences") or []
+    return {
+        "metadata": {
+            "labels": {names.JOB_UID: job["metadata"]["uid"]},
+            "ownerReferences": [*others, owner_reference(kind, job)],
+        }
+    }
+
+
 def admitted_counts(workload: Json) -> dict[str, int]:
     """Pod set -> pods that the Workload holds quota for; empty while it holds none."""
     admission = (workload.get("status") or {}).get("admission") or {}
@@ -177,6 +218,17 @@ def changed_annotations(kind: JobKind, workload: Json, job: Json) -> dict[str, s
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
     have, want = workload["metadata"].get("annotations") or {}, kind.workload_annotations(job)
     return {key: want.get(key) for key in _ANNOTATIONS if have.get(key) != want.get(key)}
+
+
+def fewer_gates(workload: Json, job: Json) -> str | None:
+    """The job's `admission-gated-by` annotation if it lists fewer gates than its Workload's, "" for none; else None.
+
+    Gates are only ever removed.
+    """
+    mine, theirs = (each["metadata"].get("annotations") or {} for each in (job, workload))
+    written = mine.get(names.ADMISSION_GATED_BY, "")
+    fewer = set(gates_in(written)) < set(gates_in(theirs.get(names.ADMISSION_GATED_BY, "")))
+    return written if fewer else None
 
 
 def _same_pod_set(now: Json, then: Json, admitted: int | None, *, injected: bool) -> bool:
@@ -196,12 +248,13 @@ def _asked_of_topology(pod_set: Json) -> Json:
 
 
 def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool) -> bool:
-    if count == then["count"]:
+    specified = then.get("count", 1)
+    if count == specified:
         return True
     least = then.get("minCount")
     if not injected or least is None:
         return False
-    return count == admitted if admitted is not None else least <= count <= then["count"]
+    return count == admitted if admitted is not None else least <= count <= specified
 
 
 def _at_rest(job: Json) -> bool:

@@ -45,6 +45,14 @@ def is_true(conditions: Conditions | None, kind: str) -> bool:
     return found is not None and found.get("status") == "True"
 
 
+def mark_observed(old: Json, new: Json, generation: int) -> None:
+    """Record on each condition of the status `new` that differs from its like in `old` the generation that it is about."""
+    before = {row.get("type"): row for row in old.get("conditions") or ()}
+    for row in new.get("conditions") or ():
+        if generation and row != before.get(row.get("type")):
+            row["observedGeneration"] = generation
+
+
 def put(
     conditions: Conditions,
     kind: str,

@@ -76,7 +76,7 @@ def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workl
         boost=_boost(annotations.get(names.PRIORITY_BOOST, "")),
         created=millis(metadata, "creationTimestamp", "metadata"),
         active=flag(spec, "active", "spec", True),
-        gates=_gates(annotations.get(names.ADMISSION_GATED_BY, "")),
+        gates=gates_in(annotations.get(names.ADMISSION_GATED_BY, "")),
         max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
         job_uid=labels(metadata, "labels", "metadata").get(names.JOB_UID, ""),
         violation=unclaimable or violation,
@@ -168,7 +168,7 @@ def _boost(written: str) -> int:
 
 
 @bounded.parser(65_536, instead=("(too long a list)",), worst=(",", " ,", "a,", "a/b,"))
-def _gates(written: str) -> tuple[str, ...]:
+def gates_in(written: str) -> tuple[str, ...]:
     """The controllers that gate it. Of too long a list only its existence is known: the workload stays gated."""
     return tuple(gate.strip() for gate in written.split(",") if gate.strip()) if written else ()
 

@@ -170,6 +170,7 @@ def command(
         settings=chosen.settings,
         labels_to_copy=chosen.labels_to_copy,
         resources=chosen.resources,
+        retention=chosen.retention,
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election if leader_election is not None else process.leader_election is not False,

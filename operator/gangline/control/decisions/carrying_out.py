@@ -149,14 +149,24 @@ class Decisions(Part):
     def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
         decision_log.note(decision_log.PREEMPTED, after, decision.reason, by=decision.by)
         self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
-        self._recorder.record(after, "Normal", "Preempted", decision.message)
         preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
-        if preemptor is not None:
-            self._recorder.record(
-                preemptor, "Normal", "PreemptedWorkload", f"Preempted {decision.workload} ({decision.reason})"
-            )
+        if preemptor is None:
+            self._recorder.record(after, "Normal", "Preempted", decision.message)
+        else:
+            ranks = f"preemptor {self._rank(decision.by)}; preemptee {self._rank(decision.workload)}"
+            self._recorder.record(after, "Normal", "Preempted", f"{decision.message}; {ranks}")
+            queue = after["status"].get("admission", before.get("admission") or {}).get("clusterQueue", "")
+            note = f"Preempted workload {decision.workload} (UID: {decision.uid}) in ClusterQueue {queue}; {ranks}"
+            self._recorder.record(preemptor, "Normal", "PreemptedWorkload", note, one_series=True)
         self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
         self._metrics.evicted(after, "Preempted")
+
+    def _rank(self, workload: str) -> str:
+        value = self._mirror.workload_value(workload)
+        base = value.priority if value is not None else 0
+        boosted = value is not None and self._engine.settings.gates.get("PriorityBoost", False)
+        boost = value.boost if value is not None and boosted else 0
+        return f"effective priority: {base + boost} (base: {base}, boost: {boost})"
 
     def _evict(self, decision: model.Evict) -> None:
         if decision.deactivate:
@@ -180,6 +190,7 @@ class Decisions(Part):
         meta = workload["metadata"]
 
         def inactive(_: Json | None) -> None:
+            self._report_cause(decision, workload)
             self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._report_evicted)
             self._release_unowned(decision.workload)
 
@@ -192,6 +203,16 @@ class Decisions(Part):
             done=inactive,
             failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),
         )
+
+    def _report_cause(self, decision: model.Evict, workload: Json) -> None:
+        """What led to the deactivation, as far as Kueue has an event of its own for that."""
+        if decision.underlying_cause == "MaximumExecutionTimeExceeded":
+            limit = workload["spec"].get("maximumExecutionTimeSeconds", 0)
+            note = f"The maximum execution time ({limit}s) exceeded"
+            self._recorder.record(workload, "Warning", "MaximumExecutionTimeExceeded", note)
+        elif decision.underlying_cause == "AdmissionCheck":
+            why = decision.message.removeprefix("The workload is deactivated due to ")
+            self._recorder.record(workload, "Warning", "AdmissionCheckRejected", f"Deactivated due to {why}")
 
     def _report_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
         cause = f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
@@ -243,7 +264,11 @@ class Decisions(Part):
         explanation = decision.explanation
 
         def report(answer: Json | None) -> None:
-            if answer is not None:
+            if answer is not None and explanation.reason == status_changes.GATED:
+                self._recorder.record(
+                    answer, "Normal", status_changes.GATED, f"Workload {_lowered(explanation.message)}"
+                )
+            elif answer is not None:
                 self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
 
         self._explain(decision.workload, status_changes.pending(explanation, self._requests(decision.workload)), report)
@@ -305,6 +330,10 @@ class Decisions(Part):
             done=done,
             failed=lambda _: self._engine.observe(model.WriteFailed(key)),
         )
+
+
+def _lowered(message: str) -> str:
+    return message[:1].lower() + message[1:]
 
 
 def grace_of(workload: Json) -> int:

@@ -15,17 +15,24 @@ from typing import Any
 import orjson
 
 from gangline.api import names
-from gangline.api.admission.jobs import queue_name
+from gangline.api.admission.jobs import prebuilt_workload, queue_name
 from gangline.api.read import parse, policy_reader
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import Changes, JobRef
 from gangline.control.mirror.request_rules import RequestRules
-from gangline.control.mirror.watched_kinds import CONFIGURATION, COUNTING, JOB_KINDS, READERS, resources
+from gangline.control.mirror.watched_kinds import (
+    CONFIGURATION,
+    COUNTING,
+    JOB_KINDS,
+    KEPT_WHILE_IN_USE,
+    READERS,
+    resources,
+)
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import model
 from gangline.jobs import kind_of, owners
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError
+from gangline.jobs.base import Children, JobError, UnknownClassError
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, controller_of, controller_uid, key_of, true_condition
 
@@ -48,6 +55,12 @@ def _has_managed_controller(job: Json) -> bool:
     """Whether the controller of `job` is of a watched kind."""
     ref = controller_of(job)
     return ref is not None and kind_of(ref["apiVersion"], ref["kind"]) is not None
+
+
+def _named_by(job: Json) -> str:
+    """The key of the prebuilt Workload that a job names, "" = none."""
+    name = prebuilt_workload(job)
+    return f"{job['metadata']['namespace']}/{name}" if name else ""
 
 
 def _is_placed(workload: Json) -> bool:
@@ -76,10 +89,11 @@ class Mirror:
     changes: Changes = field(default_factory=Changes)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
-    #: ClusterQueues and ResourceFlavors that are being deleted
+    #: objects of `KEPT_WHILE_IN_USE` that are being deleted
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
     _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
     _by_uid: dict[str, JobRef] = field(default_factory=dict)  # uid of a job -> the job
+    _naming: dict[str, set[JobRef]] = field(default_factory=dict)  # a prebuilt Workload -> the jobs that name it
     _values: dict[str, model.Workload] = field(default_factory=dict)
     _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
 
@@ -244,10 +258,22 @@ class Mirror:
         if after is not None and resource in (kube.WORKLOADS, kube.SERVICES, *JOB_KINDS):
             self._owned.setdefault(after, set()).add((resource, key))
         if resource in JOB_KINDS:
+            self._index_name(resource, key, old, new)
             if new is not None:
                 self._by_uid[new["metadata"]["uid"]] = (resource, key)
             elif old is not None:
                 self._by_uid.pop(old["metadata"]["uid"], None)
+
+    def _index_name(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
+        """Index the prebuilt Workload that a job names."""
+        before, after = (_named_by(job) if job is not None else "" for job in (old, new))
+        if before and before != after:
+            jobs = self._naming.get(before, set())
+            jobs.discard((resource, key))
+            if not jobs:
+                self._naming.pop(before, None)
+        if after:
+            self._naming.setdefault(after, set()).add((resource, key))
 
     def take_deleting(self) -> list[tuple[Resource, str]]:
         """Configuration objects under deletion that wait until they are not used any more; asked for after every round."""
@@ -278,7 +304,7 @@ class Mirror:
                 self.changes.recovering.add(key)
             if _is_placed(obj):
                 self.changes.placed.add(key)
-        if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
+        if resource in KEPT_WHILE_IN_USE and "deletionTimestamp" in obj["metadata"]:
             self._deleting.add((resource, key))
         if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
             owner = self._by_uid.get(controller_uid(obj) or "")
@@ -286,6 +312,8 @@ class Mirror:
                 self.changes.jobs.add(owner)
             elif resource == kube.WORKLOADS:
                 self.changes.unowned.add(key)
+            if resource == kube.WORKLOADS and (owner is None or key not in self.objects[resource]):
+                self.changes.jobs.update(self._naming.get(key, ()))
         elif resource in (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES):
             self.changes.jobs.update(self.jobs())
 
@@ -320,6 +348,10 @@ class Mirror:
 
     def workloads_of(self, job: Json) -> list[Json]:
         return list(self._owned_by(job, kube.WORKLOADS))
+
+    def named_workload(self, job: Json) -> Json | None:
+        """The prebuilt Workload that a job names, whoever controls it; None if there is none of that name."""
+        return self.objects[kube.WORKLOADS].get(_named_by(job))
 
     def children_of(self, job: Json) -> Children:
         jobs = [child for resource in JOB_KINDS for child in self._owned_by(job, resource)]
@@ -430,7 +462,7 @@ class Mirror:
         ours = ref["kind"] == kube.WORKLOAD_PRIORITY_CLASSES.kind
         where = f"metadata.labels[{names.PRIORITY_CLASS}]" if ours else "priorityClassName"
         if found is None:
-            raise JobError(f"{called} not found", where)
+            raise (UnknownClassError if ours else JobError)(f"{called} not found", where)
         try:
             return parse.priority_class(found), ref
         except parse.ParseError as error:

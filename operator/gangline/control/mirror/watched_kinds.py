@@ -45,6 +45,11 @@ CONFIGURATION: frozenset[Resource] = frozenset(
     {*COUNTING, *PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
 )
 
+#: Kinds with the finalizer `resource-in-use`: such an object is deleted only when nothing uses it any more.
+KEPT_WHILE_IN_USE: frozenset[Resource] = frozenset(
+    {kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS, kube.TOPOLOGIES, kube.ADMISSION_CHECKS}
+)
+
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
 #: Resources that a cluster may lack, for example one that has Kueue's CRDs but not Gangline's: they count as empty then.

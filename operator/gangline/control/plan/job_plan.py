@@ -8,9 +8,10 @@ Kueue's job reconciler (see `plan`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from gangline.api import names
-from gangline.api.admission.jobs import queue_name
+from gangline.api.admission.jobs import prebuilt_workload, queue_name
 from gangline.api.read import swap_record
 from gangline.control.plan.injection import pod_set_infos
 from gangline.control.plan.plan_steps import (
@@ -27,10 +28,12 @@ from gangline.control.plan.plan_steps import (
 )
 from gangline.control.status import status_changes
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo
-from gangline.kube.resources import Json, condition_of, deleting, key_of, true_condition
+from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo, UnknownClassError
+from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of, true_condition
 
 _LIMIT = "maximumExecutionTimeSeconds"
+#: characters of the longest note: longer ones are cut anyway
+_LONGEST_NOTE = 1024
 
 
 # --- reading a Workload -----------------------------------------------------------------------------------------------
@@ -57,10 +60,14 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     if deleting(job):
         return _release_deleted(view)
     outcome = kind.finished(job)
-    workload, surplus = _choose(view)
+    prebuilt = prebuilt_workload(job)
+    workload, surplus = _named(view, prebuilt) if prebuilt else _choose(view)
     steps: list[Step] = [DeleteWorkload(extra) for extra in surplus if not deleting(extra)]
     if workload is None:
-        return steps + ([] if outcome else _without_workload(view, lookups))
+        without = partial(_without_prebuilt, view, prebuilt) if prebuilt else partial(_without_workload, view, lookups)
+        return steps + ([] if outcome else without())
+    if prebuilt and controller_uid(workload) is None:
+        return [*steps, PatchWorkload(workload, workloads.adoption(kind, workload, job))]
     if has(workload, names.FINISHED):
         return steps + drop_finalizer(workload) + ([] if outcome else _finished_elsewhere(view, workload))
     if outcome is not None:
@@ -70,7 +77,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
             Note("Normal", "FinishedWorkload", f"Workload '{key_of(workload)}' is declared finished"),
         ]
     if deleting(workload):
-        return steps + _stop_then(view, workload, lambda: drop_finalizer(workload))
+        return steps + _stop_then(view, workload, "Workload is deleted", lambda: drop_finalizer(workload))
     return steps + _with_workload(view, workload, lookups)
 
 
@@ -115,11 +122,34 @@ def _choose(view: JobView) -> tuple[Json | None, list[Json]]:
     return order[0], order[1:]
 
 
+def _named(view: JobView, name: str) -> tuple[Json | None, list[Json]]:
+    """The prebuilt Workload that the job's label names, unless it belongs to another job or goes; and the surplus ones."""
+    named, uid = view.named, view.job["metadata"]["uid"]
+    if named is not None and (controller_uid(named) or uid) != uid:
+        named = None
+    if named is not None and controller_uid(named) is None and deleting(named):
+        named = None
+    return named, [workload for workload in view.workloads if workload["metadata"]["name"] != name]
+
+
+def _without_prebuilt(view: JobView, name: str) -> list[Step]:
+    """Keep the job suspended until the Workload that it names exists and is free."""
+    kind, job = view.kind, view.job
+    key = f"{job['metadata']['namespace']}/{name}"
+    problem = "not found" if view.named is None or deleting(view.named) else "controlled by another object"
+    stopping = [] if kind.is_suspended(job) else _stop(view, None, "missing workload")
+    return [
+        *stopping,
+        *_sync(view, None),
+        Note("Warning", "PrebuiltWorkloadNotFound", f"Prebuilt workload {key}: {problem}"),
+    ]
+
+
 def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
     """Suspend the job, wait until none of its pods runs, then queue it."""
     kind, job = view.kind, view.job
     if not kind.is_suspended(job):
-        return _stop(view, kind.pod_sets(job)) + _sync(view, None)
+        return _stop(view, None, "Missing Workload; unable to restore pod templates") + _sync(view, None)
     if kind.is_active(job, view.children):
         return _sync(view, None)
     pod_sets = kind.pod_sets(job)
@@ -147,22 +177,46 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
     admitted = has(workload, names.ADMITTED) and reserved(workload)
 
     if has(workload, names.EVICTED) and reserved(workload):
+        why = (condition_of(workload, names.EVICTED) or {}).get("message") or ""
         return _expire(view, workload) or _stop_then(
-            view, workload, lambda: [ChangeStatus(workload, "release", status_changes.release)]
+            view, workload, why, lambda: [ChangeStatus(workload, "release", status_changes.release)]
         )
+    if prebuilt_workload(job) and not workloads.in_sync(workload, kind.pod_sets(job), job):
+        return _out_of_sync(view, workload)
     if not admitted and not suspended:
-        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+        return _stop(view, workload, "Not admitted by cluster queue") + _sync(view, None)
     pod_sets = kind.pod_sets(job)
-    if not workloads.equivalent(workload, pod_sets, job):
+    if not prebuilt_workload(job) and not workloads.equivalent(workload, pod_sets, job):
         return _changed_shape(view, workload, pod_sets)
-    if not admitted:
-        return _follow(view, workload, pod_sets, lookups) + _sync(view, None)
+    changes = [] if prebuilt_workload(job) else _keep_in_step(view, workload, pod_sets, lookups)
+    if any(isinstance(step, PatchWorkload) for step in changes):
+        return changes
+    if not reserved(workload):
+        changes += _follow(view, workload, pod_sets, lookups)
+    return changes + _advance(view, workload, lookups)
+
+
+def _advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
+    """The next step of a job whose Workload describes it."""
+    suspended = view.kind.is_suspended(view.job)
+    if not (has(workload, names.ADMITTED) and reserved(workload)):
+        return _checks_so_far(workload) + _sync(view, None)
     if not suspended and _is_outdated(view, workload):
-        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None) + _not_ready(workload)
+        why = "Nodes were lost: the gang starts again"
+        return _stop(view, workload, why) + _sync(view, None) + _not_ready(workload)
     infos = pod_set_infos(workload, lookups)
     if suspended:
         return _start(view, workload, infos)
     return _running(view, workload, infos)
+
+
+def _checks_so_far(workload: Json) -> list[Step]:
+    """What the controllers of admission checks say, while they still decide."""
+    checks = (workload.get("status") or {}).get("admissionChecks") or () if reserved(workload) else ()
+    told = [
+        f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")
+    ]
+    return [Note("Normal", "UpdatedAdmissionCheck", "; ".join(told)[:_LONGEST_NOTE])] if told else []
 
 
 def _is_outdated(view: JobView, workload: Json) -> bool:
@@ -238,10 +292,20 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
             Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {key_of(workload)}"),
         ]
     return [
-        *_stop(view, workload["spec"]["podSets"]),
+        *_stop(view, workload, "No matching Workload; restoring pod templates according to existent Workload"),
         DeleteWorkload(workload),
         Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {key_of(workload)}"),
     ]
+
+
+def _out_of_sync(view: JobView, workload: Json) -> list[Step]:
+    """The prebuilt Workload does not describe the job: once the job is stopped, it is finished."""
+    kind, job = view.kind, view.job
+    message = "The prebuilt workload is out of sync with its user job"
+    stopping = _stop(view, None, message)
+    if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
+        return stopping + _sync(view, None)
+    return [*_sync(view, None), ChangeStatus(workload, "finish", status_changes.finish_because("OutOfSync", message))]
 
 
 def _changed_limit(workload: Json, job: Json) -> Json:
@@ -251,38 +315,70 @@ def _changed_limit(workload: Json, job: Json) -> Json:
 
 def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
     """Update a waiting Workload when its job names another queue or priority class, or has other annotations."""
-    if reserved(workload):
-        return []
     job, spec = view.job, workload["spec"]
-    change: Json = {}
-    if (queue := queue_name(job)) and queue != spec.get("queueName"):
-        change["queueName"] = queue
+    queue = queue_name(job)
+    change: Json = {"queueName": queue} if queue and queue != spec.get("queueName") else {}
+    if prebuilt_workload(job):  # its author wrote the rest
+        return [PatchWorkload(workload, {"spec": change})] if change else []
     priority, class_ref = lookups.priority(job, pod_sets)
+    notes: list[Step] = []
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
         change |= {"priority": priority, "priorityClassRef": class_ref}
+        notes = [Note("Normal", "UpdatedWorkload", f"Updated workload priority class: {key_of(workload)}")]
     body: Json = {"spec": change} if change else {}
     if annotations := workloads.changed_annotations(view.kind, workload, job):
         body["metadata"] = {"annotations": annotations}
-    return [PatchWorkload(workload, body)] if body else []
+    return [PatchWorkload(workload, body), *notes] if body else []
+
+
+def _keep_in_step(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
+    """What follows the job in every state: gates that it no longer lists; with quota, another WorkloadPriorityClass."""
+    job, spec = view.job, workload["spec"]
+    if (gates := workloads.fewer_gates(workload, job)) is not None:
+        return [
+            PatchWorkload(workload, {"metadata": {"annotations": {names.ADMISSION_GATED_BY: gates or None}}}),
+            Note("Normal", "UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"'),
+        ]
+    if not reserved(workload) or not workloads.names_another_class(workload, job):
+        return []
+    try:
+        priority, class_ref = lookups.priority(job, pod_sets)
+    except UnknownClassError as error:  # the job runs on as it was admitted
+        return [Note("Warning", "WorkloadPriorityClassNotFound", error.message)]
+    if class_ref is None or class_ref["kind"] != spec["priorityClassRef"]["kind"]:
+        return []  # the kind of class stays while quota is held
+    return [
+        PatchWorkload(workload, {"spec": {"priority": priority, "priorityClassRef": class_ref}}),
+        Note("Normal", "UpdatedWorkload", f"Updated workload priority class: {key_of(workload)}"),
+    ]
 
 
 def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
     """The Workload was declared finished while the job was not: the job must not run without quota."""
-    return [] if view.kind.is_suspended(view.job) else _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+    if view.kind.is_suspended(view.job):
+        return []
+    return _stop(view, workload, "Workload is finished") + _sync(view, None)
 
 
-def _stop_then(view: JobView, workload: Json, after: Callable[[], Sequence[Step]]) -> list[Step]:
+def _stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Sequence[Step]]) -> list[Step]:
     """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, go on with `after`."""
     kind, job = view.kind, view.job
-    stopping = _stop(view, workload["spec"]["podSets"])
+    stopping = _stop(view, workload, why)
     if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
         return stopping + _sync(view, None)
     return [*_sync(view, None), *after()]
 
 
-def _stop(view: JobView, pod_sets: Sequence[Json]) -> list[Step]:
-    patch = view.kind.stop(view.job, pod_sets)
-    return [PatchJob(patch)] if patch is not None else []
+def _stop(view: JobView, workload: Json | None, why: str) -> list[Step]:
+    """The next step on the way back to the suspended job of `workload`, or of its present spec where no Workload has another."""
+    kind, job = view.kind, view.job
+    if workload is not None and prebuilt_workload(job) and not workloads.in_sync(workload, kind.pod_sets(job), job):
+        workload = None
+    patch = kind.stop(job, workload["spec"]["podSets"] if workload is not None else kind.pod_sets(job))
+    if patch is None:
+        return []
+    suspends = (patch.body.get("spec") or {}).get("suspend") is True
+    return [PatchJob(patch), *([Note("Normal", "Stopped", why)] if suspends else [])]
 
 
 def _sync(view: JobView, infos: Sequence[PodSetInfo] | None) -> list[Step]:

@@ -27,7 +27,7 @@ from gangline.control.recovery.swaps import Recoveries
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError
+from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError, UnknownClassError
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
@@ -88,8 +88,11 @@ class JobPlanning(Part):
         job = self._mirror.get(resource, key)
         if job is None or job["metadata"].get("namespace") in names.EXCLUDED_NAMESPACES:
             return
-        workloads = self._mirror.workloads_of(job)
-        if any(self._writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in workloads):
+        workloads, named = self._mirror.workloads_of(job), self._mirror.named_workload(job)
+        if any(
+            self._writes.in_doubt(kube.WORKLOADS, key_of(workload))
+            for workload in [*workloads, *([named] if named else [])]
+        ):
             return  # the answer adds the job to the changed ones again
         children = self._mirror.children_of(job)
         view = plan_steps.JobView(
@@ -102,9 +105,14 @@ class JobPlanning(Part):
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),
             completing=any(pod.completing for w in workloads for pod in self._pods.of(key_of(w))),
+            named=named,
         )
         try:
             planned = limited(lambda: job_plan.plan(view, self._mirror))
+        except UnknownClassError as error:
+            self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)
+            self._retry_later(ref)
+            return
         except JobError as error:
             self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
             self._retry_later(ref)

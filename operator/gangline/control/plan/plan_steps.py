@@ -58,6 +58,8 @@ class JobView:
     lingering: bool = False
     #: pods have completed that no Job has counted yet
     completing: bool = False
+    #: the Workload that its label `prebuilt-workload-name` names, whoever controls it
+    named: Json | None = None
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------

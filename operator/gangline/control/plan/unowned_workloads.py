@@ -63,14 +63,27 @@ class UnownedWorkloads(Part):
             self._release_deleted(key, workload)
             return
         unowned = not workload["metadata"].get("ownerReferences")
-        if unowned and job_plan.has(workload, names.EVICTED) and job_plan.reserved(workload):
+        if unowned and names.JOB_UID in (workload["metadata"].get("labels") or {}):
+            self._finish_orphan(key, workload)
+        elif unowned and job_plan.has(workload, names.EVICTED) and job_plan.reserved(workload):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
+
+    def _finish_orphan(self, key: str, workload: Json) -> None:
+        """It belonged to a job once, which is gone, or was parted from it: nobody will ever start or finish it."""
+        if not job_plan.has(workload, names.FINISHED):
+            change = status_changes.finish_because("OwnerNotFound", "The workload's owner no longer exists")
+            self._writes.change(key, "finish", change, priority=Priority.LIFECYCLE)
+            return
+        self._drop_finalizer(workload)
 
     def _release_deleted(self, key: str, workload: Json) -> None:
         """Remove the finalizer of a deleted Workload once none of its pods runs."""
         if self._departed.runs(key):
             self._kept.add(key)
             return
+        self._drop_finalizer(workload)
+
+    def _drop_finalizer(self, workload: Json) -> None:
         for step in job_plan.drop_finalizer(workload):
             target = ObjectKey.of(kube.WORKLOADS, workload)
             body = plan_steps.fenced(workload, step.body)

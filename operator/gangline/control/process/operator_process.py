@@ -24,6 +24,7 @@ from gangline import files
 from gangline.api import names
 from gangline.api.read import policy_reader
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
+from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import OperatorForesight
@@ -104,6 +105,7 @@ class Options:
     labels_to_copy: tuple[str, ...] = ()
     #: which resources count in quota, and as what
     resources: ResourceRules = EVERYTHING
+    retention: Retention = FOR_EVER
     max_writes: int = 24
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
@@ -156,6 +158,7 @@ class Operator:
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
             resources=options.resources,
+            retention=options.retention,
             progress_url=options.progress_url.rstrip("/"),
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,

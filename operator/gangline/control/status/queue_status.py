@@ -21,6 +21,11 @@ def cluster_queue_status(status: model.QueueStatus, old: Json, *, now: int, gene
     return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
 
 
+def cohort_status(weighted_share: int, old: Json) -> Json:
+    """`status` of a Cohort (v1beta2) where fair sharing is on."""
+    return {**old, "fairSharing": {"weightedShare": weighted_share}}
+
+
 def local_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int) -> Json:
     new = _common(status, _active(status, old, now, generation), borrowed=False)
     if status.consumed_at:  # admission fair sharing: the history must survive a restart

@@ -19,6 +19,9 @@ Change = Callable[[Json, int], None]
 #: Eviction reasons after which a workload is requeued at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled"})
 
+#: reason of QuotaReserved=False for a workload with admission gates
+GATED = "AdmissionGated"
+
 #: reason of Stalled=False for a live run whose GPUs are idle
 IDLE = "Idle"
 
@@ -124,6 +127,15 @@ def pending(explanation: model.Explanation, requests: Sequence[Json] = ()) -> Ch
         )
 
     return change
+
+
+def gates_cleared(status: Json, now: int) -> None:
+    """The last admission gate was removed: it is decided about next."""
+    rows = _conditions(status)
+    known = conditions.find(rows, names.QUOTA_RESERVED)
+    if known is not None and known.get("reason") == GATED:
+        message = "AdmissionGatedBy cleared, waiting for quota reservation"
+        conditions.put(rows, names.QUOTA_RESERVED, False, "PendingEvaluation", message, now=now)
 
 
 def preempt(decision: model.Preempt) -> Change:

@@ -98,11 +98,20 @@ class EventRecorder:
         self._in_flight = 0
         self._serial = 0
 
-    def record(self, regarding: Mapping[str, Any], type: EventType, reason: str, note: str, action: str = "") -> None:
+    def record(
+        self,
+        regarding: Mapping[str, Any],
+        type: EventType,
+        reason: str,
+        note: str,
+        action: str = "",
+        *,
+        one_series: bool = False,
+    ) -> None:
         """Record an event about an object (anything with apiVersion, kind and metadata). Never blocks, never raises.
 
         `reason` and `action` are machine-readable words in UpperCamelCase (`action` defaults to the reason); `note` is for people
-        and is cut at 1,024 bytes.
+        and is cut at 1,024 bytes. With `one_series` other notes of the reason count as repetitions of the first.
         """
         self.recorded += 1
         now = self._clock()
@@ -117,7 +126,8 @@ class EventRecorder:
             reason,
             note,
         )
-        series = self._series.get(statement)
+        known_by = statement._replace(note="") if one_series else statement
+        series = self._series.get(known_by)
         if series is not None:
             series.count += 1
             series.last_seen = self._wall()
@@ -128,7 +138,7 @@ class EventRecorder:
         name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
         namespace = statement.namespace or "default"  # where the API expects events of cluster-scoped objects
         wall = self._wall()
-        series = self._series[statement] = _Series(
+        series = self._series[known_by] = _Series(
             ObjectKey(EVENTS, namespace, name),
             statement,
             action or reason,

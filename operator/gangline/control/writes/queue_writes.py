@@ -1,5 +1,4 @@
-"""Writes the statuses of ClusterQueues, LocalQueues and QueuePolicies, and releases unused configuration objects under
-deletion."""
+"""Writes the statuses of ClusterQueues, Cohorts, LocalQueues and QueuePolicies."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from gangline.api import names, quantity
+from gangline.api import quantity
 from gangline.api.read import merge
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.part import Part
@@ -17,7 +16,7 @@ from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import BACKFILL, Engine
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey, Resource, deleting, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource, key_of
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +96,8 @@ class QueueWrites(Part):
         self._engine = engine
         self._now = now
         self._fair = fair
+        #: cohorts that borrowed when their status was last written
+        self._borrowing: set[str] = set()
         self._written: dict[tuple[Resource, str], float] = {}
         self._head_delays = HeadDelays()
         self._delays_due = 0.0
@@ -109,22 +110,25 @@ class QueueWrites(Part):
         return any(key in self._mirror.objects[kind] for kind in (kube.CLUSTER_QUEUES, kube.QUEUE_POLICIES))
 
     def lead(self) -> None:
-        for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES):
+        for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, *((kube.COHORTS,) if self._fair else ())):
             for key in self._mirror.objects[resource]:
                 self._send(resource, key)
         self._policies_due = True
 
     def act(self, now: int) -> None:
-        for name in sorted(self._engine.drain_changed_queues()):
+        changed = sorted(self._engine.drain_changed_queues())
+        for name in changed:
             self._send(kube.CLUSTER_QUEUES, name)
+        if self._fair and changed:
+            cohorts = {cohort for name in changed for cohort in self._engine.cohorts_above(name)}
+            for cohort in sorted(cohorts | self._borrowing):
+                self._send(kube.COHORTS, cohort)
         for key in sorted(self._engine.drain_changed_local_queues()):
             self._send(kube.LOCAL_QUEUES, key)
         self._update_head_delays()
         if self._changed_policies.take() or self._policies_due:
             self._policies_due = False
             self._send_policies()
-        for resource, key in self._mirror.take_deleting():
-            self._release_deleted(resource, key)
 
     def _send(self, resource: Resource, key: str) -> None:
         if (resource, key) in self._queued:
@@ -132,6 +136,7 @@ class QueueWrites(Part):
         raw = self._mirror.get(resource, key)
         if raw is None:
             self._written.pop((resource, key), None)
+            self._borrowing.discard(key) if resource == kube.COHORTS else None
             return
         period = BUSY_PERIOD if self._writer.backlog > BUSY else PERIOD
         not_before = self._written.get((resource, key), 0.0) + period
@@ -193,31 +198,14 @@ class QueueWrites(Part):
 
     def _render(self, resource: Resource, key: str, old: Json, generation: int) -> Json:
         now = self._now()
+        if resource == kube.COHORTS:
+            share = self._engine.cohort_share(key)
+            (self._borrowing.add if share else self._borrowing.discard)(key)
+            return queue_status.cohort_status(share, old)
         if resource == kube.CLUSTER_QUEUES:
             return queue_status.cluster_queue_status(
                 self._engine.queue_status(key), old, now=now, generation=generation, fair=self._fair
             )
         return queue_status.local_queue_status(
             self._engine.local_queue_status(key), old, now=now, generation=generation
-        )
-
-    def _release_deleted(self, resource: Resource, key: str) -> None:
-        """Remove the finalizer of a deleted ClusterQueue or ResourceFlavor once it is not in use."""
-        raw = self._mirror.get(resource, key)
-        if raw is None or not deleting(raw) or self._in_use(resource, key):
-            return
-        finalizers = [f for f in raw["metadata"].get("finalizers", ()) if f != names.IN_USE_FINALIZER]
-        if len(finalizers) == len(raw["metadata"].get("finalizers", ())):
-            return
-        meta = {"resourceVersion": raw["metadata"]["resourceVersion"], "finalizers": finalizers or None}
-        self._writes.send(ObjectKey(resource, "", key), "patch", {"metadata": meta}, priority=Priority.LIFECYCLE)
-
-    def _in_use(self, resource: Resource, key: str) -> bool:
-        if resource == kube.CLUSTER_QUEUES:
-            return self._engine.queue_status(key).reserving > 0
-        return any(
-            flavor.get("name") == key
-            for queue in self._mirror.objects[kube.CLUSTER_QUEUES].values()
-            for group in queue.get("spec", {}).get("resourceGroups", ())
-            for flavor in group.get("flavors", ())
         )

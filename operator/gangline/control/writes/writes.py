@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 import orjson
 
-from gangline.api.read import merge
+from gangline.api.read import conditions, merge
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.tracking import Tracking
@@ -232,6 +232,7 @@ class Writes:
         now = self._now()
         for entry in bundle.sent:
             entry.change(new, now)
+        conditions.mark_observed(old, new, raw["metadata"].get("generation", 0))
         patch = merge.difference(old, new)
         if not patch:
             return None

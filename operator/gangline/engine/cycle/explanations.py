@@ -139,7 +139,7 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
     if not workload.active:
         return Explanation("Deactivated", "The workload is deactivated", needs="Set spec.active to true.")
     if workload.gates:
-        gates = ", ".join(workload.gates)
+        gates = ",".join(workload.gates)
         return Explanation("AdmissionGated", f"Admission is gated by: {gates}", needs=f"Remove the gates {gates}.")
     if workload.on_hold:
         return Explanation("OnHold", "The workload is on hold")
@@ -163,9 +163,8 @@ def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | 
     if queue is None:
         return Explanation(MISCONFIGURED, f"ClusterQueue {name} doesn't exist", needs=f"Create ClusterQueue {name}.")
     if not queue.in_service:
-        stopped = queue.config.stop_policy != "None"
         _, why = store.inactive(name)
-        return Explanation("Suspended" if stopped else MISCONFIGURED, f"ClusterQueue {name} is inactive", needs=why)
+        return Explanation("Suspended", f"ClusterQueue {name} is inactive", needs=why)
     if gang.queue is not None and not store.selects(gang):
         return Explanation(
             MISCONFIGURED,

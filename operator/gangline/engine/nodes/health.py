@@ -121,6 +121,12 @@ class _Record:
     returned: Millis | None = None
     usable_from: Millis = 0
     usable: bool = False
+    #: this very node, by its UID, was usable once: only such a node can fail, and return
+    served: bool = False
+
+    def begin_anew(self) -> None:
+        """Another node has the name now: nothing that the last one did counts against it."""
+        self.losses, self.returned, self.usable_from, self.served = [], None, 0, False
 
 
 class Health:
@@ -135,7 +141,7 @@ class Health:
         self._dirty: set[str] = set()
         #: nodes whose standing time alone will change, and when
         self._due: dict[str, Millis] = {}
-        #: how long a node that was lost stays unused after its return
+        #: how long a node that was lost stays unused after its return; 0 = it is used at once
         self.soak = soak
         self._last: dict[str, Node] = {}
         self._lost: dict[str, Loss] = {}
@@ -152,6 +158,9 @@ class Health:
             if old is not None:
                 self.note(name, "Deleted", active=True)
         else:
+            last, record = self._last.get(name), self._records.get(name)
+            if last is not None and last.uid != node.uid and record is not None:
+                record.begin_anew()
             self.nodes[name] = self._last[name] = node
             for kind in ("Deleted", "Unknown"):
                 self._notes.get(name, {}).pop(kind, None)
@@ -223,7 +232,7 @@ class Health:
         loss = self._loss(record, ripening, now)
         if loss is not None and record.loss is None:
             record.losses = [at for at in record.losses if at > now - FLAP_WINDOW] + [now]
-        elif loss is None and record.loss is not None:
+        elif loss is None and record.loss is not None and record.served:
             record.returned = now
         if record.returned is not None and name in self.nodes:
             # computed each time: the node's labels, by which its policy is found, may arrive later than the node
@@ -232,6 +241,7 @@ class Health:
                 record.returned = None
         record.loss = _same_or_worse(record.loss, loss)
         record.usable = name in self.nodes and not record.active and record.usable_from <= now
+        record.served |= record.usable
         self._note_standing(name, record)
         times = [when for when in (*later, *ripening.values(), *ends.values(), record.usable_from) if when > now]
         if times:

@@ -9,7 +9,7 @@ from gangline.engine.model import UNLIMITED, QueueStatus, ResourceUsage
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.dominant_share import standing
-from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.quota.quota_ledger import FlavorResource, Node
 from gangline.engine.state.store import Store
 
 
@@ -19,8 +19,6 @@ def cluster_queue_status(store: Store, name: str) -> QueueStatus:
     if queue is None:
         return QueueStatus(False, "Unknown", f"ClusterQueue {name} doesn't exist", 0, 0, 0, (), ())
     reason, message = store.inactive(name)
-    borrowing, share = standing(queue)
-    weighted = (UNLIMITED if share.weightless else ceil(share.value)) if borrowing else 0
     holders = list(queue.holders.values())
     return QueueStatus(
         active=not reason,
@@ -31,8 +29,28 @@ def cluster_queue_status(store: Store, name: str) -> QueueStatus:
         admitted=sum(gang.admitted for gang in holders),
         reservation=_usage(queue, holders, borrowing=True),
         usage=_usage(queue, [gang for gang in holders if gang.admitted], borrowing=True),
-        weighted_share=weighted,
+        weighted_share=weighted_share(queue),
     )
+
+
+def weighted_share(node: Node) -> int:
+    """The share of a ClusterQueue or cohort in fair sharing, rounded up; `UNLIMITED` where it borrows with a weight of 0."""
+    borrowing, share = standing(node)
+    return (UNLIMITED if share.weightless else ceil(share.value)) if borrowing else 0
+
+
+def cohorts_above(store: Store, cluster_queue: str) -> list[str]:
+    """The cohorts that a ClusterQueue is in, the nearest first; none for a deleted one."""
+    node: Node | None = store.queues.get(cluster_queue)
+    found: list[str] = []
+    while node is not None and (node := node.parent) is not None:
+        found.append(node.name)
+    return found
+
+
+def cohort_share(store: Store, name: str) -> int:
+    node = store.hierarchy.cohort_nodes.get(name)
+    return weighted_share(node) if node is not None else 0
 
 
 def local_queue_status(store: Store, key: str) -> QueueStatus:

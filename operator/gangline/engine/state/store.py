@@ -16,7 +16,6 @@ from gangline.engine.model import (
     Namespace,
     Node,
     PodSetAssignment,
-    Recovery,
     RuntimeForecast,
     Settings,
     Topology,
@@ -96,15 +95,16 @@ class Store:
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def _soak(self, node: Node) -> Millis:
-        """The longest soak time of the queues that may use the node."""
+        """The longest soak time that policies of the queues that may use the node ask for."""
         labels = node.labels.items()
         flavors = {name for name, flavor in self.flavors.items() if flavor.node_labels.items() <= labels}
         policies = (
-            config.recovery or Recovery()
+            config.recovery
             for config in self.cluster_queues.values()
-            if any(offered.name in flavors for group in config.groups for offered in group.flavors)
+            if config.recovery is not None
+            and any(offered.name in flavors for group in config.groups for offered in group.flavors)
         )
-        return max((policy.soak for policy in policies), default=Recovery().soak)
+        return max((policy.soak for policy in policies), default=0)
 
     def somebody_on(self, node: str) -> bool:
         """Gangs have pods or kept room on a node."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gangline.api.read.configuration import manager
+from gangline.api.read.configuration import manager, retention
 from gangline.api.read.configuration import resources as resources_section
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
@@ -23,6 +23,7 @@ from gangline.api.read.configuration.fields import (
     only,
 )
 from gangline.api.read.configuration.manager import Manager
+from gangline.api.read.configuration.retention import Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 
@@ -38,7 +39,7 @@ _ACCEPTED = frozenset(
             "controller",
         ),
         *("clientConnection", "internalCertManagement", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector"),
-        *("integrations", "multiKueue", "objectRetentionPolicies", "visibilityServer", "tls", "queueVisibility"),
+        *("integrations", "multiKueue", "visibilityServer", "tls", "queueVisibility"),
         *("manager", "pprofBindAddress", "gracefulShutDown"),
     }
 )
@@ -65,6 +66,8 @@ class Configuration:
     labels_to_copy: tuple[str, ...] = ()
     #: the process itself
     process: Manager = manager.USUAL
+    #: when finished and deactivated Workloads are deleted
+    retention: Retention = retention.FOR_EVER
     #: fields that are set and have no effect
     ignored: tuple[str, ...] = ()
     #: which resources count in quota, and as what
@@ -84,6 +87,7 @@ def load(body: Any) -> Configuration:
         "resources",
         "featureGates",
         "gangline",
+        retention.SECTION,
         *manager.SECTIONS,
     }
     for name in root:
@@ -111,7 +115,9 @@ def load(body: Any) -> Configuration:
     process, more = manager.load(root)
     ignored += more
     labels = cast("list[str]", integrations.get("labelKeysToCopy") or [])
-    return Configuration(settings, tuple(labels), process, tuple(sorted(ignored)), resources=counted)
+    return Configuration(
+        settings, tuple(labels), process, retention.load(root), tuple(sorted(ignored)), resources=counted
+    )
 
 
 def _fair_sharing(body: Any) -> model.FairSharing | None:

@@ -117,24 +117,16 @@ async def _keys(cluster: Cluster, resource: Resource, selector: str) -> AsyncIte
 
 async def features(cluster: Cluster) -> Findings:
     """What Jobs in queues ask for that Gangline does not do."""
-    prebuilt, elastic, count = list[str](), list[str](), 0
+    elastic, count = list[str](), 0
     async for page in cluster.api.pages(kube.JOBS, label_selector=names.QUEUE_NAME):
         for job in page.items:
             count += 1
-            notes = {**(job["metadata"].get("annotations") or {}), **(job["metadata"].get("labels") or {})}
             if any(true_condition(job, kind) for kind in ("Complete", "Failed")):
                 continue
-            if names.PREBUILT_WORKLOAD in notes:
-                prebuilt.append(key_of(job))
-            if notes.get(ELASTIC) == "true":
+            if (job["metadata"].get("annotations") or {}).get(ELASTIC) == "true":
                 elastic.append(key_of(job))
-    if prebuilt:
-        detail = (
-            f"{counted(len(prebuilt), 'Job')} with a prebuilt Workload ({some(prebuilt)}): they would get a second one"
-        )
-        yield failure(detail, "let them finish first", prebuilt)
     if elastic:
         detail = f"{counted(len(elastic), 'elastic Job')} ({some(elastic)}): scaling up stops and queues the whole job"
         yield warning(detail, "let them finish, or do not scale them", elastic)
-    if not prebuilt and not elastic:
+    else:
         yield ok(f"{counted(count, 'Job')} in queues, with nothing that Gangline lacks")

@@ -46,9 +46,6 @@ CONSEQUENCES: Final = {
     ),
     "integrations": Consequence(False, "see `job kinds` below; labelKeysToCopy is in force", ""),
     "multiKueue": Consequence(False, "nothing is sent to other clusters", "see `AdmissionChecks` below"),
-    "objectRetentionPolicies": Consequence(
-        False, "finished Workloads stay until their job is deleted", "let jobs have a TTL"
-    ),
     "metrics": Consequence(False, "these series and labels are not there", "see docs/reference/metrics.md"),
     "health": Consequence(False, "the paths are /readyz and /healthz", "change the probes that ask there"),
     "tls": Consequence(False, "versions and ciphers of TLS are those of Python", ""),

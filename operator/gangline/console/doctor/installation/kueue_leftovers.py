@@ -93,7 +93,7 @@ def _remove(resource: Resource, name: str) -> str:
 
 
 #: kinds on whose objects Kueue's controllers leave a finalizer that Gangline does not remove
-_HELD: Final = (kube.COHORTS, kube.ADMISSION_CHECKS, kube.TOPOLOGIES)
+_HELD: Final = (kube.COHORTS,)
 
 
 async def finalizers(cluster: Cluster) -> Findings:

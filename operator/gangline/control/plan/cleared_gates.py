@@ -1,0 +1,52 @@
+"""Workloads whose last admission gate was removed: their condition says so, until they are decided about."""
+
+from __future__ import annotations
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.part import Part
+from gangline.control.status import status_changes
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Event, Upsert
+from gangline.kube.resources import Json, Resource, key_of
+
+
+class ClearedGates(Part):
+    """Corrects the condition of Workloads that are still said to be gated."""
+
+    name = "gates"
+    kinds = (kube.WORKLOADS,)
+
+    def __init__(self, mirror: Mirror, writes: Writes, recorder: EventRecorder) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._recorder = recorder
+        self._cleared: set[str] = set()
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Upsert) and _is_cleared(event.obj):
+            self._cleared.add(key_of(event.obj))
+
+    def act(self, now: int) -> None:
+        cleared, self._cleared = self._cleared, set()
+        for key in sorted(cleared):
+            workload = self._mirror.get(kube.WORKLOADS, key)
+            if workload is not None and _is_cleared(workload):
+                change = status_changes.gates_cleared
+                self._writes.change(key, "gates", change, priority=Priority.LIFECYCLE, done=self._tell)
+
+    def _tell(self, workload: Json | None) -> None:
+        if workload is not None:
+            note = "Admission gate cleared, workload is now admissible"
+            self._recorder.record(workload, "Normal", "AdmissionGateCleared", note)
+
+
+def _is_cleared(workload: Json) -> bool:
+    if (workload["metadata"].get("annotations") or {}).get(names.ADMISSION_GATED_BY):
+        return False
+    row = conditions.find((workload.get("status") or {}).get("conditions"), names.QUOTA_RESERVED)
+    return row is not None and row.get("status") == "False" and row.get("reason") == status_changes.GATED

@@ -1,0 +1,87 @@
+"""Configuration objects that others use are kept by a finalizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.control.test_minimal_objects import whole
+
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.writes.objects_in_use import ObjectsInUse
+from gangline.engine import Engine
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Upsert
+from gangline.kube.resources import ObjectKey, Resource
+
+Json = dict[str, Any]
+OURS = "kueue.x-k8s.io/resource-in-use"
+CHECKED = {"admissionChecksStrategy": {"admissionChecks": [{"name": "a"}]}}
+
+
+class Writes:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str, Any]] = []
+
+    def pending(self, resource: Resource, key: str) -> bool:
+        return False
+
+    def send(self, key: ObjectKey, verb: str, body: Json, *, priority: object) -> None:
+        self.sent.append((key.resource.kind, key.name, body["metadata"]["finalizers"]))
+
+
+class World:
+    def __init__(self) -> None:
+        engine = Engine()
+        self.mirror, self.writes = Mirror(engine.observe), Writes()
+        self.mirror.know_pods()
+        self.part = ObjectsInUse(self.mirror, self.writes, engine)  # type: ignore[arg-type]
+
+    def put(self, kind: str, spec: Json, **meta: Any) -> None:
+        obj = whole(kind, {"spec": spec}, "a")
+        obj["metadata"] |= meta
+        self.mirror.upsert(kube.BY_KIND[kind], obj)
+        if kube.BY_KIND[kind] in self.part.kinds:
+            self.part.observe(kube.BY_KIND[kind], Upsert(obj))
+
+    def act(self) -> list[tuple[str, str, Any]]:
+        self.writes.sent = []
+        self.part.act(0)
+        return self.writes.sent
+
+
+KINDS = [
+    ("Topology", {"levels": [{"nodeLabel": "rack"}]}, "ResourceFlavor", {"topologyName": "a"}),
+    ("AdmissionCheck", {"controllerName": "example.com/c"}, "ClusterQueue", CHECKED),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "user", "using"), KINDS, ids=[row[0] for row in KINDS])
+def test_it_gets_a_finalizer_which_goes_when_the_last_user_does(kind: str, spec: Json, user: str, using: Json) -> None:
+    world = World()
+    world.put(kind, spec, finalizers=["example.com/other"])
+    assert world.act() == [(kind, "a", ["example.com/other", OURS])]
+    world.put(kind, spec, finalizers=["example.com/other", OURS], resourceVersion="2")
+    assert world.act() == []
+    world.put(user, using)
+    gone = {"finalizers": ["example.com/other", OURS], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    world.put(kind, spec, **gone, resourceVersion="3")
+    assert world.act() == [], "it is in use"
+    world.mirror.remove(kube.BY_KIND[user], "a")
+    assert world.act() == [(kind, "a", ["example.com/other"])]
+
+
+def test_an_object_that_is_being_deleted_gets_none() -> None:
+    world = World()
+    world.put("AdmissionCheck", {"controllerName": "example.com/c"}, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert world.act() == []
+
+
+def test_a_new_leader_looks_at_all() -> None:
+    world = World()
+    world.put("AdmissionCheck", {"controllerName": "example.com/c"})
+    world.act()
+    world.part.lead()
+    assert world.act() == [("AdmissionCheck", "a", [OURS])]

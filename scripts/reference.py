@@ -693,6 +693,7 @@ OBJECTS: Final = {
     "status_changes": "Workload",
     "queue_status": "ClusterQueue and LocalQueue",
     "policy_status": "QueuePolicy",
+    "provisioning": "AdmissionCheck",
     "status": "GPUJob",
 }
 #: the most messages that are listed for one reason

@@ -135,6 +135,11 @@ POLICY = {
     },
 }  # fmt: skip
 
+
+def provisioning(**spec: Any) -> Json:
+    return {**head("ProvisioningRequestConfig"), "spec": {"provisioningClassName": "atomic.example.com", **spec}}
+
+
 GOOD = {
     "queue": cluster_queue(),
     "quantities as text and numbers": limited("1500m", cohortName="all"),
@@ -152,6 +157,12 @@ GOOD = {
     "cohort": {**head("Cohort"), "spec": {"parentName": "root", "fairSharing": {"weight": "1500m"}}},
     "check": {**head("AdmissionCheck"), "spec": {"controllerName": "example.com/check"}},
     "local queue": {**head("LocalQueue"), "spec": {"clusterQueue": "x"}},
+    "provisioning": provisioning(
+        parameters={"ValidUntilSeconds": "0"},
+        managedResources=["nvidia.com/gpu"],
+        retryStrategy={"backoffLimitCount": 0},
+        podSetMergePolicy="IdenticalPodTemplates",
+    ),
 }
 
 
@@ -241,6 +252,13 @@ BAD = {
         gpu_job(template=TEMPLATE, topology={"required": "a", "preferred": "b"}),
         "only one of required, preferred and unconstrained",
     ),
+    "node label twice": (
+        provisioning(
+            podSetUpdates={"nodeSelector": [{"key": "a", "valueFromProvisioningClassDetail": d} for d in "bc"]}
+        ),
+        "Duplicate value",
+    ),
+    "no class": (provisioning(provisioningClassName="a_b"), "spec.provisioningClassName"),
     "no duration": (gpu_job(template=TEMPLATE, runtime={"limit": "3 hours"}), "spec.runtime.limit"),
     "a chance above one": (
         {**POLICY, "spec": {**POLICY["spec"], "overrun": {"warnAt": "1.5"}}},

@@ -83,6 +83,7 @@ OPERATOR: Final = Account(
         Right(kube.TOPOLOGIES, READ),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
         Right(kube.QUEUE_POLICIES, READ),
+        Right(kube.PROVISIONING_CONFIGS, READ),
         Right(kube.PRIORITY_CLASSES, READ),
         Right(kube.NAMESPACES, READ),
         Right(kube.NODES, READ),
@@ -95,10 +96,13 @@ OPERATOR: Final = Account(
         Right(kube.JOB_SETS, (*READ, "patch")),
         Right(kube.GPU_JOBS, (*READ, "patch")),
         Right(kube.SERVICES, (*READ, "create")),
+        # admission checks by requests to a cluster autoscaler; patch: a template passes to its request
+        Right(kube.PROVISIONING_REQUESTS, (*READ, "create", "delete")),
+        Right(kube.POD_TEMPLATES, (*READ, "create", "patch", "delete")),
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
         *_status(kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS),
-        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS),
+        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS),
         *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
         # list: the Job controller says by events that pods are refused
         Right(kube.EVENTS, ("create", "patch", "list")),

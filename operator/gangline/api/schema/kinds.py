@@ -13,7 +13,7 @@ from gangline.api.schema.v1beta1 import clusterqueue as clusterqueue1
 from gangline.api.schema.v1beta1 import config as config1
 from gangline.api.schema.v1beta1 import localqueue as localqueue1
 from gangline.api.schema.v1beta1 import workload as workload1
-from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, workload
+from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, provisioning, workload
 
 _DEPRECATED: Final = "This version is deprecated. Use v1beta2 instead."
 
@@ -144,6 +144,14 @@ TOPOLOGY: Final = Kind(
     short_names=("topo",),
     status=False,
 )
+PROVISIONING_REQUEST_CONFIG: Final = Kind(
+    names.GROUP,
+    "ProvisioningRequestConfig",
+    "provisioningrequestconfigs",
+    _both(Version("v1beta2", provisioning.ProvisioningRequestConfig)),
+    short_names=("prc",),
+    status=False,
+)
 GPU_JOB: Final = Kind(
     names.OWN_GROUP,
     "GPUJob",
@@ -169,6 +177,7 @@ KINDS: Final = (
     WORKLOAD_PRIORITY_CLASS,
     ADMISSION_CHECK,
     TOPOLOGY,
+    PROVISIONING_REQUEST_CONFIG,
     GPU_JOB,
     QUEUE_POLICY,
 )

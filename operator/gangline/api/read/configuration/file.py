@@ -43,9 +43,10 @@ _ACCEPTED = frozenset(
 #: accepted above, and set by other means (flags of the commands), so not listed
 _SILENT = frozenset({"apiVersion", "kind", "metadata", "webhook", "internalCertManagement"})
 
-#: Kueue's feature gates that the engine reads; others are accepted and have no effect
+#: Kueue's feature gates that are read; others are accepted and have no effect
 GATES = frozenset(
     {
+        "CleanupProvisioningRequestsOnEviction",
         *("FairSharingPreemptWithinNominal", "FairSharingPrioritizeNonBorrowing", "FlavorFungibility"),
         *("FlavorFungibilityPreserveScanProgress", "PartialAdmission", "PriorityBoost", "PrioritySortingWithinCohort"),
         *("RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing", "TASBalancedPlacement"),

@@ -477,9 +477,10 @@ def test_nothing_is_requested_without_quota_or_for_a_workload_that_goes() -> Non
     waiting = workload()
     waiting["status"] = {"admissionChecks": [row()], "conditions": []}
     assert Cluster(waiting).plan() == []
-    going = workload()
-    going["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
-    assert Cluster(going).plan() == []
+    going = Cluster(workload())
+    going.settle()
+    going.workload["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+    assert going.settle() == ["DeleteRequest"]
 
 
 def test_checks_of_other_controllers_are_left_alone_and_others_requests_go() -> None:

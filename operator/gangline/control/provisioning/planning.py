@@ -109,10 +109,11 @@ Step: TypeAlias = (
 def plan(view: View) -> list[Step]:
     """The next steps; [] when there is nothing to do until something changes. Raises ParseError for an incomplete admission."""
     workload = view.workload
-    if _has(workload, names.FINISHED) or (_has(workload, names.EVICTED) and view.clean_up):
+    evicted = _has(workload, names.EVICTED)
+    if _has(workload, names.FINISHED) or deleting(workload) or (evicted and view.clean_up):
         return [*_delete(view.requests, DeleteRequest), *_delete(view.templates, DeleteTemplate)]
     reserved = "admission" in workload["status"] and _has(workload, names.QUOTA_RESERVED)
-    if not reserved or _has(workload, names.EVICTED) or deleting(workload):
+    if not reserved or evicted:
         return []
     plans = [plan for row in _rows(workload) if (plan := _check_plan(view, row)) is not None]
     changes = [(plan.row, plan.after) for plan in plans if plan.after != plan.row]

@@ -258,3 +258,13 @@ def test_a_deleted_workload_is_forgotten() -> None:
     room = requested()
     room.mirror.remove(kube.WORKLOADS, KEY)
     assert room.act() == [], "its requests go with it"
+
+
+async def test_a_workload_that_cannot_be_handled_costs_itself_alone() -> None:
+    room = Room()
+    bad = workload()
+    bad["metadata"] = {**bad["metadata"], "name": "a", "uid": "bad"}
+    bad["spec"] = {"podSets": [{"name": "main", "count": 2, "template": {"spec": {"containers": "none"}}}]}
+    room.put(kube.WORKLOADS, bad)
+    room.part.lead()
+    assert room.act() == ["status AdmissionCheck nodes", "create PodTemplate ppt-wl-nodes-1-main"]

@@ -694,6 +694,7 @@ OBJECTS: Final = {
     "queue_status": "ClusterQueue and LocalQueue",
     "policy_status": "QueuePolicy",
     "unanswered_checks": "AdmissionCheck",
+    "provisioning": "AdmissionCheck",
     "status": "GPUJob",
 }
 #: the most messages that are listed for one reason

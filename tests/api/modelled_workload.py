@@ -173,4 +173,5 @@ def _check(said: schema.AdmissionCheckState) -> model.CheckState:
         at=_millis(said.last_transition_time),
         requeue_after_seconds=said.requeue_after_seconds,
         retry_count=said.retry_count,
+        selectors={each.name: each.node_selector for each in said.pod_set_updates or () if each.node_selector},
     )

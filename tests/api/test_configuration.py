@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import gangline.control
 import gangline.engine
 from gangline.api.read import configuration
 from gangline.api.read.configuration import resources
@@ -144,8 +145,9 @@ def test_a_mistake_in_it_is_named(section, words):
         configuration.load({"gangline": section})
 
 
-def test_the_gates_that_are_named_are_those_that_the_engine_reads() -> None:
-    sources = [path.read_text() for path in Path(gangline.engine.__file__).parent.rglob("*.py")]
+def test_the_gates_that_are_named_are_those_that_are_read() -> None:
+    rooms = (gangline.engine, gangline.control)
+    sources = [path.read_text() for room in rooms for path in Path(str(room.__file__)).parent.rglob("*.py")]
     found = {name for text in sources for name in re.findall(r'(?:gates\.get|_gate)\(\s*"(\w+)"', text)}
     assert found | resources.GATES.keys() == configuration.GATES
 

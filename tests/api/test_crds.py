@@ -105,6 +105,7 @@ def version(kind: str, name: str) -> Json:
         ("WorkloadPriorityClass", "Cluster", ["wpc"], False, ["Value"]),
         ("AdmissionCheck", "Cluster", ["ac"], True, []),
         ("Topology", "Cluster", ["topo"], False, []),
+        ("ProvisioningRequestConfig", "Cluster", ["prc"], False, []),
     ],
 )
 def test_kueue_kinds_look_as_users_know_them(

@@ -139,6 +139,11 @@ POLICY = {
     },
 }  # fmt: skip
 
+
+def provisioning(**spec: Any) -> Json:
+    return {**head("ProvisioningRequestConfig"), "spec": {"provisioningClassName": "atomic.example.com", **spec}}
+
+
 GOOD = {
     "queue": cluster_queue(),
     "quantities as text and numbers": limited("1500m", cohortName="all"),
@@ -167,6 +172,12 @@ GOOD = {
         **head("Workload", "kueue.x-k8s.io/v1beta1"),
         "spec": {"podSets": [{"template": TEMPLATE, "topologyRequest": {"required": "a" * 64}}]},
     },
+    "provisioning": provisioning(
+        parameters={"ValidUntilSeconds": "0"},
+        managedResources=["nvidia.com/gpu"],
+        retryStrategy={"backoffLimitCount": 0},
+        podSetMergePolicy="IdenticalPodTemplates",
+    ),
 }
 
 
@@ -286,6 +297,13 @@ BAD = {
         gpu_job(template=TEMPLATE, topology={"required": "a", "preferred": "b"}),
         "only one of required, preferred and unconstrained",
     ),
+    "node label twice": (
+        provisioning(
+            podSetUpdates={"nodeSelector": [{"key": "a", "valueFromProvisioningClassDetail": d} for d in "bc"]}
+        ),
+        "Duplicate value",
+    ),
+    "no class": (provisioning(provisioningClassName="a_b"), "spec.provisioningClassName"),
     "no duration": (gpu_job(template=TEMPLATE, runtime={"limit": "3 hours"}), "spec.runtime.limit"),
     "a chance above one": (
         {**POLICY, "spec": {**POLICY["spec"], "overrun": {"warnAt": "1.5"}}},

@@ -180,6 +180,10 @@ def test_a_running_workload() -> None:
                 "lastTransitionTime": "2026-01-31T12:00:00Z",
                 "requeueAfterSeconds": 30,
                 "retryCount": 1,
+                "podSetUpdates": [
+                    {"name": "main", "nodeSelector": {"pool": "p7"}},
+                    {"name": "driver", "labels": {"a": "b"}},
+                ],
             }
         ],
         "unhealthyNodes": [{"name": "n1"}],
@@ -192,7 +196,7 @@ def test_a_running_workload() -> None:
     assert (parsed.requeued, parsed.requeue_count, parsed.requeue_at) == (False, 2, T0 + 60_000)
     assert (parsed.finished, parsed.on_hold, parsed.past_execution_seconds) == (False, False, 7)
     assert parsed.reclaimable == {"main": 1}
-    assert parsed.checks == (model.CheckState("check", "Retry", "later", T0, 30, 1),)
+    assert parsed.checks == (model.CheckState("check", "Retry", "later", T0, 30, 1, {"main": {"pool": "p7"}}),)
     assert parsed.unhealthy_nodes == ("n1",)
 
 

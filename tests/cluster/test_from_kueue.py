@@ -30,7 +30,7 @@ from gangline.kube.resources import Resource
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 RAY_JOBS = Resource("ray.io", "v1", "rayjobs", kind="RayJob")
-PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     )
     manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
     await api.client.patch(DEPLOYMENTS, kueue_names.NAMESPACE, kueue_names.DEPLOYMENT, {"spec": manager["spec"]})
-    check = {"metadata": {"name": "capacity"}, "spec": {"controllerName": PROVISIONING}}
+    check = {"metadata": {"name": "capacity"}, "spec": {"controllerName": MULTIKUEUE}}
     whole = {"apiVersion": names.V1BETA2, "kind": "AdmissionCheck"}
     await api.client.create(kube.ADMISSION_CHECKS, None, {**whole, **check})
     strategy = {"admissionChecks": [{"name": "capacity"}]}
@@ -207,7 +207,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     says(findings, "feature gates", "changes", "MultiKueue=true: without effect")
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
     says(findings, "Kueue", "changes", "--kube-api-burst=9")
-    says(findings, "AdmissionChecks", "blocks", "capacity", PROVISIONING)
+    says(findings, "AdmissionChecks", "blocks", "capacity", MULTIKUEUE)
     says(findings, "Workloads", "blocks", "1 Workload of RayJob (default/rayjob-tune)")
     says(findings, "job kinds", "blocks", "1 RayJob in queues (default/tune)")
     says(findings, "job kinds", "blocks", "1 Pod in queues (default/alone)")

@@ -230,6 +230,19 @@ def test_placement_waits_for_nodes_that_a_check_provides() -> None:
     assert of(decisions, CompleteAdmission) == ["w1"]
 
 
+def test_placement_uses_the_nodes_that_a_check_names() -> None:
+    check = AdmissionCheck("nodes", "kueue.x-k8s.io/provisioning-request")
+    queue = cluster_queue("q", groups=(group({"tas": {GPU: 8}}),), checks=(CheckRef("nodes"),))
+    here, new = (node(name, "r1") for name in ("h1", "h2"))
+    new = replace(new, labels={**new.labels, "pool": "p7"})
+    world = World(TAS, TOPOLOGY, check, queue, here, new, placed("w1", 2))
+    world.decide()
+    world.change("w1", checks=(CheckState("nodes", "Ready", selectors={"main": {"pool": "p7"}}),))
+    (swap,) = [d for d in world.decide() if isinstance(d, Swap)]
+    assert swap.admission.pod_sets[0].topology is not None
+    assert swap.admission.pod_sets[0].topology.domains == (Domain(("h2",), 2),)
+
+
 def test_a_topology_may_arrive_after_its_flavor_nodes_and_workloads() -> None:
     queue = cluster_queue("q", groups=(group({"tas": {GPU: 16}}),))
     world = World(TAS, *NODES, queue, placed("a", 4))

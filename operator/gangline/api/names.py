@@ -63,7 +63,18 @@ TAS_LABEL: Final = f"{GROUP}/tas"
 #: scheduling gate of pods until their place by topology is known
 TOPOLOGY_GATE: Final = f"{GROUP}/topology"
 
+#: label on ProvisioningRequests and PodTemplates, "true": they were made for a Workload
+MANAGED: Final = f"{GROUP}/managed"
+#: annotation on jobs and Workloads, the name of a parameter after the slash: a parameter of their ProvisioningRequest
+PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
+#: annotation on pods: the ProvisioningRequest whose nodes they use
+CONSUMES: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+#: annotation on pods: the class of that request
+PROVISIONING_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+
 # our own
+#: annotation on PodTemplates of ProvisioningRequests: digest of what was asked, before the API server added its defaults
+TEMPLATE_DIGEST: Final = f"{OWN_GROUP}/template-digest"
 #: label on child Jobs, Services and pods: their GPUJob
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"
 #: annotation on CustomResourceDefinitions, ms since 1970: when `gangline webhooks --unregister` ended their conversion

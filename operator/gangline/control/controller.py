@@ -42,6 +42,7 @@ from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.plan.leaving_jobs import LeavingJobs
 from gangline.control.plan.retention import Retainer
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
+from gangline.control.provisioning.provisioning import Provisioning
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.recovery.fencing import Fencing
 from gangline.control.recovery.silent_nodes import SilentNodes
@@ -106,6 +107,7 @@ class Controller:
         progress_url: str = "",
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
+        served: Callable[[Resource], bool] = lambda resource: True,
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
@@ -199,6 +201,16 @@ class Controller:
             ClusterFeed(writes, quarantine),  # feeds the mirror with everything but pods
             PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
             departed,  # quota of deleted Workloads whose pods still run
+            # checks; requests of evicted workloads are deleted before these are admitted again
+            Provisioning(
+                mirror,
+                writes,
+                recorder,
+                served=served,
+                gates=engine.settings.gates,
+                wake=self.wake,
+                quarantine=quarantine,
+            ),
             # decisions
             decisions,  # state of decisions being carried out
             self._deciding,  # lets the engine decide, and carries out its decisions

@@ -81,6 +81,7 @@ OPERATOR: Final = Account(
         Right(kube.LOCAL_QUEUES, READ),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
         Right(kube.QUEUE_POLICIES, READ),
+        Right(kube.PROVISIONING_CONFIGS, READ),
         Right(kube.PRIORITY_CLASSES, READ),
         Right(kube.NAMESPACES, READ),
         # what is added to the requests of pods
@@ -100,6 +101,9 @@ OPERATOR: Final = Account(
         Right(kube.JOB_SETS, (*READ, "patch", "delete")),
         Right(kube.GPU_JOBS, (*READ, "patch", "delete")),
         Right(kube.SERVICES, (*READ, "create")),
+        # admission checks by requests to a cluster autoscaler; patch: a template passes to its request
+        Right(kube.PROVISIONING_REQUESTS, (*READ, "create", "delete")),
+        Right(kube.POD_TEMPLATES, (*READ, "create", "patch", "delete")),
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
         *_status(kube.CLUSTER_QUEUES, kube.COHORTS, kube.LOCAL_QUEUES, kube.WORKLOADS),

@@ -14,7 +14,6 @@ from gangline.jobs.base import JobError, JobKind, Json
 
 _MAX_NAME = 253
 _HASH_LENGTH = 5
-_PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 #: annotations that a job kind may set on its Workload
 _ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 #: fields of a topology request that request nothing
@@ -276,7 +275,9 @@ def _workload_labels(job: Json, copied: Sequence[str]) -> dict[str, str]:
 def _workload_annotations(job: Json) -> dict[str, str]:
     own = job["metadata"].get("annotations") or {}
     return {
-        key: value for key, value in own.items() if key.startswith(_PROVISIONING_PREFIX) or key in _COPIED_ANNOTATIONS
+        key: value
+        for key, value in own.items()
+        if key.startswith(names.PROVISIONING_PREFIX) or key in _COPIED_ANNOTATIONS
     }
 
 

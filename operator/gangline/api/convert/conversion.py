@@ -50,6 +50,7 @@ _STEPS: Final = {
     "Cohort": _SAME,
     "ResourceFlavor": _SAME,
     "Topology": _SAME,
+    "ProvisioningRequestConfig": _SAME,
     "WorkloadPriorityClass": _SAME,
 }
 #: kinds whose two versions differ in their fields

@@ -354,7 +354,15 @@ def _check(row: Json, path: str) -> model.CheckState:
         at=millis(row, "lastTransitionTime", path),
         requeue_after_seconds=optional_number(row, "requeueAfterSeconds", path),
         retry_count=optional_number(row, "retryCount", path),
+        selectors=_selectors(row, path),
     )
+
+
+def _selectors(row: Json, path: str) -> dict[str, dict[str, str]]:
+    """The node selectors among a check's updates of pod sets."""
+    updates = [(each, f"{path}.podSetUpdates[{i}]") for i, each in enumerate(items(row, "podSetUpdates", path))]
+    found = {needed(each, "name", where): labels(each, "nodeSelector", where) for each, where in updates}
+    return {name: selector for name, selector in found.items() if selector}
 
 
 # --- admission --------------------------------------------------------------------------------------------------------

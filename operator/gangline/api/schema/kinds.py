@@ -15,7 +15,7 @@ from gangline.api.schema.v1beta1 import limits
 from gangline.api.schema.v1beta1 import localqueue as localqueue1
 from gangline.api.schema.v1beta1 import multikueue as multikueue1
 from gangline.api.schema.v1beta1 import workload as workload1
-from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multikueue, workload
+from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multikueue, provisioning, workload
 
 _DEPRECATED: Final = "This version is deprecated. Use v1beta2 instead."
 
@@ -176,6 +176,14 @@ MULTI_KUEUE_CLUSTER: Final = Kind(
     ),
     short_names=("mkc",),
 )
+PROVISIONING_REQUEST_CONFIG: Final = Kind(
+    names.GROUP,
+    "ProvisioningRequestConfig",
+    "provisioningrequestconfigs",
+    _both(Version("v1beta2", provisioning.ProvisioningRequestConfig)),
+    short_names=("prc",),
+    status=False,
+)
 GPU_JOB: Final = Kind(
     names.OWN_GROUP,
     "GPUJob",
@@ -203,6 +211,7 @@ KINDS: Final = (
     TOPOLOGY,
     MULTI_KUEUE_CONFIG,
     MULTI_KUEUE_CLUSTER,
+    PROVISIONING_REQUEST_CONFIG,
     GPU_JOB,
     QUEUE_POLICY,
 )

@@ -30,3 +30,7 @@ class Changes:
     nodes: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: QueuePolicies and ClusterQueues, which determine the policy of each queue
     policies: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
+    #: Workloads with admission checks, with ProvisioningRequests or with PodTemplates of these
+    checked: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
+    #: AdmissionChecks, and configurations of their controllers
+    checks: ChangedKeys[str] = field(default_factory=ChangedKeys[str])

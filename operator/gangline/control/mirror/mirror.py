@@ -25,6 +25,7 @@ from gangline.control.mirror.watched_kinds import (
     COUNTING,
     JOB_KINDS,
     KEPT_WHILE_IN_USE,
+    OWNED,
     READERS,
     resources,
 )
@@ -255,7 +256,7 @@ class Mirror:
             owned.discard((resource, key))
             if not owned:
                 self._owned.pop(before, None)
-        if after is not None and resource in (kube.WORKLOADS, kube.SERVICES, *JOB_KINDS):
+        if after is not None and resource in OWNED:
             self._owned.setdefault(after, set()).add((resource, key))
         if resource in JOB_KINDS:
             self._index_name(resource, key, old, new)
@@ -304,6 +305,12 @@ class Mirror:
                 self.changes.recovering.add(key)
             if _is_placed(obj):
                 self.changes.placed.add(key)
+            if "admissionChecks" in obj["status"]:
+                self.changes.checked.add(key)
+        if resource in (kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES):
+            self.changes.checked.update(self._workload_behind(obj))
+        if resource in (kube.ADMISSION_CHECKS, kube.PROVISIONING_CONFIGS):
+            self.changes.checks.add(key)
         if resource in KEPT_WHILE_IN_USE and "deletionTimestamp" in obj["metadata"]:
             self._deleting.add((resource, key))
         if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
@@ -357,8 +364,21 @@ class Mirror:
         jobs = [child for resource in JOB_KINDS for child in self._owned_by(job, resource)]
         return Children(jobs=jobs, services=list(self._owned_by(job, kube.SERVICES)))
 
-    def _owned_by(self, job: Json, resource: Resource) -> Iterator[Json]:
-        for kind, key in sorted(self._owned.get(job["metadata"]["uid"], ()), key=lambda pair: pair[1]):
+    def controlled_by(self, owner: Json, resource: Resource) -> list[Json]:
+        """The objects of this kind that `owner` controls, in its namespace."""
+        namespace = owner["metadata"].get("namespace")
+        return [obj for obj in self._owned_by(owner, resource) if obj["metadata"].get("namespace") == namespace]
+
+    def _workload_behind(self, obj: Json) -> list[str]:
+        """The key of the Workload for which a ProvisioningRequest, or a PodTemplate of one, was made."""
+        ref, namespace = controller_of(obj) or {}, obj["metadata"]["namespace"]
+        if ref.get("kind") == kube.PROVISIONING_REQUESTS.kind:
+            request = self.get(kube.PROVISIONING_REQUESTS, f"{namespace}/{ref['name']}")
+            ref = (controller_of(request) if request is not None else None) or {}
+        return [f"{namespace}/{ref['name']}"] if ref.get("kind") == kube.WORKLOADS.kind else []
+
+    def _owned_by(self, owner: Json, resource: Resource) -> Iterator[Json]:
+        for kind, key in sorted(self._owned.get(owner["metadata"]["uid"], ()), key=lambda pair: pair[1]):
             if kind == resource:
                 yield self.objects[kind][key]
 

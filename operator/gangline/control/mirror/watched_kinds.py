@@ -38,12 +38,21 @@ PLAIN: tuple[Resource, ...] = (
     kube.WORKLOAD_PRIORITY_CLASSES,
     kube.PRIORITY_CLASSES,
     kube.SERVICES,
+    kube.PROVISIONING_CONFIGS,
+    kube.PROVISIONING_REQUESTS,
+    kube.POD_TEMPLATES,
+)
+
+#: Kinds with an object or more for each job.
+_MANY = frozenset(
+    {
+        *(kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES),
+        *(kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES),
+    }
 )
 
 #: Kinds that are few and change rarely: null fields are removed from their objects at all depths, as in Kubernetes' own kinds.
-CONFIGURATION: frozenset[Resource] = frozenset(
-    {*COUNTING, *PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
-)
+CONFIGURATION: frozenset[Resource] = frozenset({*COUNTING, *PLAIN, *READERS} - _MANY)
 
 #: Kinds with the finalizer `resource-in-use`: such an object is deleted only when nothing uses it any more.
 KEPT_WHILE_IN_USE: frozenset[Resource] = frozenset(
@@ -52,13 +61,22 @@ KEPT_WHILE_IN_USE: frozenset[Resource] = frozenset(
 
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
+#: Resources whose objects are looked up by their controller.
+OWNED: frozenset[Resource] = frozenset(
+    {kube.WORKLOADS, kube.SERVICES, kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES, *JOB_KINDS}
+)
+
 #: Resources that a cluster may lack, for example one that has Kueue's CRDs but not Gangline's: they count as empty then.
 OPTIONAL: frozenset[Resource] = frozenset(
-    {kube.QUEUE_POLICIES, kube.RESOURCE_CLAIM_TEMPLATES, *(kind.resource for kind in KINDS if kind.optional)}
+    {
+        kube.RESOURCE_CLAIM_TEMPLATES,
+        *(kube.QUEUE_POLICIES, kube.PROVISIONING_CONFIGS, kube.PROVISIONING_REQUESTS),
+        *(kind.resource for kind in KINDS if kind.optional),
+    }
 )
 
 #: Label selectors that keep foreign objects out of memory where every object of ours carries the label.
-SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
+SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL, kube.POD_TEMPLATES: f"{names.MANAGED}=true"}
 
 
 def resources() -> list[Resource]:

@@ -162,6 +162,7 @@ class Operator:
             progress_url=options.progress_url.rstrip("/"),
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
+            served=lambda resource: not self._by_resource[resource].absent,
             now=client.clock.millis,
         )
         quarantine = self.controller.quarantine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
 from gangline.engine.model.units import Millis, Requests, millis, millis_or_none
@@ -92,6 +92,8 @@ class CheckState:
     at: Millis = 0
     requeue_after_seconds: int | None = None
     retry_count: int | None = None
+    #: pod set -> labels of the nodes on which its pods have to run once the check is ready
+    selectors: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
     @property
     def requeue_after(self) -> Millis | None:
@@ -168,6 +170,12 @@ class Workload:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def as_checked(self, pod_set: PodSet) -> PodSet:
+        """The pod set with the node labels that its ready checks demand."""
+        ready = [check.selectors.get(pod_set.name, {}) for check in self.checks if check.state == "Ready"]
+        wanted = {label: value for selector in ready for label, value in selector.items()}
+        return replace(pod_set, node_selector={**pod_set.node_selector, **wanted}) if wanted else pod_set
 
     @property
     def execution_left(self) -> Millis | None:

@@ -45,7 +45,7 @@ class Plan:
         hosts = [host for host in self._lost if on_host(admission, host)]
         if not hosts:
             return admission
-        pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
+        pod_sets = {demand.name: gang.workload.as_checked(demand.pod_set) for demand in gang.demands}
         gathered = _gathered(admission, hosts)
         store.topology.put_holder(gang.key, gathered)
         try:

@@ -193,7 +193,7 @@ class Lifecycle:
             message = f"Workload was evicted due to multiple failed nodes: {', '.join(sorted(failed))}"
             return Evict(gang.key, gang.uid, "NodeFailures", message)
         gates = self._store.settings.gates
-        pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
+        pod_sets = {demand.name: gang.workload.as_checked(demand.pod_set) for demand in gang.demands}
         mended = mend(self._store.topology, pod_sets, admission, hosts[0], gates)
         if mended is not None:
             self._store.swap(gang, mended)
@@ -209,7 +209,7 @@ class Lifecycle:
         """The nodes are there: find, or retry after a pause, a placement that had to wait for them."""
         admission = gang.admission
         assert admission is not None, gang
-        pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
+        pod_sets = {demand.name: gang.workload.as_checked(demand.pod_set) for demand in gang.demands}
         wanted = placing(
             self._store.topology,
             [(pod_sets[p.name], p.count, list(p.flavors.values())) for p in admission.pod_sets if p.name in pod_sets],

@@ -49,6 +49,7 @@ _SILENT = frozenset({"apiVersion", "kind", "metadata", "webhook", "internalCertM
 #: Kueue's feature gates that the engine and the sections below read; others are accepted and have no effect
 GATES = frozenset(
     {
+        "CleanupProvisioningRequestsOnEviction",
         *("FairSharingPreemptWithinNominal", "FairSharingPrioritizeNonBorrowing", "FlavorFungibility"),
         *("FlavorFungibilityPreserveScanProgress", "PartialAdmission", "PriorityBoost", "PrioritySortingWithinCohort"),
         *("RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing", "TASBalancedPlacement"),

@@ -22,7 +22,7 @@ EXAMINATION: Final = Examination(
         Check("queue objects", objects.readable, seconds=30.0),
         Check("AdmissionChecks", objects.admission_checks),
         Check("ClusterQueues", objects.cluster_queues),
-        Check("MultiKueue, ProvisioningRequests", objects.foreign_kinds),
+        Check("MultiKueue", objects.foreign_kinds),
         Check("topology", objects.topology),
         Check("Workloads", job_kinds.workloads, seconds=120.0),
         Check("job kinds", job_kinds.labelled, seconds=60.0),

@@ -13,17 +13,18 @@ from gangline.console.doctor.cluster import Cluster
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, failure, ok, some, warning
 from gangline.control.mirror.watched_kinds import READERS
+from gangline.control.provisioning import activity
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 
 _OLD: Final = "v1beta1"
 _STORED: Final = [resource for resource in READERS if resource.group == names.GROUP and resource is not kube.WORKLOADS]
-#: admission checks that Kueue's own controllers decide on
-_KUEUES_CHECKS: Final = (f"{names.GROUP}/provisioning-request", f"{names.GROUP}/multikueue")
+#: admission checks that only Kueue's own controllers decide on
+_KUEUES_CHECKS: Final = (f"{names.GROUP}/multikueue",)
 #: kinds of Kueue that Gangline does not have
 FOREIGN: Final = tuple(
     Resource(names.GROUP, version, plural, namespaced=False)
-    for plural in ("multikueueconfigs", "multikueueclusters", "provisioningrequestconfigs")
+    for plural in ("multikueueconfigs", "multikueueclusters")
     for version in ("v1beta2", _OLD)
 )
 
@@ -89,7 +90,9 @@ async def admission_checks(cluster: Cluster) -> Findings:
     for controller in sorted({_controller(check) for check in checks}):
         mine = [check["metadata"]["name"] for check in checks if _controller(check) == controller]
         in_use = [name for name in mine if name in used]
-        if controller not in _KUEUES_CHECKS:
+        if controller == activity.CONTROLLER:
+            yield ok(f"{some(mine)} ({controller}): Gangline makes the requests")
+        elif controller not in _KUEUES_CHECKS:
             yield ok(f"{controller} decides on {some(mine)}, as before")
         elif in_use:
             detail = (

@@ -6,19 +6,21 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
-from gangline.api import names
 from gangline.api.schema import crd_install
 from gangline.api.schema.kinds import CONVERTED
 from gangline.console.doctor.cluster import PATIENCE, Cluster
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, warning
 from gangline.console.doctor.installation import endpoints
+from gangline.control.mirror import watched_kinds
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, condition_of, true_condition
 from gangline.kube.transport import Call
 
 UPDATE: Final = "gangline crds | kubectl apply --server-side --force-conflicts -f -"
+#: CRDs without which the operator admits what needs none of their objects
+_OPTIONAL: Final = frozenset(f"{kind.plural}.{kind.group}" for kind in watched_kinds.OPTIONAL)
 #: names of differing fields in one line
 _FIELDS: Final = 3
 
@@ -40,7 +42,7 @@ async def _definition(cluster: Cluster, crd: Json) -> Json | None:
 def _examined(wanted: Json, live: Json | None) -> Iterator[Finding]:
     name = wanted["metadata"]["name"]
     if live is None:
-        if wanted["spec"]["group"] == names.OWN_GROUP:
+        if name in _OPTIONAL:
             yield warning(f"{name} is not installed: its objects cannot be created", UPDATE)
         else:
             yield failure(f"{name} is not installed: nothing is admitted without it", UPDATE)

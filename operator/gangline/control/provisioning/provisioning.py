@@ -1,0 +1,313 @@
+"""Answers the admission checks of its controller: plans each workload behind them, and sends the steps of the plan."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.isolation.time_limit import limited
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.messages import WriteResolved
+from gangline.control.parts.part import Part
+from gangline.control.provisioning import activity, planning
+from gangline.control.status.status_changes import Change
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority, Verb
+from gangline.control.writes.writes import Writes
+from gangline.kube import resources as kube
+from gangline.kube.errors import AlreadyExists, ApiError
+from gangline.kube.reflector import Event, Synced
+from gangline.kube.resources import Json, ObjectKey, Resource, controller_uid, key_of
+
+log = logging.getLogger(__name__)
+
+#: A workload with a refused write is looked at again after 1, 2, 4, … seconds, at most this.
+MAX_RETRY: Final = 60.0
+
+
+class Provisioning(Part):
+    """Requests nodes for workloads with quota, and reports in their checks how far the requests are.
+
+    `served` says whether the API server has a kind; `wake` makes the loop take another round.
+    """
+
+    name = "provisioning"
+    kinds = (kube.PROVISIONING_REQUESTS,)
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        writes: Writes,
+        recorder: EventRecorder,
+        *,
+        served: Callable[[Resource], bool],
+        gates: Mapping[str, bool],
+        wake: Callable[[], None],
+        quarantine: Quarantine,
+    ) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._recorder = recorder
+        self._served = served
+        self._clean_up = gates.get("CleanupProvisioningRequestsOnEviction", True)
+        self._wake = wake
+        self._quarantine = quarantine
+        exists = mirror.has(kube.WORKLOADS)
+        self._changed = mirror.changes.checked.subscribe(worth=exists)
+        self._changed_checks = mirror.changes.checks.subscribe(worth=mirror.has(kube.ADMISSION_CHECKS))
+        self._look_at_all = False
+        self._busy: Counter[str] = Counter()  # workload -> its writes in flight
+        self._refused: dict[str, int] = {}  # workload -> how many refusals in a row
+        self._blocked: set[str] = set()  # waiting for their retry
+        mirror.messages.subscribe(WriteResolved, self._resolved)
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        """A full list: the kind may be served only now."""
+        if isinstance(event, Synced):
+            self._look_at_all = True
+
+    def lead(self) -> None:
+        self._look_at_all = True
+
+    def act(self, now: int) -> None:
+        if self._changed_checks.take() or self._look_at_all:
+            self._look_at_all = False
+            self._judge_checks(now)
+            for key, workload in self._mirror.objects[kube.WORKLOADS].items():
+                if "admissionChecks" in workload["status"]:
+                    self._changed.add(key)
+        ready = self._changed.take(lambda key: not self._busy[key] and key not in self._blocked)
+        for key in sorted(ready):
+            if not self._quarantine.attempt("provisioning it", kube.WORKLOADS, key, partial(self._provision, key)):
+                self._retry_later(key)
+
+    # --- AdmissionChecks ---
+
+    def _judge_checks(self, now: int) -> None:
+        served = self._served(kube.PROVISIONING_REQUESTS)
+        for key, check in self._mirror.objects[kube.ADMISSION_CHECKS].items():
+            if activity.is_ours(check):
+                found = activity.activity_of(check, self._config_named, served=served)
+                work = partial(self._report_activity, check, found, now)
+                self._quarantine.attempt("reporting its activity", kube.ADMISSION_CHECKS, key, work)
+
+    def _report_activity(self, check: Json, found: activity.Activity, now: int) -> None:
+        """Write the condition Active where it is not as it should be."""
+        rows: conditions.Conditions = [dict(row) for row in check["status"].get("conditions") or ()]
+        meta = check["metadata"]
+        if conditions.put(
+            rows,
+            names.ACTIVE,
+            found.active,
+            found.reason,
+            found.message,
+            now=now,
+            generation=meta.get("generation"),
+        ):
+            body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"conditions": rows}}
+            key = ObjectKey.of(kube.ADMISSION_CHECKS, check)
+            refused = lambda error: log.info("condition Active of %s: %s", key, error)  # noqa: E731
+            self._writes.send(key, "status", body, priority=Priority.LIFECYCLE, failed=refused)
+
+    def _config_named(self, name: str) -> Json | None:
+        return self._mirror.get(kube.PROVISIONING_CONFIGS, name)
+
+    # --- workloads ---
+
+    def _provision(self, key: str) -> None:
+        workload = self._mirror.get(kube.WORKLOADS, key)
+        if workload is None:
+            self._refused.pop(key, None)
+        elif not self._writes.in_doubt(kube.WORKLOADS, key):  # else it is looked at when the doubt is over
+            view = self._view(workload)
+            for step in limited(lambda: planning.plan(view)):
+                self._carry_out(key, workload, step)
+
+    def _view(self, workload: Json) -> planning.View:
+        mirror, namespace = self._mirror, workload["metadata"]["namespace"]
+        return planning.View(
+            workload,
+            self._checks_of(workload),
+            mirror.controlled_by(workload, kube.PROVISIONING_REQUESTS),
+            mirror.controlled_by(workload, kube.POD_TEMPLATES),
+            request_named=lambda name: mirror.get(kube.PROVISIONING_REQUESTS, f"{namespace}/{name}"),
+            template_named=lambda name: mirror.get(kube.POD_TEMPLATES, f"{namespace}/{name}"),
+            exists=partial(self._exists, namespace),
+            flavor=mirror.flavor,
+            clean_up=self._clean_up,
+        )
+
+    def _checks_of(self, workload: Json) -> dict[str, ProvisioningRequestConfigSpec | None]:
+        """Its checks of this controller, each with its configuration."""
+        found: dict[str, ProvisioningRequestConfigSpec | None] = {}
+        for row in workload["status"].get("admissionChecks") or ():
+            check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
+            if check is not None and activity.is_ours(check):
+                try:
+                    found[row["name"]] = activity.config_of(check, self._config_named)
+                except activity.UnusableError:
+                    found[row["name"]] = None
+        return found
+
+    def _exists(self, namespace: str, owner: Json) -> bool:
+        """Whether the owner that a reference names exists; one of another kind is not ours to judge."""
+        for kind in (kube.WORKLOADS, kube.PROVISIONING_REQUESTS):
+            if owner.get("kind") == kind.kind:
+                found = self._mirror.get(kind, f"{namespace}/{owner['name']}")
+                return found is not None and found["metadata"]["uid"] == owner["uid"]
+        return True
+
+    # --- steps ---
+
+    def _carry_out(self, key: str, workload: Json, step: planning.Step) -> None:
+        match step:
+            case planning.SetChecks(rows):
+                self._busy[key] += 1
+                self._writes.change(
+                    key,
+                    "provisioning",
+                    _changed_rows(rows),
+                    priority=Priority.LIFECYCLE,
+                    done=partial(self._rows_written, key, rows),
+                    failed=partial(self._failed, key),
+                )
+            case planning.CreateTemplate(check, body):
+                self._create(key, check, kube.POD_TEMPLATES, body)
+            case planning.CreateRequest(check, body):
+                self._create(key, check, kube.PROVISIONING_REQUESTS, body)
+            case planning.AdoptTemplate(template, body):
+                self._send(key, ObjectKey.of(kube.POD_TEMPLATES, template), "patch", body)
+            case planning.DeleteTemplate(template):
+                self._delete(key, kube.POD_TEMPLATES, template)
+            case planning.DeleteRequest(request):
+                self._delete(key, kube.PROVISIONING_REQUESTS, request)
+            case planning.Refused(check, why):
+                self._report(key, check, why)
+                self._retry_later(key)
+            case planning.Remark(reason, message):
+                self._recorder.record(workload, "Warning", reason, message)
+
+    def _create(self, key: str, check: str, resource: Resource, body: Json) -> None:
+        self._busy[key] += 1
+        self._writes.send(
+            ObjectKey.of(resource, body),
+            "create",
+            body,
+            priority=Priority.LIFECYCLE,
+            done=partial(self._created, key, resource),
+            failed=partial(self._not_created, key, check, resource, body),
+        )
+
+    def _delete(self, key: str, resource: Resource, obj: Json) -> None:
+        self._send(key, ObjectKey.of(resource, obj), "delete", {"uid": obj["metadata"]["uid"]})
+
+    def _send(self, key: str, target: ObjectKey, verb: Verb, body: Json) -> None:
+        self._busy[key] += 1
+        done = lambda _: self._ended(key)  # noqa: E731
+        failed = partial(self._failed, key)
+        self._writes.send(target, verb, body, priority=Priority.LIFECYCLE, done=done, failed=failed)
+
+    # --- results of writes ---
+
+    def _resolved(self, message: WriteResolved) -> None:
+        """A Workload is not in doubt any more, perhaps without a change that the mirror shows."""
+        if message.key.resource == kube.WORKLOADS:
+            raw = self._mirror.get(kube.WORKLOADS, message.key.text)
+            if raw is not None and "admissionChecks" in raw["status"]:
+                self._changed.add(message.key.text)
+
+    def _rows_written(self, key: str, rows: Sequence[tuple[Json, Json]], answer: Json | None) -> None:
+        self._ended(key)
+        for before, after in rows if answer is not None else ():
+            if before["state"] != after["state"]:
+                said = f" with message: {after['message']}" if after["message"] else ""
+                text = f"Admission check {after['name']} updated state from {before['state']} to {after['state']}{said}"
+                self._recorder.record(answer or {}, "Normal", "AdmissionCheckUpdated", text)
+
+    def _created(self, key: str, resource: Resource, answer: Json | None) -> None:
+        self._ended(key)
+        workload = self._mirror.get(kube.WORKLOADS, key)
+        if resource == kube.PROVISIONING_REQUESTS and answer is not None and workload is not None:
+            text = f'Created ProvisioningRequest: "{answer["metadata"]["name"]}"'
+            self._recorder.record(workload, "Normal", "ProvisioningRequestCreated", text, "Created")
+
+    def _not_created(self, key: str, check: str, resource: Resource, body: Json, error: ApiError) -> None:
+        """Tell the check, unless it is there after all: the answer to an earlier attempt may have been lost."""
+        there = self._mirror.get(resource, key_of(body))
+        owner = body["metadata"]["ownerReferences"][0]["uid"]
+        self._end(key)
+        if isinstance(error, AlreadyExists) and there is not None and controller_uid(there) == owner:
+            self._changed.add(key)
+            return
+        self._report(key, check, f'Error creating {resource.kind} "{body["metadata"]["name"]}": {error.message}')
+        self._retry_later(key)
+
+    def _report(self, key: str, check: str, message: str) -> None:
+        """Say in the check why its request is not made."""
+        workload = self._mirror.get(kube.WORKLOADS, key)
+        if workload is None:
+            return
+        self._recorder.record(workload, "Warning", "FailedCreate", message)
+        change = _told(check, message[: conditions.MAX_MESSAGE])
+        self._writes.change(key, "provisioning-trouble", change, priority=Priority.STATUS)
+
+    def _failed(self, key: str, error: ApiError) -> None:
+        self._end(key)
+        if self._writes.expected(error):
+            self._changed.add(key)
+            return
+        log.warning("%s: its provisioning: %s", key, error)
+        self._retry_later(key)
+
+    def _ended(self, key: str) -> None:
+        self._end(key)
+        self._refused.pop(key, None)
+        self._changed.add(key)
+
+    def _end(self, key: str) -> None:
+        self._busy[key] -= 1
+        if self._busy[key] <= 0:
+            del self._busy[key]
+
+    def _retry_later(self, key: str) -> None:
+        """Look at the workload again after a growing pause. Other workloads go on."""
+        tries = self._refused[key] = self._refused.get(key, 0) + 1
+        self._blocked.add(key)
+
+        def again() -> None:
+            self._blocked.discard(key)
+            self._changed.add(key)
+            self._wake()
+
+        asyncio.get_running_loop().call_later(min(MAX_RETRY, 2.0 ** min(tries - 1, 16)), again)
+
+
+def _changed_rows(rows: Sequence[tuple[Json, Json]]) -> Change:
+    """Replaces the rows that are still as they were when the change was planned."""
+    planned: dict[str, tuple[Json, Json]] = {before["name"]: (before, after) for before, after in rows}
+
+    def change(status: Json, now: int) -> None:
+        for i, row in enumerate(status.get("admissionChecks") or ()):
+            before, after = planned.get(row["name"], (None, row))
+            if row == before:
+                moved = {"lastTransitionTime": conditions.timestamp(now)} if after["state"] != row["state"] else {}
+                status["admissionChecks"][i] = {**after, **moved}
+
+    return change
+
+
+def _told(check: str, message: str) -> Change:
+    def change(status: Json, now: int) -> None:
+        for row in status.get("admissionChecks") or ():
+            if row["name"] == check and row["state"] == "Pending":
+                row["message"] = message
+
+    return change

@@ -1,0 +1,49 @@
+"""What a provisioned request adds to the pods: the annotations by which they use its nodes, and node labels from its status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gangline import bounded
+from gangline.api import names
+from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
+from gangline.control.provisioning.groups import Group
+from gangline.control.provisioning.naming import template_name
+from gangline.kube.resources import Json
+
+_LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_LONGEST_VALUE: Final = 63
+
+
+def pod_set_updates(request: Json, groups: Sequence[Group], config: ProvisioningRequestConfigSpec) -> list[Json]:
+    """`podSetUpdates` of the check: one for each pod set that was requested, alone or merged with another."""
+    meta, spec = request["metadata"], request["spec"]
+    asked = {row["podTemplateRef"]["name"] for row in spec.get("podSets") or ()}
+    annotations = {names.CONSUMES: meta["name"], names.PROVISIONING_CLASS: spec["provisioningClassName"]}
+    update: Json = {"annotations": annotations}
+    if config.pod_set_updates is not None:
+        update["nodeSelector"] = dict(_node_selector(request, config))
+    requested = [group for group in groups if template_name(meta["name"], group.name) in asked]
+    return [{"name": member, **update} for group in requested for member in group.members]
+
+
+def unusable_details(request: Json, config: ProvisioningRequestConfigSpec) -> list[str]:
+    """Details that the configuration names and that the request's status does not have, or not as the value of a label."""
+    found = dict(_node_selector(request, config))
+    wanted = (config.pod_set_updates.node_selector if config.pod_set_updates else None) or ()
+    return [row.value_from_provisioning_class_detail for row in wanted if row.key not in found]
+
+
+def _node_selector(request: Json, config: ProvisioningRequestConfigSpec) -> Iterator[tuple[str, str]]:
+    details: Json = (request.get("status") or {}).get("provisioningClassDetails") or {}
+    for row in (config.pod_set_updates.node_selector if config.pod_set_updates else None) or ():
+        value = details.get(row.value_from_provisioning_class_detail)
+        if isinstance(value, str) and _is_label_value(value):
+            yield row.key, value
+
+
+@bounded.parser(_LONGEST_VALUE, instead=False, worst=("a", "-", "a-"))
+def _is_label_value(text: str) -> bool:
+    return _LABEL_VALUE.fullmatch(text) is not None

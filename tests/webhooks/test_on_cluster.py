@@ -519,6 +519,22 @@ def test_the_pods_of_a_workload_with_quota_stay_as_they_are(kubectl: Kubectl, na
     assert "cannot add admission gate after creation" in said
 
 
+def test_v1beta1_freezes_the_source_of_the_priority_too(kubectl: Kubectl, namespace: str):
+    body = placed(workload(priority=1, priorityClassName="a"), namespace, "old")
+    body |= {"apiVersion": names.V1BETA1}
+    body["spec"]["priorityClassSource"] = "scheduling.k8s.io/priorityclass"
+    create(kubectl, body)
+    status = ("patch", "workload", "old", "-n", namespace, "--type=merge", "--subresource=status", "-p")
+    kubectl(*status, json.dumps({"status": HELD}))
+    patch = ("patch", "workloads.v1beta1.kueue.x-k8s.io", "old", "-n", namespace, "--type=merge", "-p")
+    said = kubectl.run(*patch, '{"spec":{"priorityClassSource":"kueue.x-k8s.io/workloadpriorityclass"}}').stderr
+    assert "priorityClassSource is immutable while workload quota reserved" in said
+    said = kubectl.run(*patch, '{"spec":{"priorityClassName":"b"}}').stderr
+    assert (
+        "priorityClassName is immutable while workload quota reserved and priorityClassSource is not equal to" in said
+    )
+
+
 def test_multikueue_is_stored_and_said_not_to_run(kubectl: Kubectl, webhooks: Webhooks):
     check: Json = {"kind": "AdmissionCheck", "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
     cluster: Json = {"kind": "MultiKueueCluster", "spec": {"kubeConfig": {"location": "secret"}}}
@@ -549,6 +565,8 @@ def test_an_unusual_workload_is_looked_at(kubectl: Kubectl, namespace: str, amou
 
 def test_workloads_of_every_shape_pass_the_conditions(kubectl: Kubectl, namespace: str):
     """CEL that fails on some shape would reject it; the schema leaves templates open, so they may look like anything."""
+    create(kubectl, {**placed(workload(), namespace, "nothing"), "spec": {}})
+    kubectl("label", "workload", "nothing", "-n", namespace, "a=b")
     shapes: list[Json] = [
         {"spec": {"containers": [{"name": "a"}]}},
         {"spec": {"containers": [{"name": "a", "resources": {}}], "initContainers": []}},

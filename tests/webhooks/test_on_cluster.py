@@ -369,9 +369,9 @@ def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace:
         }
         body = json.dumps({"status": {"conditions": [condition]}})
         kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
-        for status in LIFE:
-            body = json.dumps({"status": status})
-            kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
+    for status in LIFE:
+        body = json.dumps({"status": status})
+        kubectl("patch", "workload", "by-hand", "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
     child = placed(job(labels={names.GPUJOB_LABEL: "llama"}), namespace, "llama-worker")
     owner = kubectl.json("get", "gpujob", "llama", "-n", namespace)["metadata"]
     child["metadata"]["ownerReferences"] = [
@@ -482,9 +482,10 @@ WRITES: dict[str, tuple[Json, Json]] = {
 
 def test_status_writes_of_others_follow_the_rules(kubectl: Kubectl, namespace: str):
     """The API server's conditions and the rules agree on every write."""
-    for number, (case, (before, change)) in enumerate(WRITES.items()):
-        name = f"w{number}"
-        stored = create(kubectl, placed(workload(), namespace, name))
+    made = [placed(workload(), namespace, f"w{number}") for number in range(len(WRITES))]
+    kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    for stored, (case, (before, change)) in zip(made, WRITES.items(), strict=True):
+        name = stored["metadata"]["name"]
         patch = ("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p")
         if before:
             kubectl(*patch, json.dumps({"status": before}))

@@ -350,6 +350,20 @@ def condition(kind: str) -> Json:
     }
 
 
+SLICE: Json = {
+    "domainCount": 2,
+    "valuesPerLevel": [{"individual": {"roots": ["a", "b"]}}],
+    "podCounts": {"individual": [1, 3]},
+}
+WRONG_SLICES: dict[str, Json] = {
+    "podCounts.individual must have length equal to domainCount": {"podCounts": {"individual": [1]}},
+    "must have roots of length equal to domainCount": {"valuesPerLevel": [{"individual": {"roots": ["a"]}}]},
+    "valuesPerLevel must have the same length as the number of levels": {"valuesPerLevel": [{"universal": "a"}] * 2},
+    "exactly one of the fields in [universal individual] must be set": {"podCounts": {}},
+    "podCounts.individual: Invalid value": {"podCounts": {"individual": []}},
+}
+
+
 def patch(kubectl: Kubectl, what: tuple[str, str], body: Json, *more: str) -> str:
     """ "" if the change is accepted, otherwise why not."""
     outcome = kubectl.run("patch", *what, "--type=merge", "-p", json.dumps(body), *more)
@@ -370,6 +384,11 @@ def test_a_workload_is_frozen_while_it_holds_quota(kubectl: Kubectl) -> None:
     wrong = {"status": {**status, "admission": doubled}}
     assert "same number of podSets" in patch(kubectl, what, wrong, "--subresource=status")
     assert patch(kubectl, what, {"status": status}, "--subresource=status") == ""
+
+    for message, change in WRONG_SLICES.items():
+        topology = {"levels": ["rack"], "slices": [{**SLICE, **change}]}
+        placed = {**admission, "podSetAssignments": [{**assignment, "topologyAssignment": topology}]}
+        assert message in patch(kubectl, what, {"status": {"admission": placed}}, "--subresource=status")
 
     pod_sets = copy.deepcopy(obj["spec"]["podSets"])
     class_of_pods = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}

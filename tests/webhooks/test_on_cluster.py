@@ -369,9 +369,9 @@ def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace:
         }
         body = json.dumps({"status": {"conditions": [condition]}})
         kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
-        for status in LIFE:
-            body = json.dumps({"status": status})
-            kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
+    for status in LIFE:
+        body = json.dumps({"status": status})
+        kubectl("patch", "workload", "by-hand", "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
     child = placed(job(labels={names.GPUJOB_LABEL: "llama"}), namespace, "llama-worker")
     owner = kubectl.json("get", "gpujob", "llama", "-n", namespace)["metadata"]
     child["metadata"]["ownerReferences"] = [
@@ -482,9 +482,10 @@ WRITES: dict[str, tuple[Json, Json]] = {
 
 def test_status_writes_of_others_follow_the_rules(kubectl: Kubectl, namespace: str):
     """The API server's conditions and the rules agree on every write."""
-    for number, (case, (before, change)) in enumerate(WRITES.items()):
-        name = f"w{number}"
-        stored = create(kubectl, placed(workload(), namespace, name))
+    made = [placed(workload(), namespace, f"w{number}") for number in range(len(WRITES))]
+    kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    for stored, (case, (before, change)) in zip(made, WRITES.items(), strict=True):
+        name = stored["metadata"]["name"]
         patch = ("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p")
         if before:
             kubectl(*patch, json.dumps({"status": before}))
@@ -519,6 +520,22 @@ def test_the_pods_of_a_workload_with_quota_stay_as_they_are(kubectl: Kubectl, na
     assert "cannot add admission gate after creation" in said
 
 
+def test_v1beta1_freezes_the_source_of_the_priority_too(kubectl: Kubectl, namespace: str):
+    body = placed(workload(priority=1, priorityClassName="a"), namespace, "old")
+    body |= {"apiVersion": names.V1BETA1}
+    body["spec"]["priorityClassSource"] = "scheduling.k8s.io/priorityclass"
+    create(kubectl, body)
+    status = ("patch", "workload", "old", "-n", namespace, "--type=merge", "--subresource=status", "-p")
+    kubectl(*status, json.dumps({"status": HELD}))
+    patch = ("patch", "workloads.v1beta1.kueue.x-k8s.io", "old", "-n", namespace, "--type=merge", "-p")
+    said = kubectl.run(*patch, '{"spec":{"priorityClassSource":"kueue.x-k8s.io/workloadpriorityclass"}}').stderr
+    assert "priorityClassSource is immutable while workload quota reserved" in said
+    said = kubectl.run(*patch, '{"spec":{"priorityClassName":"b"}}').stderr
+    assert (
+        "priorityClassName is immutable while workload quota reserved and priorityClassSource is not equal to" in said
+    )
+
+
 def test_multikueue_is_stored_and_said_not_to_run(kubectl: Kubectl, webhooks: Webhooks):
     check: Json = {"kind": "AdmissionCheck", "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
     cluster: Json = {"kind": "MultiKueueCluster", "spec": {"kubeConfig": {"location": "secret"}}}
@@ -549,6 +566,8 @@ def test_an_unusual_workload_is_looked_at(kubectl: Kubectl, namespace: str, amou
 
 def test_workloads_of_every_shape_pass_the_conditions(kubectl: Kubectl, namespace: str):
     """CEL that fails on some shape would reject it; the schema leaves templates open, so they may look like anything."""
+    create(kubectl, {**placed(workload(), namespace, "nothing"), "spec": {}})
+    kubectl("label", "workload", "nothing", "-n", namespace, "a=b")
     shapes: list[Json] = [
         {"spec": {"containers": [{"name": "a"}]}},
         {"spec": {"containers": [{"name": "a", "resources": {}}], "initContainers": []}},

@@ -328,6 +328,11 @@ async def test_a_certificate_is_trusted_once_its_ca_is_registered():
     assert not await ours.trusts(held.serving.certificate)
     await ours.ensure(other.bundle + held.bundle)
     assert await ours.trusts(held.serving.certificate)
+    name = CONVERTED[-1].name
+    registered = server.objects["customresourcedefinitions", name]
+    server.objects["customresourcedefinitions", name] = {"metadata": {"name": name}, "spec": {}}
+    assert not await ours.trusts(held.serving.certificate), "a kind that was installed just now has no conversion yet"
+    server.objects["customresourcedefinitions", name] = registered
     await registrar(server, SERVICE, "ns/name").ensure(None)
     for webhook in server.objects["validatingwebhookconfigurations", "gangline"]["webhooks"]:
         webhook["clientConfig"].pop("caBundle", None)

@@ -103,7 +103,7 @@ _HAS_NO_JOB: Final = (
     "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
     f"o.kind in {_listed(sorted(kind.kind for kind in KINDS))})"
 )
-_POD_SETS_CHANGED: Final = "object.spec.?podSets != oldObject.spec.?podSets"
+_POD_SETS_CHANGED: Final = "object.?spec.?podSets != oldObject.?spec.?podSets"
 _HAD_QUOTA: Final = (
     "oldObject.?status.?conditions.orValue([]).exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
 )
@@ -122,14 +122,14 @@ _COUNTABLE: Final = (
     "!string(r[k]).startsWith('-') && quantity(string(r[k])).isLessThan(quantity('1E'))"
 )
 _PLAIN_CONTAINERS: Final = (
-    "object.spec.?podSets.orValue([]).all(p, "
+    "object.?spec.?podSets.orValue([]).all(p, "
     "[p.?template.?spec.?initContainers.orValue([]), p.?template.?spec.?containers.orValue([])].all(l, "
     "type(l) == list && l.all(c, type(c) == map && type(c.?resources.orValue({})) == map && "
     "[c.?resources.?requests.orValue({}), c.?resources.?limits.orValue({})].all(r, "
     f"type(r) == map && r.all(k, {_COUNTABLE})))))"
 )
 _NOTHING_SPECIAL: Final = (
-    "object.spec.?podSets.orValue([]).all(p, !has(p.minCount) && !p.?template.?spec.?overhead.hasValue() && "
+    "object.?spec.?podSets.orValue([]).all(p, !has(p.minCount) && !p.?template.?spec.?overhead.hasValue() && "
     "!p.?template.?spec.?resources.hasValue() && p.?template.?metadata.?labels.orValue({}) == {} && "
     "p.?template.?metadata.?annotations.orValue({}) == {} && p.?topologyRequest.?podSetSliceSize.hasValue() == "
     "p.?topologyRequest.?podSetSliceRequiredTopology.hasValue())"

@@ -67,8 +67,11 @@ class Registrar:
                     return False
         for name in withdrawal.CRDS:
             crd = await self._crd(name)
-            config = crd["spec"]["conversion"]["webhook"]["clientConfig"] if crd is not None else {}
-            if crd is not None and not certificates.trusted(chain, base64.b64decode(config.get("caBundle") or "")):
+            if crd is None:
+                continue
+            webhook = (crd["spec"].get("conversion") or {}).get("webhook") or {}  # none if it was installed just now
+            bundle = base64.b64decode((webhook.get("clientConfig") or {}).get("caBundle") or "")
+            if not certificates.trusted(chain, bundle):
                 return False
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ def test_devices_count_as_their_class_is_mapped() -> None:
 
 
 def test_transformations_are_of_what_containers_request_alone() -> None:
-    credits = ResourceRules(transformations={"gpus": Transformation({"credits": 1})}, devices=DEVICES)
+    credits = ResourceRules(transformations={"gpus": Transformation({"credits": Fraction(1)})}, devices=DEVICES)
     by = Rules.of(NO_LIMITS, {}, credits, {"t": Claim({GPU: 2})})
     assert read(by, by_template()).pod_sets[0].counted == {"gpus": 2}
 

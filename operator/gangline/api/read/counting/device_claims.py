@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from gangline.api.read.reading import Json, ParseError, child, flag, items, number, root, text
 from gangline.engine.model import UNLIMITED, Requests
@@ -68,18 +68,20 @@ def claim(obj: Any) -> Claim:
     return Claim(found)
 
 
-def templates(pod_sets: object) -> set[str]:
+def templates(pod_sets: Any) -> set[str]:
     """The ResourceClaimTemplates that pod sets name, of whatever shape what is written there may be."""
-    found: set[str] = set()
-    for pod_set in pod_sets if isinstance(pod_sets, list) else ():
-        rows: object = pod_set
-        for key in ("template", "spec", "resourceClaims"):
-            rows = rows.get(key) if isinstance(rows, dict) else None
-        for row in rows if isinstance(rows, list) else ():
-            name = row.get("resourceClaimTemplateName") if isinstance(row, dict) else None
-            if isinstance(name, str):
-                found.add(name)
-    return found
+    specs = (_inner(_inner(pod_set, "template"), "spec") for pod_set in _rows_of(pod_sets))
+    rows = (row for spec in specs for row in _rows_of(_inner(spec, "resourceClaims")))
+    found = (_inner(row, "resourceClaimTemplateName") for row in rows)
+    return {name for name in found if isinstance(name, str)}
+
+
+def _inner(value: Any, key: str) -> Any:
+    return cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
+
+
+def _rows_of(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def claimed(spec: Json, claims: Mapping[str, Claim], devices: Devices) -> dict[str, int]:

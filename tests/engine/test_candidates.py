@@ -6,7 +6,7 @@ import random
 from functools import partial
 
 import pytest
-from tests.engine.world import World, cluster_queue, cohort, gang
+from tests.engine.world import World, cluster_queue, cohort, gang, of
 
 from gangline.engine.model import Preempt, PreemptionPolicy, Quota, Settings, VictimPolicy
 from gangline.engine.preemption.candidates import Candidates, Key
@@ -80,3 +80,15 @@ def test_what_is_remembered_must_be_forgotten_in_time() -> None:
     """Else the histories above would tell nothing."""
     none = frozenset[str]()
     assert any(history(seed, none, memory="endless") != history(seed, none, memory="none") for seed in range(8))
+
+
+@pytest.mark.parametrize("change", [{"priority": 1}, {"boost": -9}])
+def test_a_holder_whose_priority_drops_makes_room_for_who_could_not_preempt_it_before(change: dict[str, int]) -> None:
+    settings = Settings(gates={"PriorityBoost": True})
+    queue = cluster_queue("q", 4, preemption=PreemptionPolicy("LowerPriority"))
+    found = World(queue, gang("w1", 4, priority=10), settings=settings)
+    found.decide()
+    found.put(gang("w2", 4, priority=5))
+    assert of(found.decide(), Preempt) == []
+    found.change("w1", **change)
+    assert of(found.decide(), Preempt) == ["w1"]

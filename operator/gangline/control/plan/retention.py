@@ -85,7 +85,7 @@ class Retainer(Part):
             return None
         if after is None:
             return None
-        return conditions.millis_of(row.get("lastTransitionTime")) + int(after * 1000)
+        return conditions.millis_of(row.get("lastTransitionTime")) + round(after * 1000)
 
     def _look(self, key: str, now: int) -> None:
         """Delete what is due by the state that is known now."""

@@ -76,6 +76,8 @@ class Intake:
             store.reviews[gang.key] = gang
             if anew:
                 store.touch(queue)  # the workload that it was preempted for tries again
+            if (old.priority, old.boost) != (workload.priority, workload.boost):
+                store.flush(queue.root)  # others may preempt it now
             return
         if gang.holds:
             store.release(gang)

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
@@ -95,6 +96,7 @@ class Controller:
         fair_sharing: bool = False,
         labels_to_copy: Sequence[str] = (),
         progress_url: str = "",
+        managed: ManagedJobs = EVERY_QUEUED,
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
         now: Callable[[], int] = wall_millis,
@@ -118,6 +120,7 @@ class Controller:
             messages=messages,
             labels_to_copy=labels_to_copy,
             progress_url=progress_url,
+            managed=managed,
         )
         self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages)
         owners = PodOwners(mirror)

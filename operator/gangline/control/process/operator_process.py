@@ -23,6 +23,7 @@ import gangline
 from gangline import files
 from gangline.api import names
 from gangline.api.read import policy_reader
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import OperatorForesight
@@ -101,6 +102,7 @@ class Options:
     ready_file: Path | None = None
     settings: model.Settings = field(default_factory=model.Settings)
     labels_to_copy: tuple[str, ...] = ()
+    jobs: ManagedJobs = EVERY_QUEUED
     max_writes: int = 24
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
@@ -153,6 +155,7 @@ class Operator:
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
             progress_url=options.progress_url.rstrip("/"),
+            managed=options.jobs,
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
             now=client.clock.millis,

@@ -1,8 +1,8 @@
 """Kueue's configuration file (`config.kueue.x-k8s.io/v1beta1` or v1beta2) → the engine's settings, and those of the processes.
 
 The file that configures Kueue configures Gangline unchanged. A section of our own, `gangline`, classifies node conditions, and
-says as which version of Kueue the file is read. Fields that have no effect in Gangline are accepted and listed, so that users know;
-unknown ones are errors at any depth.
+says as which version of Kueue the file is read. Fields that have no effect in Gangline are accepted and listed, so that users
+know; unknown ones are errors at any depth.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any, Final, cast
 import yaml
 
 from gangline import bounded
-from gangline.api.admission import syntax
 from gangline.api.read.configuration import gates as feature_gates
-from gangline.api.read.configuration import managed_jobs, manager, sections, shapes, versions
+from gangline.api.read.configuration import managed_jobs, manager, sections, selectors, shapes, versions
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
     choice,
@@ -40,6 +39,7 @@ _READY_BY_DEFAULT: Final = "0.19"
 _RECOVERS_BY_DEFAULT: Final = "0.16"
 #: seconds that no run lasts
 _NEVER: Final = 10.0 * 365 * 86400
+_LABEL_KEYS: Final = "integrations.labelKeysToCopy"
 #: characters of the file: more than a ConfigMap holds
 LONGEST: Final = 1_048_576
 
@@ -120,7 +120,7 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
             ignore_undeclared_resources=_ignores_undeclared(mapping(root.get("resources"), "resources"), gates),
             health=_node_health(ours),
         ),
-        labels_to_copy=_labels_to_copy(mapping(root.get("integrations"), "integrations")),
+        labels_to_copy=selectors.label_keys(_at(root, _LABEL_KEYS) or [], _LABEL_KEYS),
         process=process,
         ignored=tuple(sorted([*ignored, *_without_effect(root)])),
         jobs=jobs,
@@ -159,14 +159,6 @@ def _ignores_undeclared(resources: Json, gates: Gates) -> bool:
     """Kueue reads the field only with its gate; the versions that lack the gate lack the field."""
     strategy = choice(resources, "resources.quotaCheckStrategy", "BlockUndeclared", "IgnoreUndeclared")
     return strategy == "IgnoreUndeclared" and gates.on("QuotaCheckStrategy")
-
-
-def _labels_to_copy(integrations: Json) -> tuple[str, ...]:
-    keys = cast("list[str]", integrations.get("labelKeysToCopy") or [])
-    for i, key in enumerate(keys):
-        for error in syntax.label_key(f"integrations.labelKeysToCopy[{i}]", key):
-            raise ConfigurationError(str(error))
-    return tuple(keys)
 
 
 def _fair_sharing(body: Any, *, old: bool) -> model.FairSharing | None:

@@ -19,7 +19,7 @@ OFF: Final = "off"
 NEITHER: Final = "neither"
 
 #: name -> its state in Kueue 0.15, 0.16, 0.17, 0.18, 0.19 and 0.20, and what Gangline does. A state is the stage (a alpha,
-#: b beta, g generally available, d deprecated), the default (+ on, - off), and ! where it is locked; . where there is no such gate.
+#: b beta, g generally available, d deprecated), the default (+ on, - off), and ! where it is locked; a dot: no such gate.
 GATES: Final[Mapping[str, tuple[str, str]]] = {
     "AdmissionFairSharing": ("b+ b+ b+ b+ b+ b+", READ),
     "AdmissionGatedBy": (". . a- a- b+ b+", ON),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from gangline.api import names
+from gangline.api.read.configuration import selectors
 from gangline.api.read.configuration.fields import ConfigurationError, flag, mapping
 from gangline.api.read.configuration.gates import Gates
 from gangline.engine import expression_matches, model
@@ -72,11 +73,12 @@ def load(root: Json, gates: Gates) -> tuple[ManagedJobs, list[str]]:
     """The jobs that are managed, and a warning for each listed kind that Gangline does not have. Raises ConfigurationError."""
     unlisted, warnings = _frameworks(mapping(root.get("integrations"), "integrations"))
     written = root.get(_SELECTOR)
-    if written is not None:
-        _check_exempts(selector(written), str(root.get("namespace") or names.KUEUE_NAMESPACE))
+    chosen = None if written is None else selectors.selector(mapping(written, _SELECTOR), _SELECTOR)
+    if chosen is not None:
+        _check_exempts(chosen, str(root.get("namespace") or names.KUEUE_NAMESPACE))
     managed = ManagedJobs(
         without_queue=flag(root, "manageJobsWithoutQueueName"),
-        selector=None if written is None else selector(written),
+        selector=chosen,
         selector_holds_for_queued=gates.on("ManagedJobsNamespaceSelectorAlwaysRespected"),
         unlisted=unlisted,
         queue_by_default="LocalQueueDefaulting" not in gates.given or gates.on("LocalQueueDefaulting"),
@@ -98,18 +100,6 @@ def _frameworks(integrations: Json) -> tuple[frozenset[tuple[str, str]], list[st
             known = ", ".join(sorted({*FRAMEWORKS, *MISSING}))
             raise ConfigurationError(f"{path}: {str(name)[:80]!r} is not one of {known}")
     return frozenset(kind for name, kind in FRAMEWORKS.items() if name not in listed), warnings
-
-
-def selector(section: Any) -> model.LabelSelector:
-    """A label selector whose shape was checked."""
-    body = mapping(section, _SELECTOR)
-    labels, rows = (
-        cast("dict[str, str]", body.get("matchLabels") or {}),
-        cast("list[Json]", body.get("matchExpressions") or []),
-    )
-    exact = (model.Expression(key, "In", (value,)) for key, value in labels.items())
-    more = (model.Expression(row["key"], row["operator"], tuple(row.get("values") or ())) for row in rows)
-    return model.LabelSelector((*exact, *more))
 
 
 def _check_exempts(chosen: model.LabelSelector, own: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from gangline.api import quantity
-from gangline.api.admission import syntax
+from gangline.api.read.configuration import selectors
 from gangline.api.read.configuration.fields import ConfigurationError
 
 #: kinds of values
@@ -96,8 +96,7 @@ def _check_kind(value: Any, kind: str, path: str) -> None:
             fits = isinstance(value, str) and _is_duration(value)
         case "a label selector":
             check(value, _SELECTOR_FIELDS, path)
-            for error in syntax.label_selector(path, value):
-                raise ConfigurationError(str(error))
+            selectors.selector(cast("Mapping[str, Any]", value), path)
             return
         case _:
             return

@@ -97,6 +97,7 @@ class Controller:
         labels_to_copy: Sequence[str] = (),
         progress_url: str = "",
         managed: ManagedJobs = EVERY_QUEUED,
+        older_words: bool = False,
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
         now: Callable[[], int] = wall_millis,
@@ -122,7 +123,7 @@ class Controller:
             progress_url=progress_url,
             managed=managed,
         )
-        self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages)
+        self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
         owners = PodOwners(mirror)
         pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
@@ -156,7 +157,9 @@ class Controller:
         Announcements(mirror, notices, recorder, messages, leading=leading)
 
         # decisions
-        decisions = Decisions(mirror, writes, engine, recoveries, notices, recorder, metrics, messages)
+        decisions = Decisions(
+            mirror, writes, engine, recoveries, notices, recorder, metrics, messages, older_words=older_words
+        )
         self._deciding = Deciding(engine, decisions, writer, metrics, observe=self._observe, quarantine=quarantine)
         troubles = Troubles(mirror, decisions, recorder, quarantine, messages, leading=leading)
         if isinstance(engine, IsolatedEngine):

@@ -169,6 +169,7 @@ def command(
         settings=chosen.settings,
         labels_to_copy=chosen.labels_to_copy,
         jobs=chosen.jobs,
+        older_words=not chosen.gates.on("UnadmittedWorkloadsObservability"),
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election if leader_election is not None else process.leader_election is not False,

@@ -103,6 +103,8 @@ class Options:
     settings: model.Settings = field(default_factory=model.Settings)
     labels_to_copy: tuple[str, ...] = ()
     jobs: ManagedJobs = EVERY_QUEUED
+    #: Workloads wait with the reasons of Kueue up to 0.19
+    older_words: bool = False
     max_writes: int = 24
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
@@ -156,6 +158,7 @@ class Operator:
             labels_to_copy=options.labels_to_copy,
             progress_url=options.progress_url.rstrip("/"),
             managed=options.jobs,
+            older_words=options.older_words,
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
             now=client.clock.millis,

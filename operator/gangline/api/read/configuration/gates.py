@@ -109,8 +109,8 @@ def _state(name: str, version: str) -> str:
 
 
 def does(name: str) -> str:
-    """READ, ON, OFF or NEITHER: what Gangline does about a gate of the table."""
-    return GATES[name][1]
+    """What Gangline does about a gate: READ, ON, OFF or NEITHER; "" for a name that is not in the table."""
+    return GATES[name][1] if name in GATES else ""
 
 
 __all__ = ["ENGINE", "NEITHER", "OFF", "ON", "READ", "Gates", "does", "load"]

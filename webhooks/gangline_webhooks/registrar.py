@@ -72,7 +72,9 @@ class Registrar:
                     return False
         for name in withdrawal.CRDS:
             crd = await self._crd(name)
-            config = crd["spec"]["conversion"]["webhook"]["clientConfig"] if crd is not None else {}
+            # a CRD that was created since has no conversion yet
+            conversion = crd["spec"].get("conversion") or {} if crd is not None else {}
+            config = (conversion.get("webhook") or {}).get("clientConfig") or {}
             if crd is not None and not certificates.trusted(chain, base64.b64decode(config.get("caBundle") or "")):
                 return False
         return True

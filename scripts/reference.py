@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from gangline.api import names, quantity
+from gangline.api.read.configuration import gate_table
+from gangline.api.read.configuration.versions import VERSIONS
 from gangline.api.schema import common, kinds
 from gangline.api.schema.crdgen import Kind, Version
 from gangline.api.schema.json_schema import structural
@@ -438,6 +440,7 @@ def pages() -> dict[str, str]:
         "events.md": _events_page(code, values),
         "metrics.md": _metrics_page(code, values),
         "values.md": _values_page(),
+        "gates.md": _gates_page(),
     }
     texts["index.md"] = _index_page(texts)
     return {name: HEADER + "\n" + text.rstrip() + "\n" for name, text in sorted(texts.items())}
@@ -894,6 +897,33 @@ def _values_page() -> str:
 
 
 # --- markdown ---------------------------------------------------------------------------------------------------------
+
+
+_STAGES: Final = {"a": "alpha", "b": "beta", "g": "GA", "d": "deprecated"}
+_DOES: Final = {
+    gate_table.READ: "as the gate says",
+    gate_table.ON: "always on",
+    gate_table.OFF: "not there",
+    gate_table.NEITHER: "makes no difference",
+}
+
+
+def _gates_page() -> str:
+    rows = [
+        (_code(name), *map(_gate_state, states.split(" ")), _DOES[does])
+        for name, (states, does) in sorted(gate_table.GATES.items())
+    ]
+    return (
+        f"{HEADER}\n# Feature gates\n\n`featureGates` in [Kueue's configuration file](../kueue-compatibility.md#feature-gates): "
+        "the stage and default of each gate by version of Kueue, and what Gangline does. 0.20 is Kueue's development branch.\n\n"
+        f"{_table(('gate', *VERSIONS, 'Gangline'), rows)}"
+    )
+
+
+def _gate_state(state: str) -> str:
+    if state == ".":
+        return "–"
+    return f"{_STAGES[state[0]]}, {'on' if '+' in state else 'off'}{', locked' if state.endswith('!') else ''}"
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,8 +9,10 @@ import yaml
 import gangline.control
 import gangline.engine
 from gangline.api.read import configuration
-from gangline.api.read.configuration import resources
+from gangline.api.read.configuration import ManagedJobs, gate_table, resources
+from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.configuration.manager import LeaseSettings, Manager
+from gangline.api.read.configuration.versions import VERSIONS
 from gangline.engine import model
 
 SHIPPED = """
@@ -80,15 +82,146 @@ def test_the_process() -> None:
     assert configuration.load(None).process == Manager()
 
 
-def test_v1beta1_switches() -> None:
-    body = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta1",
-        "fairSharing": {"enable": False},
-        "waitForPodsReady": {"enable": False},
-    }
-    settings = configuration.load(body).settings
-    assert settings.fair_sharing is None
-    assert settings.pods_ready is None
+V1BETA1 = {"apiVersion": "config.kueue.x-k8s.io/v1beta1"}
+
+
+def settings(**body: object) -> model.Settings:
+    return configuration.load(body).settings
+
+
+def as_of(version: str, **body: object) -> configuration.Configuration:
+    return configuration.load({**body, "gangline": {"kueueCompatibility": version}})
+
+
+def test_v1beta1_needs_its_switches() -> None:
+    for body in ({}, {"fairSharing": {}, "waitForPodsReady": {"timeout": "1m"}}, {"fairSharing": {"enable": False}}):
+        assert settings(**V1BETA1, **body).fair_sharing is None
+        assert settings(**V1BETA1, **body).pods_ready is None
+    on = settings(**V1BETA1, fairSharing={"enable": True}, waitForPodsReady={"enable": True})
+    assert on.fair_sharing == model.FairSharing()
+    assert on.pods_ready == model.PodsReadyPolicy(timeout_seconds=300.0, block_admission=True)
+    open_door = settings(**V1BETA1, waitForPodsReady={"enable": True, "blockAdmission": False, "timeout": "1m"})
+    assert open_door.pods_ready == model.PodsReadyPolicy(timeout_seconds=60.0)
+
+
+def test_v1beta2_is_switched_by_its_sections() -> None:
+    assert settings(fairSharing={}).fair_sharing == model.FairSharing()
+    assert settings().fair_sharing is None
+    assert settings().pods_ready == model.PodsReadyPolicy()
+    assert settings(featureGates={"DisableWaitForPodsReady": True}, waitForPodsReady={}).pods_ready is None
+    # of earlier versions of Gangline
+    taken = configuration.load({"waitForPodsReady": {"enable": False}})
+    assert taken.settings.pods_ready is None
+    assert "which Kueue refuses in v1beta2" in taken.warnings[0]
+
+
+def test_what_holds_without_a_section_depends_on_the_version() -> None:
+    assert [as_of(version).settings.pods_ready is not None for version in VERSIONS] == [False] * 4 + [True] * 2
+    old = as_of("0.15", waitForPodsReady={"timeout": "5m"}).settings.pods_ready
+    assert old is not None
+    assert old.recovery_timeout_seconds is not None
+    assert old.recovery_timeout_seconds > 1e8, "Kueue 0.15 waits for ever"
+    assert as_of("0.16", waitForPodsReady={"timeout": "5m"}).settings.pods_ready == model.PodsReadyPolicy(300.0)
+    with pytest.raises(configuration.ConfigurationError, match=r"waitForPodsReady\.timeout: must be specified"):
+        as_of("0.18", waitForPodsReady={})
+    assert as_of("0.20").settings == model.Settings()
+    assert not as_of("0.17").settings.gates["SchedulingEquivalenceHashing"]
+    assert [as_of(version).jobs.priority_by_default for version in VERSIONS] == [False] * 5 + [True]
+    assert as_of("0.18", featureGates={"WorkloadPriorityClassDefaulting": True}).jobs.priority_by_default
+    assert [as_of(version).gates.on("UnadmittedWorkloadsObservability") for version in VERSIONS] == [False] * 5 + [True]
+
+
+def test_gates_that_gangline_cannot_follow_are_told() -> None:
+    wanted = {"MultiKueue": True, "VisibilityOnDemand": False, "TASCacheTopologyTree": False, "PriorityBoost": True}
+    chosen = configuration.load({"featureGates": wanted})
+    assert chosen.warnings == (
+        "featureGates.MultiKueue=true has no effect: Gangline does not have what it switches on",
+        "featureGates.VisibilityOnDemand=false has no effect: what it switches off is always on in Gangline",
+    )
+    assert chosen.settings.gates == {"PriorityBoost": True}
+    assert configuration.load({"featureGates": {"MultiKueue": False, "VisibilityOnDemand": True}}).warnings == ()
+    all_alpha = configuration.load({"featureGates": {"AllAlpha": True, "TASBalancedPlacement": False}})
+    assert all_alpha.gates.on("PriorityBoost")
+    assert not all_alpha.gates.on("TASBalancedPlacement")
+    assert all_alpha.warnings == ("featureGates.AllAlpha: holds for the gates that Gangline reads",)
+
+
+def test_gates_that_are_off_take_their_section_along() -> None:
+    off = settings(
+        featureGates={"AdmissionFairSharing": False, "QuotaCheckStrategy": False},
+        admissionFairSharing={"usageHalfLifeTime": "1h"},
+        resources={"quotaCheckStrategy": "IgnoreUndeclared"},
+    )
+    assert off.admission_fair_sharing is None
+    assert not off.ignore_undeclared_resources
+
+
+def test_the_table_of_gates() -> None:
+    for name, (states, does) in gate_table.GATES.items():
+        assert re.fullmatch(r"(?:(?:\.|[abgd][+-]!?) ){5}(?:\.|[abgd][+-]!?)", states), name
+        assert does in (gate_table.READ, gate_table.ON, gate_table.OFF, gate_table.NEITHER)
+    required = {other for others in gate_table.REQUIRES.values() for other in others}
+    assert {*gate_table.REQUIRES, *required, *configuration.GATES} <= gate_table.GATES.keys()
+    assert all(gate_table.GATES[name][1] == gate_table.READ for name in configuration.GATES)
+    assert {name for name in configuration.GATES if Gates().on(name) != (name not in OFF_IN_THE_ENGINE)} == set()
+
+
+#: as the engine takes them without settings
+OFF_IN_THE_ENGINE = {"PriorityBoost", "TASBalancedPlacement", "TASRespectNodeAffinityPreferred"}
+
+
+def test_which_jobs_are_managed() -> None:
+    usual = configuration.load(None).jobs
+    assert usual == ManagedJobs()
+    assert usual.kind("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert not usual.asks_namespace(queued=False)
+    chosen = configuration.load(
+        {
+            "manageJobsWithoutQueueName": True,
+            "managedJobsNamespaceSelector": {
+                "matchLabels": {"team": "a"},
+                "matchExpressions": [{"key": "stage", "operator": "NotIn", "values": ["dev"]}],
+            },
+            "integrations": {"frameworks": ["batch/job", "ray.io/rayjob"]},
+        }
+    )
+    jobs = chosen.jobs
+    assert jobs.without_queue
+    assert jobs.namespace({"team": "a"})
+    assert not jobs.namespace({"team": "a", "stage": "dev"})
+    assert not jobs.namespace({})
+    assert jobs.asks_namespace(queued=True)
+    assert not jobs.kind("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert jobs.kind("batch/v1", "Job")
+    assert jobs.kind("gangline.io/v1alpha1", "GPUJob")
+    assert chosen.warnings == (
+        "integrations.frameworks[1]: Gangline does not manage ray.io/rayjob: such jobs start without quota",
+    )
+    assert chosen.ignored == ()
+    gate = {"ManagedJobsNamespaceSelectorAlwaysRespected": False}
+    selector = {"managedJobsNamespaceSelector": {"matchLabels": {"team": "a"}}}
+    older = as_of("0.18", **selector, featureGates=gate).jobs
+    assert not older.asks_namespace(queued=True)
+    assert older.asks_namespace(queued=False)
+
+
+def test_fields_that_are_as_usual_need_no_effect() -> None:
+    usual = {"webhook": {"port": 9443}, "internalCertManagement": {"enable": True}}
+    assert configuration.load(usual).ignored == ()
+    other = {"webhook": {"port": 443}, "internalCertManagement": {"enable": False}, "pprofBindAddress": ":6060"}
+    assert configuration.load(other).ignored == ("internalCertManagement.enable", "pprofBindAddress", "webhook.port")
+
+
+def test_texts_are_parsed_as_kueue_does() -> None:
+    assert configuration.parse("a: &x {b: 1}\nc: *x") == {"a": {"b": 1}, "c": {"b": 1}}
+    for text, words in (
+        ("a: 1\nb: 2\na: 3", "line 3: the field 'a' is there twice"),
+        ("a: [", "it cannot be read"),
+        ("- " * 20_000, "it cannot be read"),
+        ("x" * 2_000_000, "longer than"),
+    ):
+        with pytest.raises(configuration.ConfigurationError, match=words):
+            configuration.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +246,31 @@ def test_v1beta1_switches() -> None:
         ({"health": {"healthProbeBindAddress": 8081}}, "health.healthProbeBindAddress"),
         ({"health": {"bindAddress": ":8081"}}, "health.bindAddress"),
         ({"namespace": "n" * 1000}, "namespace"),
+        ({"kind": "Deployment"}, "kind"),
+        ({"multiKueue": {"origins": "x"}}, "multiKueue.origins: there is no such field"),
+        ({"tls": {"minVersion": 3}}, "tls.minVersion: a text"),
+        (
+            {"controller": {"groupKindConcurrency": {"Job.batch": "5"}}},
+            "groupKindConcurrency.Job.batch: a whole number",
+        ),
+        ({"clientConnection": {"qps": float("nan")}}, "clientConnection.qps: a number"),
+        ({"clientConnection": {"burst": 10**30}}, "clientConnection.burst: a whole number"),
+        ({"integrations": {"labelKeysToCopy": ["team", "-x"]}}, r"integrations.labelKeysToCopy\[1\]"),
+        ({"integrations": {"labelKeysToCopy": "team"}}, "integrations.labelKeysToCopy: a list"),
+        ({"integrations": {"frameworks": ["batch/jobs"]}}, r"integrations.frameworks\[0\]: 'batch/jobs' is not one of"),
+        ({"integrations": {"frameworks": ["pod", "pod"]}}, r"integrations.frameworks\[1\]: pod is listed twice"),
+        ({"integrations": {"podOptions": {}}}, "integrations.podOptions: there is no such field"),
+        ({"managedJobsNamespaceSelector": {}}, 'should not match the "kube-system" namespace'),
+        ({"managedJobsNamespaceSelector": {"matchLabels": {"a b": "c"}}}, "matchLabels: a label's key"),
+        ({"managedJobsNamespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, "values: must be"),
+        ({"manageJobsWithoutQueueName": "yes"}, "manageJobsWithoutQueueName: true or false"),
+        ({"featureGates": {"Foo": True}}, "unrecognized feature gate: Foo"),
+        ({"featureGates": {"LendingLimit": True}}, 'Kueue had it up to 0.18.*kueueCompatibility: "0.18"'),
+        ({"featureGates": {"TLSOptions": False}}, "cannot set feature gate TLSOptions to false.* locked to true"),
+        ({"featureGates": {"TopologyAwareScheduling": False}}, "requires TopologyAwareScheduling to be enabled"),
+        ({"gangline": {"kueueCompatibility": 0.19}}, 'gangline.kueueCompatibility: one of "0.15"'),
+        ({"gangline": {"kueueCompatibility": "0.14"}}, "gangline.kueueCompatibility"),
+        ({**V1BETA1, "waitForPodsReady": {"enable": True, "timeout": "0s"}}, "waitForPodsReady.timeout: must be"),
     ],
 )
 def test_what_is_wrong_is_named(body: object, field: str) -> None:

@@ -135,6 +135,7 @@ class WebhookProcess:
     kubeconfig: Path
     directory: Path
     process: subprocess.Popen[bytes] | None = None
+    arguments: tuple[str, ...] = ()
 
     def start(self) -> WebhookProcess:
         ready = self.directory / "webhooks.ready"
@@ -144,7 +145,7 @@ class WebhookProcess:
                 [
                     *(sys.executable, "-m", "gangline.console.cli", "webhooks"),
                     *("--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)),
-                    *("--mode", "url", "--listen", "127.0.0.1:0"),
+                    *("--mode", "url", "--listen", "127.0.0.1:0", *self.arguments),
                 ],
                 stdout=log,
                 stderr=log,

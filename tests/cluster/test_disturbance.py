@@ -177,8 +177,8 @@ async def test_bad_input_names_the_field_and_stops_nobody_else(system: System, a
         await api.create(huge)
 
     nothing = job("nothing", "lq", pods=1)
-    nothing["spec"]["parallelism"] = 0
-    with pytest.raises(ApiError, match=r"spec\.parallelism"):
+    nothing["metadata"]["annotations"][names.MIN_PARALLELISM] = "0"
+    with pytest.raises(ApiError, match=names.MIN_PARALLELISM):
         await api.create(nothing)
 
     await api.create(job("unknown", "no-such-queue"), job("homeless", "lost"), job("stuck", "circular"))

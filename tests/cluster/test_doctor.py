@@ -29,6 +29,7 @@ from gangline.control.visibility import api_service
 from gangline.control.visibility.aggregated_api import Options
 from gangline.install import rights
 from gangline.install.kinds import install_kinds
+from gangline.install.manifests.workloads import CONFIGURATION
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, NotFound
 from gangline.tls import certificates
@@ -37,6 +38,13 @@ from gangline_webhooks.certificate_store import SECRET
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 HOME = names.SYSTEM_NAMESPACE
+#: a configuration that Gangline cannot follow everywhere
+SETTINGS = """
+gangline: {kueueCompatibility: "0.19"}
+multiKueue: {origin: here}
+featureGates: {MultiKueue: true}
+integrations: {frameworks: [pod, batch/job]}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -359,6 +367,7 @@ async def test_deployments_that_are_not_as_they_should_be(system: System, api: A
             api, DEPLOYMENTS, HOME, deployment("gangline-webhooks", f"gangline:{gangline.__version__}", 1, labels)
         ),
         existing(api, DEPLOYMENTS, HOME, deployment("gangline-idle", "gangline@sha256:00", 0, labels)),
+        existing(api, kube.CONFIG_MAPS, HOME, {"metadata": {"name": CONFIGURATION}, "data": {"config.yaml": SETTINGS}}),
     ):
 
         async def ready() -> bool:
@@ -375,6 +384,10 @@ async def test_deployments_that_are_not_as_they_should_be(system: System, api: A
         report.says("images", "warning", "different versions run")
         report.says("images", "not known", "has no tag")
         report.says("Pod Security", "warning", f"{HOME} enforces nothing", "enforce=restricted")
+        report.says("configuration", "ok", "is read as Kueue 0.19 reads it")
+        report.says("configuration", "warning", "without effect: multiKueue")
+        report.says("configuration", "warning", "featureGates.MultiKueue=true has no effect")
+        report.says("configuration", "warning", "integrations.frameworks[0]: Gangline does not manage pod")
 
 
 async def test_queues_and_jobs_that_nobody_looks_after(

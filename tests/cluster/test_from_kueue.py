@@ -164,7 +164,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
         manageJobsWithoutQueueName=True,
         resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
         multiKueue={"gcInterval": "1m"},
-        featureGates={"MultiKueue": True},
+        featureGates={"MultiKueue": True, "ReclaimablePods": True},
     )
     manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
     await api.client.patch(DEPLOYMENTS, kueue_names.NAMESPACE, kueue_names.DEPLOYMENT, {"spec": manager["spec"]})
@@ -200,11 +200,11 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
 
     status, findings = await examine(plane)
     assert status == 1
-    says(findings, "configuration", "blocks", "manageJobsWithoutQueueName has no effect")
     assert not [finding for finding in findings if "transformations" in str(finding)]
     says(findings, "configuration", "changes", "multiKueue has no effect")
-    says(findings, "configuration", "changes", "waitForPodsReady is off in this Kueue")
+    says(findings, "configuration", "changes", "this Kueue is 0.15", 'kueueCompatibility: "0.15"')
     says(findings, "feature gates", "changes", "MultiKueue=true: without effect")
+    says(findings, "feature gates", "unchanged", "ReclaimablePods: as Gangline does")
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
     says(findings, "Kueue", "changes", "--kube-api-burst=9")
     says(findings, "AdmissionChecks", "blocks", "capacity", MULTIKUEUE)

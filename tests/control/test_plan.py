@@ -15,7 +15,16 @@ from gangline.api.read import conditions, swap_record
 from gangline.api.read.swap_record import RecordedSwap
 from gangline.control.plan import job_plan
 from gangline.control.plan.injection import pod_set_infos
-from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, PatchJob, PatchWorkload, Step
+from gangline.control.plan.plan_steps import (
+    ChangeStatus,
+    CreateWorkload,
+    DeleteWorkload,
+    JobView,
+    Note,
+    PatchJob,
+    PatchWorkload,
+    Step,
+)
 from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.jobs import KINDS
@@ -541,3 +550,28 @@ def test_patience_with_failing_nodes_comes_from_the_queues_policy() -> None:
         ("node.kubernetes.io/not-ready", 15),
         ("node.kubernetes.io/unreachable", 15),
     }
+
+
+# --- which jobs are managed -------------------------------------------------------------------------------------------
+
+
+def test_where_all_jobs_are_managed_one_without_a_queue_waits_for_it():
+    job = a_job(queue="")
+    assert job_plan.plan(JobView(JOB_KIND, job, [], Children()), Lookups()) == []
+    created, note = job_plan.plan(JobView(JOB_KIND, job, [], Children(), needs_queue=False), Lookups())
+    assert isinstance(created, CreateWorkload)
+    assert "queueName" not in created.body["spec"]
+    assert isinstance(note, Note)
+    assert kinds(
+        job_plan.plan(JobView(JOB_KIND, a_job(queue="", suspend=False), [], Children(), needs_queue=False), Lookups())
+    ) == ["PatchJob"]
+
+
+def test_a_job_out_of_scope_is_left_as_it_is():
+    job = a_job()
+    workload = a_workload(job, admitted=admitted)
+    assert job_plan.plan(JobView(JOB_KIND, job, [], Children(), in_scope=False), Lookups()) == []
+    assert job_plan.plan(JobView(JOB_KIND, job, [workload], Children(), in_scope=False), Lookups()) == []
+    leaving = a_job(deletionTimestamp="2026-01-01T00:00:00Z")
+    view = JobView(JOB_KIND, leaving, [workload], Children(), in_scope=False)
+    assert kinds(job_plan.plan(view, Lookups())) == ["PatchWorkload"], "its quota comes back"

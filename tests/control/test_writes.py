@@ -57,11 +57,11 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def world(*, older_words: bool = False) -> AsyncIterator[World]:
     async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client) as writer:
         told: list[model.Change] = []
         mirror = Mirror(observe=told.append)
-        writes = Writes(client, writer, mirror, now=lambda: NOW, messages=Messages())
+        writes = Writes(client, writer, mirror, now=lambda: NOW, messages=Messages(), older_words=older_words)
         server.put(
             PATH,
             "w",
@@ -254,3 +254,24 @@ async def test_what_was_decided_on_a_refused_assumption_is_dropped_with_it() -> 
         assert here.last().queue == "other"
         assert here.last().evicted == ""
         assert "schedulingStats" not in here.server.objects[f"{PATH}/w"].obj["status"]
+
+
+async def test_older_versions_of_kueue_have_fewer_words_for_waiting() -> None:
+    """The same explanation again writes nothing, though its own reason is another one."""
+    waits = {
+        "WaitingForQuota": "Pending",
+        "NoMatchingFlavor": "Pending",
+        "Misconfigured": "Inadmissible",
+        "WaitingForPodsReady": "Waiting",
+    }
+    async with world(older_words=True) as here:
+        before = here.server.version
+        for reason, older in waits.items():
+            for _ in range(2):
+                here.decide("pending", status_changes.pending(model.Explanation(reason, f"because of {reason}")))
+                await here.quiet()
+            stored = here.mirror.get(WORKLOADS, KEY)
+            assert stored is not None
+            [row] = stored["status"]["conditions"]
+            assert (row["type"], row["status"], row["reason"]) == ("QuotaReserved", "False", older)
+        assert here.server.version == before + len(waits)

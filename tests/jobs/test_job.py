@@ -60,8 +60,8 @@ def test_topology_is_asked_for_by_completion_index():
 @pytest.mark.parametrize(
     ("spec", "annotations", "field"),
     [
-        ({"parallelism": 0}, {}, "spec.parallelism"),
-        ({"completions": 0}, {}, "spec.completions"),
+        ({"parallelism": -1}, {}, "spec.parallelism"),
+        ({"completions": -1}, {}, "spec.completions"),
         ({}, {names.MIN_PARALLELISM: "two"}, f"metadata.annotations[{names.MIN_PARALLELISM}]"),
         ({}, {names.MIN_PARALLELISM: "0"}, f"metadata.annotations[{names.MIN_PARALLELISM}]"),
         ({}, {names.MIN_PARALLELISM: "5"}, f"metadata.annotations[{names.MIN_PARALLELISM}]"),

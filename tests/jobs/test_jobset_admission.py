@@ -69,10 +69,12 @@ def test_what_a_workload_could_not_hold_is_rejected():
 
 
 def test_templates_are_checked_at_their_place():
-    wrong = pods(annotations={names.REQUIRED_TOPOLOGY: "rack", names.PREFERRED_TOPOLOGY: "block"}, containers=[])
+    wrong = pods(
+        annotations={names.REQUIRED_TOPOLOGY: "rack", names.PREFERRED_TOPOLOGY: "block"}, overhead={"cpu": "-1"}
+    )
     found = errors(written(group(), group("b", wrong), labels={QUEUE: "main"}))
     place = "spec.replicatedJobs[1].template.spec.template"
-    assert any(error.startswith(f"{place}.spec.containers: ") for error in found)
+    assert any(error.startswith(f"{place}.spec.overhead[cpu]: ") for error in found)
     assert any(error.startswith(f"{place}.metadata.annotations") for error in found)
 
 
@@ -95,13 +97,13 @@ def test_the_queue_can_change_only_while_it_is_held():
 
 
 def test_any_json_is_answered():
-    for spec in (
-        {},
-        {"replicatedJobs": 3},
-        {"replicatedJobs": [1, {"template": []}]},
-        {"replicatedJobs": [{"name": 7}]},
+    for spec, wrong in (
+        ({}, True),
+        ({"replicatedJobs": 3}, True),
+        ({"replicatedJobs": [1, {"template": []}]}, True),
+        ({"replicatedJobs": [{"name": 7}]}, False),  # its schema tells
     ):
         obj = {**written(labels={QUEUE: "main"}), "spec": spec}
         held = default(obj, None, SIMPLE).obj
         assert held["spec"]["suspend"] is True
-        assert errors(held)
+        assert bool(errors(held)) == wrong

@@ -15,6 +15,7 @@ from tests.webhooks.patching import apply
 
 from gangline.api import names
 from gangline.api.admission import Result
+from gangline.api.read.configuration import ManagedJobs
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
 
@@ -247,3 +248,21 @@ def test_what_is_no_conversion_gets_a_sentence(client: TestClient, change: Json,
     answer = client.post("/convert", json={**conversion(), **change})
     assert answer.status_code == 400
     assert said in answer.text
+
+
+def test_a_kind_that_is_not_listed_is_left_alone():
+    unlisted = ManagedJobs(unlisted=frozenset({("batch", "Job")}))
+    client = TestClient(create_app(Facts(None, managed=unlisted), Readiness()))
+    obj = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "NOT a name"}},
+        "spec": {},
+    }
+    request = {"uid": "u", "operation": "CREATE", "object": obj}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    for path in ("/mutate", "/validate"):
+        response = client.post(path, json=body).json()["response"]
+        assert response == {"uid": "u", "allowed": True}
+    listed = TestClient(create_app(Facts(None), Readiness())).post("/validate", json=body).json()["response"]
+    assert not listed["allowed"]

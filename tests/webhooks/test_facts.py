@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from gangline.api import names
+from gangline.api import admission, names
 from gangline.api.admission import Context
+from gangline.api.read.configuration import ManagedJobs
+from gangline.engine import model
 from gangline.kube.client import NotFound, Resource, Unavailable
 from gangline_webhooks import facts
 from gangline_webhooks.facts import Facts
@@ -149,3 +151,82 @@ async def test_no_namespace_no_question():
     cluster = Cluster()
     assert await Facts(cluster).run(lambda context: context.local_queue_exists("", "default")) is False
     assert cluster.reads == []
+
+
+# --- which jobs are managed -------------------------------------------------------------------------------------------
+
+SELECTED = model.LabelSelector((model.Expression("gpus", "In", ("managed",)),))
+EVERY_JOB = ManagedJobs(without_queue=True, selector=SELECTED)
+
+
+def a_job(queue: str = "", **meta: Any) -> Json:
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "team", "labels": labels, **meta},
+        "spec": {"template": {}},
+    }
+
+
+def a_cluster(**labels: str) -> Cluster:
+    return Cluster(
+        localqueues_default={}, workloadpriorityclasses_default={}, namespaces_team={"metadata": {"labels": labels}}
+    )
+
+
+async def defaulted(known: Facts, job: Json) -> tuple[bool, Json]:
+    """Whether it is suspended, and its labels."""
+    result = (await known.run(lambda context: admission.default(job, None, context))).obj
+    return result["spec"].get("suspend", False), result["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("queue", ["", "main"])
+async def test_only_jobs_in_selected_namespaces_are_held_and_given_a_queue(queue: str):
+    inside, outside = a_cluster(gpus="managed"), a_cluster(gpus="free")
+    held, labels = await defaulted(Facts(inside, managed=EVERY_JOB), a_job(queue))
+    assert held
+    assert labels == {"kueue.x-k8s.io/queue-name": queue or "default", "kueue.x-k8s.io/priority-class": "default"}
+    assert await defaulted(Facts(outside, managed=EVERY_JOB), a_job(queue)) == (
+        False,
+        a_job(queue)["metadata"]["labels"],
+    )
+
+
+async def test_a_job_without_a_queue_is_held_where_all_jobs_are_managed():
+    without_default = Cluster(namespaces_team={"metadata": {"labels": {"gpus": "managed"}}})
+    assert await defaulted(Facts(without_default, managed=EVERY_JOB), a_job()) == (True, {})
+    assert await defaulted(Facts(without_default, managed=ManagedJobs(selector=SELECTED)), a_job()) == (False, {})
+    without_default.down = True  # the operator corrects it
+    assert await defaulted(Facts(without_default, managed=EVERY_JOB), a_job()) == (False, {})
+
+
+async def test_where_nothing_is_selected_no_namespace_is_read():
+    cluster = a_cluster()
+    held, labels = await defaulted(Facts(cluster, managed=ManagedJobs(priority_by_default=False)), a_job())
+    assert held
+    assert labels == {"kueue.x-k8s.io/queue-name": "default"}
+    assert cluster.reads == ["localqueues/default"]
+    assert await defaulted(Facts(cluster, managed=ManagedJobs(queue_by_default=False)), a_job()) == (False, {})
+
+
+async def test_the_selector_of_older_versions_leaves_queued_jobs_to_their_queue():
+    older = ManagedJobs(without_queue=True, selector=SELECTED, selector_holds_for_queued=False)
+    held, _ = await defaulted(Facts(a_cluster(gpus="free"), managed=older), a_job("main"))
+    assert held
+    held, _ = await defaulted(Facts(a_cluster(gpus="free"), managed=older), a_job())
+    assert not held
+
+
+async def test_an_owner_that_names_no_queue_is_managed_where_all_are():
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u", "controller": True}
+    child = a_job(ownerReferences=[owner])
+    child["metadata"]["name"] = "set-workers-0"
+    row = {"name": "workers", "replicas": 1, "template": {"spec": {}}}
+    cluster = Cluster(
+        jobsets_set={**owner, "metadata": {"uid": "u", "name": "set"}, "spec": {"replicatedJobs": [row]}},
+        namespaces_team={"metadata": {"labels": {"gpus": "managed"}}},
+    )
+    assert (await defaulted(Facts(cluster, managed=EVERY_JOB), child))[0] is False
+    unlisted = ManagedJobs(without_queue=True, selector=SELECTED, unlisted=frozenset({("jobset.x-k8s.io", "JobSet")}))
+    assert (await defaulted(Facts(cluster, managed=unlisted), child))[0] is True

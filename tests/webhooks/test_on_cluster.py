@@ -122,9 +122,9 @@ def test_a_jobset_that_names_a_queue_is_suspended_and_checked(kubectl: Kubectl, 
     stored = create(kubectl, jobset)
     assert stored["spec"]["suspend"] is True
     assert stored["metadata"]["labels"][QUEUE] == "default-queue"
-    stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"] = []
-    path = "spec.replicatedJobs[0].template.spec.template.spec.containers"
-    assert f"{path}: Required value" in refusal(kubectl, stored, "replace")
+    stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["overhead"] = {"cpu": "-1"}
+    path = "spec.replicatedJobs[0].template.spec.template.spec.overhead[cpu]"
+    assert f"{path}: Invalid value" in refusal(kubectl, stored, "replace")
     kubectl("patch", "jobset", "low-jax", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}')
 
 
@@ -280,8 +280,8 @@ def test_wrong_input_is_rejected_by_field(kubectl: Kubectl, namespace: str):
     assert 'spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: Invalid value: "-5"' in said
     assert "must be greater than or equal to 0" in said
 
-    said = refusal(kubectl, placed(job(queue="main", parallelism=0), namespace))
-    assert "spec.parallelism: Invalid value: 0: must be greater than 0" in said
+    said = refusal(kubectl, placed(job(queue="main", annotations={names.MIN_PARALLELISM: "0"}), namespace))
+    assert "min-parallelism]: Invalid value: 0: should be between 0 and" in said
 
     said = refusal(kubectl, placed(job(queue="main", labels={names.MAX_EXEC_TIME: "soon"}), namespace))
     assert f"metadata.labels[{names.MAX_EXEC_TIME}]" in said

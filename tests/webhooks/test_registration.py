@@ -55,6 +55,20 @@ def test_no_webhook_is_in_the_way(webhook: Json):
         assert set(requirement["values"]) == set(names.EXCLUDED_NAMESPACES)
 
 
+def test_where_all_jobs_are_managed_none_passes_unseen():
+    usual = registration.configurations(LOCAL, b"CA")
+    strict = registration.requiring_every_job(registration.configurations(LOCAL, b"CA"))
+    lax = {
+        webhook["name"]
+        for resource in usual
+        for webhook, other in zip(usual[resource]["webhooks"], strict[resource]["webhooks"], strict=True)
+        if webhook != other
+    }
+    assert lax == {"other-jobs.mutating.gangline.io"}
+    [required] = [w for w in strict[resources.MUTATING_WEBHOOKS]["webhooks"] if w["name"] in lax]
+    assert required["failurePolicy"] == "Fail"
+
+
 def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
     required = {webhook["name"] for webhook in webhooks() if webhook["failurePolicy"] == "Fail"}
     assert required == {

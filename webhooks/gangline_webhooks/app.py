@@ -99,13 +99,21 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     """The app; it holds no state of its own."""
     app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
 
+    def is_left_alone(asked: review.Review) -> bool:
+        """Of a job kind that is not listed in `integrations.frameworks`."""
+        return not facts.managed.kind(str(asked.obj.get("apiVersion", "")), asked.kind)
+
     async def mutate(asked: review.Review) -> Json:
+        if is_left_alone(asked):
+            return review.allowed(asked)
         result = await facts.run(lambda context: admission.default(asked.obj, asked.old, context))
         return review.allowed(asked, jsonpatch.diff(asked.obj, result.obj), result.warnings)
 
     async def validate(asked: review.Review) -> Json:
+        if is_left_alone(asked):
+            return review.allowed(asked)
         errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
-        errors = errors or _unqueueable(asked)
+        errors = errors or _unqueueable(asked, every=facts.managed.without_queue)
         return review.denied(asked, errors) if errors else review.allowed(asked, warnings=admission.warnings(asked.obj))
 
     async def convert_all(body: bytes) -> bytes:
@@ -149,10 +157,13 @@ def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[by
     return answer
 
 
-def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
-    """Errors that only the module of the job's kind finds: it could not make a gang of this job, so refuse it at once."""
+def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldError]:
+    """Errors that only the module of the job's kind finds: it could not make a gang of this job, so refuse it at once.
+
+    `every`: also where the job names no queue.
+    """
     kind = kind_of(str(asked.obj.get("apiVersion")), asked.kind)
-    if kind is None or not (kind.owns_children or jobs.queue_name(asked.obj)):
+    if kind is None or not (every or kind.owns_children or jobs.queue_name(asked.obj)):
         return []
     try:
         if asked.old is not None and (asked.obj["spec"] == asked.old["spec"] or not kind.is_suspended(asked.obj)):

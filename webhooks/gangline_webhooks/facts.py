@@ -17,9 +17,10 @@ import orjson
 
 from gangline.api.admission import Context, jobs
 from gangline.api.admission.findings import mapping
-from gangline.jobs import owners
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
+from gangline.jobs import kind_of, owners
 from gangline.kube.client import ApiError, NotFound, Resource
-from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Json
+from gangline.kube.resources import LOCAL_QUEUES, NAMESPACES, WORKLOAD_PRIORITY_CLASSES, Json
 
 T = TypeVar("T")
 
@@ -64,7 +65,14 @@ class _Queued:
     child: bytes
 
 
-_Question: TypeAlias = _Exists | _Queued
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """Whether the configuration selects this namespace."""
+
+    namespace: str
+
+
+_Question: TypeAlias = _Exists | _Queued | _Selected
 
 
 class _UnansweredError(Exception):
@@ -76,9 +84,16 @@ class _UnansweredError(Exception):
 class Facts:
     """Runs rules with a Context whose answers come from the cluster. One per process, used from one event loop."""
 
-    def __init__(self, reader: Reader | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        reader: Reader | None,
+        clock: Callable[[], float] = time.monotonic,
+        managed: ManagedJobs = EVERY_QUEUED,
+    ) -> None:
         self._reader = reader
         self._clock = clock
+        #: which jobs are managed, as configured
+        self.managed = managed
         self._cache: dict[_Question, tuple[float, bool]] = {}
         self._asking: dict[_Question, asyncio.Task[bool]] = {}
         self._resting_until = float("-inf")
@@ -88,7 +103,7 @@ class Facts:
         known: dict[_Question, bool] = {}
         while True:
             try:
-                return rule(_context(known))
+                return rule(_context(known, self.managed))
             except _UnansweredError as unanswered:
                 known[unanswered.question] = await self._answer(unanswered.question)
 
@@ -106,7 +121,7 @@ class Facts:
 
     async def _ask(self, reader: Reader, question: _Question) -> bool:
         try:
-            answer = await _read(reader, question)
+            answer = await _read(reader, question, self.managed)
         except ApiError as error:
             log.warning("admission goes on without an answer to %s: %s", question, error)
             self._resting_until = self._clock() + FAILURE_LASTS
@@ -122,9 +137,11 @@ def _safe(question: _Question) -> bool:
     return isinstance(question, _Queued)
 
 
-async def _read(reader: Reader, question: _Question) -> bool:
+async def _read(reader: Reader, question: _Question, managed: ManagedJobs) -> bool:
     if isinstance(question, _Queued):
-        return await _is_queued(reader, question)
+        return await _is_queued(reader, question, managed)
+    if isinstance(question, _Selected):
+        return await _is_selected(reader, question, managed)
     try:
         await reader.get(question.resource, question.namespace, question.name, within=READ_TIMEOUT)
     except NotFound:
@@ -132,8 +149,16 @@ async def _read(reader: Reader, question: _Question) -> bool:
     return True
 
 
-async def _is_queued(reader: Reader, question: _Queued) -> bool:
-    """Follow the owners until one names a queue."""
+async def _is_selected(reader: Reader, question: _Selected, managed: ManagedJobs) -> bool:
+    try:
+        namespace = await reader.get(NAMESPACES, None, question.namespace, within=READ_TIMEOUT)
+    except NotFound:
+        return False
+    return managed.namespace(mapping(mapping(namespace.get("metadata")).get("labels")))
+
+
+async def _is_queued(reader: Reader, question: _Queued, managed: ManagedJobs) -> bool:
+    """Follow the owners until one is managed: it names a queue, or need not."""
     reference: Json | None = {
         "apiVersion": question.api_version,
         "kind": question.kind,
@@ -153,7 +178,10 @@ async def _is_queued(reader: Reader, question: _Queued) -> bool:
         if mapping(owner.get("metadata")).get("uid") != reference["uid"] or not owners.creates(owner, child):
             return False
         child = owner
-        if jobs.queue_name(owner):
+        if managed.kind(reference["apiVersion"], reference["kind"]) and (
+            jobs.queue_name(owner)
+            or (managed.without_queue and kind_of(reference["apiVersion"], reference["kind"]) is not None)
+        ):
             return True
         reference = jobs.controller_of(owner)
     return False
@@ -174,20 +202,25 @@ def _told(child: Json) -> bytes:
     return orjson.dumps({**head, "metadata": {"name": name}, "spec": {"parallelism": pods}})
 
 
-def _context(known: dict[_Question, bool]) -> Context:
+def _context(known: dict[_Question, bool], managed: ManagedJobs) -> Context:
     def ask(question: _Question) -> bool:
         if question not in known:
             raise _UnansweredError(question)
         return known[question]
 
     def local_queue_exists(namespace: str, name: str) -> bool:
-        return bool(namespace) and ask(_Exists(LOCAL_QUEUES, namespace, name))
+        return managed.queue_by_default and bool(namespace) and ask(_Exists(LOCAL_QUEUES, namespace, name))
 
     def priority_class_exists(name: str) -> bool:
-        return ask(_Exists(WORKLOAD_PRIORITY_CLASSES, None, name))
+        return managed.priority_by_default and ask(_Exists(WORKLOAD_PRIORITY_CLASSES, None, name))
 
     def owner_is_queued(namespace: str, reference: Json, child: Json) -> bool:
         parts = (reference.get(part) for part in ("apiVersion", "kind", "name", "uid"))
         return bool(namespace) and ask(_Queued(namespace, *(str(part or "") for part in parts), child=_told(child)))
 
-    return Context(local_queue_exists, priority_class_exists, owner_is_queued)
+    def namespace_is_managed(namespace: str, queued: bool) -> bool:
+        return not managed.asks_namespace(queued=queued) or (bool(namespace) and ask(_Selected(namespace)))
+
+    return Context(
+        local_queue_exists, priority_class_exists, owner_is_queued, namespace_is_managed, managed.without_queue
+    )

@@ -37,6 +37,8 @@ class Registrar:
     client: ApiClient
     endpoint: Endpoint
     inject_from: str = ""
+    #: jobs that name no queue are managed too
+    every_job: bool = False
     #: when this process was started: it leaves the cluster alone once the webhooks were withdrawn
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -49,7 +51,10 @@ class Registrar:
         if any(crd is not None and withdrawal.was_withdrawn(crd, self.started, now) for crd in crds.values()):
             raise WithdrawnError("the webhooks were withdrawn: only processes started later register again")
         owned = await owned_by(self.client, ownership.WEBHOOKS)
-        for resource, wanted in registration.configurations(self.endpoint, bundle, self.inject_from).items():
+        registered = registration.configurations(self.endpoint, bundle, self.inject_from)
+        if self.every_job:
+            registered = registration.requiring_every_job(registered)
+        for resource, wanted in registered.items():
             await self._ensure_configuration(resource, {**wanted, "metadata": {**wanted["metadata"], **owned}})
         wanted = registration.conversion(self.endpoint, bundle)
         for name, crd in crds.items():
@@ -67,11 +72,10 @@ class Registrar:
                     return False
         for name in withdrawal.CRDS:
             crd = await self._crd(name)
-            if crd is None:
-                continue
-            webhook = (crd["spec"].get("conversion") or {}).get("webhook") or {}  # none if it was installed just now
-            bundle = base64.b64decode((webhook.get("clientConfig") or {}).get("caBundle") or "")
-            if not certificates.trusted(chain, bundle):
+            # a CRD that was created since has no conversion yet
+            conversion = crd["spec"].get("conversion") or {} if crd is not None else {}
+            config = (conversion.get("webhook") or {}).get("clientConfig") or {}
+            if crd is not None and not certificates.trusted(chain, base64.b64decode(config.get("caBundle") or "")):
                 return False
         return True
 

@@ -99,6 +99,9 @@ def _jobs(operations: tuple[str, ...]) -> tuple[_Rule, ...]:
     return tuple(_Rule(operations, (kind,)) for kind in (resources.JOBS, resources.JOB_SETS, resources.GPU_JOBS))
 
 
+#: the webhook of jobs that name no queue
+OTHER_JOBS: Final = "other-jobs.mutating"
+
 _MUTATING: Final = (
     _Webhook(
         "configuration.mutating",
@@ -117,7 +120,7 @@ _MUTATING: Final = (
         (conditions.NAMES_QUEUE, f"{conditions.LACKS_DEFAULTS} || ({conditions.RESIZED_AT_WORK})"),
     ),
     _Webhook(
-        "other-jobs.mutating",  # for the namespace's default LocalQueue
+        OTHER_JOBS,  # for the namespace's default LocalQueue, and for manageJobsWithoutQueueName
         _jobs(_CREATE),
         (conditions.NAMES_NO_QUEUE, conditions.STANDS_ALONE),
         required=False,
@@ -184,6 +187,14 @@ def configurations(endpoint: Endpoint, bundle: bytes | None, inject_from: str = 
             resources.VALIDATING_WEBHOOKS, _VALIDATING, endpoint.client_config("/validate", bundle), inject_from
         ),
     }
+
+
+def requiring_every_job(configurations: dict[Resource, Json]) -> dict[Resource, Json]:
+    """The same for manageJobsWithoutQueueName: no job starts while the webhooks are down, whether it names a queue or not."""
+    for webhook in configurations[resources.MUTATING_WEBHOOKS]["webhooks"]:
+        if webhook["name"] == f"{OTHER_JOBS}.{names.OWN_GROUP}":
+            webhook |= {"failurePolicy": "Fail", "timeoutSeconds": PATIENT}
+    return configurations
 
 
 def conversion(endpoint: Endpoint, bundle: bytes | None) -> Json:

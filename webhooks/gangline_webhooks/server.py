@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gangline import files
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.kube import field_tracking, ownership
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
@@ -66,6 +67,8 @@ class Options:
     unregister_on_exit: bool = False
     #: leave managedFields on Workloads
     track_fields: bool = False
+    #: which jobs are managed, as in the configuration file
+    jobs: ManagedJobs = EVERY_QUEUED
     #: seconds between SIGTERM and the end of accepting: time for endpoints to be removed
     linger: float = 0.0
 
@@ -109,7 +112,9 @@ class _Process:
         self._tls = LiveContext()
         self._readiness = Readiness([CERTIFICATES, REGISTRATION])
         self._source = _source(client, options)
-        self._registrar = Registrar(client, _endpoint(options, port), options.inject_from)
+        self._registrar = Registrar(
+            client, _endpoint(options, port), options.inject_from, every_job=options.jobs.without_queue
+        )
         self._stop = asyncio.Event()
         self._trouble = ""
 
@@ -121,7 +126,7 @@ class _Process:
         if served is None:
             listener.close()
             return
-        server = _uvicorn(create_app(Facts(self._client), self._readiness), self._tls)
+        server = _uvicorn(create_app(Facts(self._client, managed=self._options.jobs), self._readiness), self._tls)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         watching = asyncio.create_task(of_uvicorn(server, KEEP_ALIVE).run())
         upkeep = asyncio.create_task(self._upkeep(server, served))

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.decisions.announcements import Announcements
@@ -105,6 +106,8 @@ class Controller:
         resources: ResourceRules = EVERYTHING,
         retention: Retention = FOR_EVER,
         progress_url: str = "",
+        managed: ManagedJobs = EVERY_QUEUED,
+        older_words: bool = False,
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
         served: Callable[[Resource], bool] = lambda resource: True,
@@ -130,8 +133,9 @@ class Controller:
             labels_to_copy=labels_to_copy,
             progress_url=progress_url,
             rules=RequestRules(resources),
+            managed=managed,
         )
-        self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages)
+        self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
         owners = PodOwners(mirror)
         pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
@@ -165,7 +169,9 @@ class Controller:
         Announcements(mirror, notices, recorder, messages, leading=leading)
 
         # decisions
-        decisions = Decisions(mirror, writes, engine, recoveries, notices, recorder, metrics, messages)
+        decisions = Decisions(
+            mirror, writes, engine, recoveries, notices, recorder, metrics, messages, older_words=older_words
+        )
         self._deciding = Deciding(engine, decisions, writer, metrics, observe=self._observe, quarantine=quarantine)
         troubles = Troubles(mirror, decisions, recorder, quarantine, messages, leading=leading)
         if isinstance(engine, IsolatedEngine):

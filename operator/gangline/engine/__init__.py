@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gangline.engine.text.alarms import Alarms
     from gangline.engine.text.fixes import FIXES, HOLD_QUOTA, STILL_HELD
     from gangline.engine.text.wording import span_text
-    from gangline.engine.topology.node_filter import tolerates
+    from gangline.engine.topology.node_filter import expression_matches, tolerates
     from gangline.engine.topology.placement_request import Placement, PlacementRequest, Profile
     from gangline.engine.topology.placing import levels_of, place
     from gangline.engine.topology.replacing import ReplacementRequest, replace_node
@@ -80,7 +80,10 @@ _MODULES: Final = {
         "STILL_HELD",
     ),
     "text.wording": ("span_text",),
-    "topology.node_filter": ("tolerates",),
+    "topology.node_filter": (
+        "expression_matches",
+        "tolerates",
+    ),
     "topology.placement_request": (
         "Placement",
         "PlacementRequest",
@@ -135,6 +138,7 @@ __all__ = [
     "TopologyLedger",
     "accelerators",
     "accelerators_of",
+    "expression_matches",
     "flavors_of",
     "is_accelerator",
     "levels_of",

@@ -140,6 +140,7 @@ WEBHOOKS: Final = Account(
     everywhere=(
         Right(kube.LOCAL_QUEUES, ("get",)),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, ("get",)),
+        Right(kube.NAMESPACES, ("get",)),  # for managedJobsNamespaceSelector
         # checks whether an owner of a job is itself queued
         *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(QUEUED_OWNERS)),
         _own_role(ownership.WEBHOOKS),

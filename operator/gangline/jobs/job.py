@@ -50,7 +50,6 @@ class BatchJob:
 
     def pod_sets(self, job: Json) -> list[Json]:
         spec = job["spec"]
-        _require_pods(spec)
         pod_set: Json = {
             "name": MAIN,
             "count": _count(spec),
@@ -172,18 +171,14 @@ def _number(spec: Json, name: str, default: int) -> int:
     value = spec.get(name)
     if value is not None and type(value) is not int:
         raise JobError("must be a whole number", f"spec.{name}")
+    if value is not None and value < 0:
+        raise JobError(f"must not be negative, is {value}", f"spec.{name}")
     return default if value is None else value
 
 
 def _count(spec: Json) -> int:
-    """The most pods that run at the same time."""
+    """The most pods that run at the same time; 0 for a Job that is paused, or is complete at once."""
     return min(_parallelism(spec), _completions(spec))
-
-
-def _require_pods(spec: Json) -> None:
-    for name, value in (("parallelism", _parallelism(spec)), ("completions", _completions(spec))):
-        if value < 1:
-            raise JobError(f"must be at least 1 for a Job in a queue, is {value}", f"spec.{name}")
 
 
 def _min_count(job: Json) -> int | None:

@@ -123,7 +123,9 @@ def build(
 ) -> Json:
     """A new Workload (v1beta2) for a job. Raises JobError for an invalid label of the job."""
     meta = job["metadata"]
-    spec: Json = {"queueName": queue, "podSets": list(pod_sets), "priority": priority}
+    spec: Json = {"podSets": list(pod_sets), "priority": priority}
+    if queue:
+        spec["queueName"] = queue
     if priority_class_ref:
         spec["priorityClassRef"] = dict(priority_class_ref)
     if (limit := max_execution_seconds(job)) is not None:

@@ -34,11 +34,11 @@ def pods_count(job: Json) -> int:
 def _check(job: Json, old: Json | None) -> list[FieldError]:
     template = mapping(spec(job).get("template"))
     changed_minimum = old is None or _annotation(job, names.MIN_PARALLELISM) != _annotation(old, names.MIN_PARALLELISM)
-    errors = [*_gang(job, old), *_synced_completions(job)]
+    errors = _synced_completions(job)
     if changed_minimum:
         errors += _minimum(job)
     if old is None or template != spec(old).get("template"):
-        errors += pods.check_template(TEMPLATE_PATH, template)
+        errors += pods.check_requests(TEMPLATE_PATH, template)
     if old is None or jobs.SPEC_SUSPEND.read(job):  # a started job may run with fewer pods than its user wrote
         errors += topology_request.check_template(TEMPLATE_PATH, template, pods_count(job))
     errors += _elastic(job, template)
@@ -47,18 +47,6 @@ def _check(job: Json, old: Json | None) -> list[FieldError]:
 
 def _annotation(job: Json, name: str) -> object:
     return annotations_of(job).get(name)
-
-
-def _gang(job: Json, old: Json | None) -> list[FieldError]:
-    """A queued job must start some pod; zero completions are valid, since such a job is complete at once."""
-    body = spec(job)
-    unchanged = old is not None and spec(old).get("parallelism") == body.get("parallelism")
-    running = not jobs.SPEC_SUSPEND.read(job)
-    if unchanged or (old is not None and running):
-        return []
-    if body.get("parallelism") == 0 and body.get("completions") != 0:
-        return [invalid("spec.parallelism", 0, "must be greater than 0 in a queue: a gang of no pods never finishes")]
-    return []
 
 
 def _minimum(job: Json) -> list[FieldError]:

@@ -131,6 +131,10 @@ def _no_owner(namespace: str, reference: Json, child: Json) -> bool:
     return False
 
 
+def _every_namespace(namespace: str, queued: bool) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The facts of the cluster that a rule may ask for. The answers come from outside, so that the rules stay pure."""
@@ -141,6 +145,10 @@ class Context:
     priority_class_exists: Callable[[str], bool] = _no_priority_class
     #: whether the owner in this (namespace, owner reference), or an ancestor of it, is in a queue, and creates this child
     owner_is_queued: Callable[[str, Json, Json], bool] = _no_owner
+    #: whether jobs in this namespace are managed, of those that name a queue (True) or of those that do not
+    namespace_is_managed: Callable[[str, bool], bool] = _every_namespace
+    #: jobs that name no queue are managed too
+    without_queue: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def job_rules(
     grown: Grown | None = None,
     checked_without_queue: bool = False,
 ) -> Rules:
-    """The rules of a job kind. A job without a queue is not managed, unless the kind is our own.
+    """The rules of a job kind. A job without a queue is not managed, unless the kind is our own or the context says so.
 
     `grown` is given for a kind whose size may change while it runs.
     """
@@ -140,7 +140,7 @@ def job_rules(
         return _normalise_queue(job) + (_hold_what_grew(job, old, suspension, grown) if grown is not None else [])
 
     def validate(job: Json, old: Json | None, context: Context) -> list[FieldError]:
-        queued = bool(queue_name(job) or queue_name(old))
+        queued = bool(queue_name(job) or queue_name(old)) or context.without_queue
         errors = _validate_common(job, old, context, suspension) if queued else []
         return errors + checks(job, old) if queued or checked_without_queue else errors
 
@@ -157,9 +157,11 @@ def _default(job: Json, context: Context, suspension: Suspension) -> list[str]:
     warnings = _normalise_queue(job)
     if not queue_name(job):
         _default_queue(job, context)
-    if queue_name(job):
-        _default_priority(job, context)
-        suspension.hold(job)
+    if queue_name(job) or context.without_queue:
+        namespace = text(metadata(job).get("namespace"))
+        if context.namespace_is_managed(namespace, bool(queue_name(job))):
+            _default_priority(job, context)
+            suspension.hold(job)
     return warnings
 
 
@@ -189,7 +191,10 @@ def _normalise_queue(job: Json) -> list[str]:
 
 
 def _default_queue(job: Json, context: Context) -> None:
-    if context.local_queue_exists(text(metadata(job).get("namespace")), names.LOCAL_QUEUE_DEFAULT):
+    namespace = text(metadata(job).get("namespace"))
+    if context.local_queue_exists(namespace, names.LOCAL_QUEUE_DEFAULT) and context.namespace_is_managed(
+        namespace, False
+    ):
         _set_label(job, names.QUEUE_NAME, names.LOCAL_QUEUE_DEFAULT)
 
 

@@ -60,7 +60,7 @@ def _amounts(path: str, value: object) -> list[FieldError]:
 
 
 def check_template(path: str, template: Json) -> list[FieldError]:
-    """The template of a job: it also needs a container."""
+    """The template of a GPUJob: it also needs a container. In other kinds the API server looks for it."""
     errors = check_requests(path, template)
     if not objects(mapping(template.get("spec")).get("containers")):
         errors.append(required(f"{path}.spec.containers", "a pod needs at least one container"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +12,11 @@ import click
 import yaml
 
 from gangline.api import names
+from gangline.console.configuration_file import read_configuration
 from gangline.console.log_options import LogOptions, with_log_options
 from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:
-    from gangline.api.read.configuration import Configuration
     from gangline.api.read.configuration.manager import Manager
     from gangline.control.process.metrics_endpoint import Options as MetricsOptions
     from gangline.control.process.operator_process import ForecastOptions
@@ -163,7 +162,7 @@ def command(
     from gangline.kube.config import LoginError
 
     log_options.begin()
-    chosen = _configuration(configuration)
+    chosen = read_configuration(configuration)
     process = chosen.process
     _check_writable(history)
     options = operator_process.Options(
@@ -171,6 +170,8 @@ def command(
         labels_to_copy=chosen.labels_to_copy,
         resources=chosen.resources,
         retention=chosen.retention,
+        jobs=chosen.jobs,
+        older_words=not chosen.gates.on("UnadmittedWorkloadsObservability"),
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election if leader_election is not None else process.leader_election is not False,
@@ -275,18 +276,3 @@ def _telemetry(where: str, queries: Path | None) -> Source | None:
         return open_source(where, chosen)
     except (ValueError, yaml.YAMLError) as error:
         raise click.ClickException(f"{queries}: {error}") from error
-
-
-def _configuration(path: Path | None) -> Configuration:
-    """The configuration in the file, or the defaults without a file. Logs a warning for fields that have no effect."""
-    from gangline.api.read.configuration import ConfigurationError, load
-
-    try:
-        chosen = load(yaml.safe_load(path.read_text()) if path else None)
-    except (ConfigurationError, yaml.YAMLError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
-    if chosen.ignored:
-        logging.getLogger(__name__).warning(
-            "%s: these fields have no effect in Gangline: %s", path, ", ".join(chosen.ignored)
-        )
-    return chosen

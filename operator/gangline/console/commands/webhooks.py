@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gangline.api import names
+from gangline.console.configuration_file import read_configuration
 from gangline.console.log_options import LogOptions, with_log_options
 from gangline.kube.config import own_namespace
 
@@ -27,6 +28,12 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl does, or in-cluster."
 )
 @click.option("--context", "context_name", help="Context in the kubeconfig.")
+@click.option(
+    "--config",
+    "configuration",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Kueue's configuration file, the same as the operator's: which jobs are managed.",
+)
 @click.option(
     "--listen",
     default="0.0.0.0:9443",
@@ -82,6 +89,7 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
 def command(
     kubeconfig: Path | None,
     context_name: str | None,
+    configuration: Path | None,
     listen: tuple[str, int],
     mode: str,
     url_host: str,
@@ -123,6 +131,7 @@ def command(
         ready_file=ready_file,
         unregister_on_exit=unregister_on_exit,
         linger=linger,
+        jobs=read_configuration(configuration, tell=False).jobs,  # the operator tells what has no effect
         track_fields=track_fields,
     )
     try:

@@ -16,7 +16,7 @@ from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import EvictionWanted, Messages
 from gangline.control.parts.part import Part
 from gangline.control.recovery.swaps import Recoveries
-from gangline.control.status import status_changes
+from gangline.control.status import older_words, status_changes
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
@@ -47,6 +47,8 @@ class Decisions(Part):
         recorder: EventRecorder,
         metrics: Metrics,
         messages: Messages,
+        *,
+        older_words: bool = False,
     ) -> None:
         self._mirror = mirror
         self._writes = writes
@@ -55,6 +57,7 @@ class Decisions(Part):
         self._metrics = metrics
         self._recoveries = recoveries
         self._notices = notices
+        self._older_words = older_words
         self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
         messages.subscribe(EvictionWanted, lambda message: self._write_eviction(message.decision))
 
@@ -269,7 +272,8 @@ class Decisions(Part):
                     answer, "Normal", status_changes.GATED, f"Workload {_lowered(explanation.message)}"
                 )
             elif answer is not None:
-                self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
+                reason = older_words.reason(explanation.reason) if self._older_words else explanation.reason
+                self._recorder.record(answer, "Warning", reason, explanation.message)
 
         self._explain(decision.workload, status_changes.pending(explanation, self._requests(decision.workload)), report)
 

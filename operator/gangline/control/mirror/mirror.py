@@ -17,6 +17,7 @@ import orjson
 from gangline.api import names
 from gangline.api.admission.jobs import prebuilt_workload, queue_name
 from gangline.api.read import parse, policy_reader
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import Changes, JobRef
 from gangline.control.mirror.request_rules import RequestRules
@@ -33,7 +34,7 @@ from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import model
 from gangline.jobs import kind_of, owners
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError, UnknownClassError
+from gangline.jobs.base import Children, JobError, JobKind, UnknownClassError
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, controller_of, controller_uid, key_of, true_condition
 
@@ -52,10 +53,14 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _has_managed_controller(job: Json) -> bool:
-    """Whether the controller of `job` is of a watched kind."""
+def _has_managed_controller(job: Json, managed: ManagedJobs) -> bool:
+    """Whether the controller of `job` is of a watched kind that is managed."""
     ref = controller_of(job)
-    return ref is not None and kind_of(ref["apiVersion"], ref["kind"]) is not None
+    return (
+        ref is not None
+        and kind_of(ref["apiVersion"], ref["kind"]) is not None
+        and managed.kind(ref["apiVersion"], ref["kind"])
+    )
 
 
 def _named_by(job: Json) -> str:
@@ -87,6 +92,8 @@ class Mirror:
     progress_url: str = ""
     #: what pods of Workloads count for
     rules: RequestRules = field(default_factory=RequestRules)
+    #: which jobs are managed, as configured
+    managed: ManagedJobs = EVERY_QUEUED
     changes: Changes = field(default_factory=Changes)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
@@ -292,6 +299,8 @@ class Mirror:
         if resource == kube.QUEUE_POLICIES:
             for name, queue in self.objects[kube.CLUSTER_QUEUES].items():
                 self._read(kube.CLUSTER_QUEUES, name, queue)
+        if resource == kube.NAMESPACES and self.managed.selector is not None:  # it may be selected now, or not any more
+            self.changes.jobs.update(ref for ref in self.jobs() if ref[1].startswith(f"{key}/"))
         if resource == kube.NAMESPACES and self._is_leaving(key):
             for name, queue in self.objects[kube.LOCAL_QUEUES].items():
                 if queue["metadata"]["namespace"] == key:
@@ -406,14 +415,26 @@ class Mirror:
         for _ in range(10):
             ref = self.owner_of(job)
             if ref is None:
-                return _has_managed_controller(job) and controller_uid(job) not in self._by_uid
+                return _has_managed_controller(job, self.managed) and controller_uid(job) not in self._by_uid
             owner = self.objects[ref[0]][ref[1]]
             if not owners.creates(owner, job):
                 return False  # the owner reference is not genuine
-            job = owner
-            if JOB_KINDS[ref[0]].owns_children or queue_name(job):
+            job, kind = owner, JOB_KINDS[ref[0]]
+            if kind.owns_children:
+                return True
+            if (queue_name(job) or self.managed.without_queue) and self.managed.kind(kind.api_version, kind.kind):
                 return True
         return False
+
+    def in_scope(self, kind: JobKind, job: Json) -> bool:
+        """Whether jobs of this kind and in this namespace are managed, be it only those that name a queue."""
+        managed = self.managed
+        if not managed.kind(kind.api_version, kind.kind):
+            return False
+        if not managed.asks_namespace(queued=bool(queue_name(job))):
+            return True
+        namespace = self.objects[kube.NAMESPACES].get(job["metadata"]["namespace"])
+        return namespace is not None and managed.namespace(namespace["metadata"].get("labels") or {})
 
     # --- steps.Lookups ---
 

@@ -55,7 +55,9 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     job, kind = view.job, view.kind
     if view.managed_ancestor:
         return []
-    if not queue_name(job) and not view.workloads:
+    if not view.workloads and not queue_name(job) and view.needs_queue:
+        return _unqueued(view)
+    if not view.in_scope and not (deleting(job) and view.workloads):
         return _unqueued(view)
     if deleting(job):
         return _release_deleted(view)
@@ -82,7 +84,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
 
 
 def _unqueued(view: JobView) -> list[Step]:
-    """A job without a queue is not managed, but one of Gangline's own kinds still has to be run."""
+    """A job that is not managed is left alone, but one of Gangline's own kinds still has to be run."""
     if not view.kind.owns_children or deleting(view.job):
         return []
     held = view.kind.is_suspended(view.job)

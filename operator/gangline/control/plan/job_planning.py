@@ -101,6 +101,8 @@ class JobPlanning(Part):
             workloads=workloads,
             children=children,
             managed_ancestor=self._mirror.managed_ancestor(job),
+            in_scope=self._mirror.in_scope(JOB_KINDS[resource], job),
+            needs_queue=not self._mirror.managed.without_queue,
             held_back=any(holds_back(w, self._pods.of(key_of(w))) for w in workloads),
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),

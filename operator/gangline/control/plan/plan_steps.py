@@ -50,6 +50,10 @@ class JobView:
     children: Children
     #: a managed ancestor owns this job: the ancestor's Workload counts, the job gets none of its own
     managed_ancestor: bool = False
+    #: its kind and its namespace are managed
+    in_scope: bool = True
+    #: it is only managed if it names a queue
+    needs_queue: bool = True
     #: pods of an earlier attempt of the gang still exist
     held_back: bool = False
     #: a pod of the gang is on an unreachable node

@@ -23,6 +23,7 @@ import gangline
 from gangline import files
 from gangline.api import names
 from gangline.api.read import policy_reader
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
@@ -106,6 +107,9 @@ class Options:
     #: which resources count in quota, and as what
     resources: ResourceRules = EVERYTHING
     retention: Retention = FOR_EVER
+    jobs: ManagedJobs = EVERY_QUEUED
+    #: Workloads wait with the reasons of Kueue up to 0.19
+    older_words: bool = False
     max_writes: int = 24
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
@@ -160,6 +164,8 @@ class Operator:
             resources=options.resources,
             retention=options.retention,
             progress_url=options.progress_url.rstrip("/"),
+            managed=options.jobs,
+            older_words=options.older_words,
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
             served=lambda resource: not self._by_resource[resource].absent,

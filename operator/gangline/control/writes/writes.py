@@ -20,7 +20,7 @@ from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.tracking import Tracking
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.status import status_changes
+from gangline.control.status import older_words, status_changes
 from gangline.control.writes.outgoing import Priority, Verb, Write
 from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube
@@ -75,16 +75,27 @@ class _Bundle:
 
 
 class Writes:
-    """The writes in flight. `messages` publishes each resolved write (`WriteResolved`)."""
+    """The writes in flight. `messages` publishes each resolved write (`WriteResolved`).
+
+    `older_words`: statuses have the reasons of Kueue up to 0.19.
+    """
 
     def __init__(
-        self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], messages: Messages
+        self,
+        client: ApiClient,
+        writer: Writer,
+        mirror: Mirror,
+        *,
+        now: Callable[[], int],
+        messages: Messages,
+        older_words: bool = False,
     ) -> None:
         self._client = client
         self._writer = writer
         self._mirror = mirror
         self._now = now
         self._messages = messages
+        self.older_words = older_words
         self._tracking = Tracking()
         self._bundles: dict[ObjectKey, _Bundle] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
@@ -233,6 +244,8 @@ class Writes:
         for entry in bundle.sent:
             entry.change(new, now)
         conditions.mark_observed(old, new, raw["metadata"].get("generation", 0))
+        if self.older_words:
+            older_words.translate(new)
         patch = merge.difference(old, new)
         if not patch:
             return None

@@ -162,6 +162,7 @@ def _webhooks() -> Json:
     args = [
         "webhooks",
         f"--listen=0.0.0.0:{WEBHOOKS_PORT}",
+        "--config=/etc/gangline/configuration/config.yaml",
         f"--service={WEBHOOKS_NAME}",
         Format("--namespace={}", (NAMESPACE,)),
         When(Not(_CERT_MANAGER), "--mode=service"),
@@ -179,11 +180,13 @@ def _webhooks() -> Json:
         **_probes("https", "HTTPS"),
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "configuration", "mountPath": "/etc/gangline/configuration", "readOnly": True},
             When(_CERT_MANAGER, {"name": "tls", "mountPath": "/etc/gangline/tls", "readOnly": True}),
         ],
     }
     volumes = [
         {"name": "tmp", "emptyDir": {}},
+        {"name": "configuration", "configMap": {"name": CONFIGURATION}},
         When(_CERT_MANAGER, {"name": "tls", "secret": {"secretName": CERTIFICATE_SECRET}}),
     ]
     return {
@@ -283,7 +286,7 @@ def _pod(component: str, account: str, container: Json, volumes: list[Node], gra
         }
     }
     fs_group = When(All((_VOLUME, Set("history.volume.fsGroup"))), Value("history.volume.fsGroup"))
-    checksum = {"checksum/configuration": Digest(Value("configuration"))} if component == OPERATOR else {}
+    checksum = {"checksum/configuration": Digest(Value("configuration"))} if component in (OPERATOR, WEBHOOKS) else {}
     annotations: Json = {**checksum, Spread(f"{chosen}.podAnnotations"): None}  # type: ignore[dict-item]
     return {
         "metadata": {

@@ -1,9 +1,11 @@
 """Kueue's configuration file, which configures Gangline unchanged.
 
-In: the file's content. Out: the engine's settings, and those of the process; ConfigurationError names the field.
+In: the file's content. Out: the engine's settings, which jobs are managed, and the settings of the processes;
+ConfigurationError names the field.
 """
 
 from gangline.api.read.configuration.fields import ConfigurationError
-from gangline.api.read.configuration.file import GATES, GROUP, Configuration, load
+from gangline.api.read.configuration.file import GATES, GROUP, Configuration, load, parse
+from gangline.api.read.configuration.managed_jobs import ManagedJobs
 
-__all__ = ["GATES", "GROUP", "Configuration", "ConfigurationError", "load"]
+__all__ = ["GATES", "GROUP", "Configuration", "ConfigurationError", "ManagedJobs", "load", "parse"]

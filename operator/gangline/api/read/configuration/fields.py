@@ -44,8 +44,9 @@ def text(body: Json, path: str, default: str) -> str:
     return value
 
 
-def duration(body: Json, path: str, default: str) -> float:
-    text = body.get(_leaf(path)) or default
+def duration(body: Json, path: str, default: str, *, key: str | None = None) -> float:
+    """`key`: the field in `body`, where a name with dots is the end of the path."""
+    text = body.get(key or _leaf(path)) or default
     try:
         seconds = quantity.parse_duration(str(text))
     except ValueError as error:
@@ -55,8 +56,8 @@ def duration(body: Json, path: str, default: str) -> float:
     return seconds
 
 
-def number(body: Json, path: str, default: int) -> float:
-    value = body.get(_leaf(path))
+def number(body: Json, path: str, default: float, *, key: str | None = None) -> float:
+    value = body.get(key or _leaf(path))
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
@@ -64,15 +65,17 @@ def number(body: Json, path: str, default: int) -> float:
     return value
 
 
-def flag(body: Json, path: str) -> bool:
-    value = body.get(_leaf(path)) or False
+def flag(body: Json, path: str, *, default: bool = False) -> bool:
+    value = body.get(_leaf(path))
+    if value is None:
+        return default
     if not isinstance(value, bool):
-        raise ConfigurationError(f"{path}: true or false is wanted, not {value!r}")
+        raise ConfigurationError(f"{path}: true or false is wanted, not {str(value)[:80]!r}")
     return value
 
 
-def choice(body: Json, path: str, default: str, *others: str) -> str:
-    value = body.get(_leaf(path)) or default
+def choice(body: Json, path: str, default: str, *others: str, key: str | None = None) -> str:
+    value = body.get(key or _leaf(path)) or default
     if value not in (default, *others):
         raise ConfigurationError(f"{path}: {' or '.join((default, *others))} is wanted, not {value!r}")
     return str(value)

@@ -1,17 +1,20 @@
-"""Kueue's configuration file (`config.kueue.x-k8s.io/v1beta1` or v1beta2) → the engine's settings.
+"""Kueue's configuration file (`config.kueue.x-k8s.io/v1beta1` or v1beta2) → the engine's settings, and those of the processes.
 
-The file that configures Kueue configures Gangline unchanged: fair sharing, usage-based fair sharing, waitForPodsReady, feature
-gates, what counts in quota, the labels copied to Workloads, the Lease and the addresses of metrics and probes. A section of our
-own, `gangline`, classifies node conditions. Fields of Kueue without effect in Gangline are accepted and listed, so that users
-know; unknown ones are errors.
+The file that configures Kueue configures Gangline unchanged. A section of our own, `gangline`, classifies node conditions, and
+says as which version of Kueue the file is read. Fields that have no effect in Gangline are accepted and listed, so that users
+know; unknown ones are errors at any depth.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
-from gangline.api.read.configuration import manager, retention
+import yaml
+
+from gangline import bounded
+from gangline.api.read.configuration import gates as feature_gates
+from gangline.api.read.configuration import managed_jobs, manager, retention, sections, selectors, shapes, versions
 from gangline.api.read.configuration import resources as resources_section
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
@@ -20,44 +23,28 @@ from gangline.api.read.configuration.fields import (
     flag,
     mapping,
     number,
-    only,
 )
+from gangline.api.read.configuration.gates import Gates
+from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.api.read.configuration.manager import Manager
 from gangline.api.read.configuration.retention import Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
+from gangline.kube.resources import Json
 
-GROUP = "config.kueue.x-k8s.io"
-#: known to Kueue, without effect here
-_ACCEPTED = frozenset(
-    {
-        *(
-            "apiVersion",
-            "kind",
-            "metadata",
-            "webhook",
-            "controller",
-        ),
-        *("clientConnection", "internalCertManagement", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector"),
-        *("integrations", "multiKueue", "visibilityServer", "tls", "queueVisibility"),
-        *("manager", "pprofBindAddress", "gracefulShutDown"),
-    }
-)
-#: accepted above, and set by other means (flags of the commands), so not listed
-_SILENT = frozenset({"apiVersion", "kind", "metadata", "webhook", "internalCertManagement"})
-
-#: Kueue's feature gates that the engine and the sections below read; others are accepted and have no effect
-GATES = frozenset(
-    {
-        "CleanupProvisioningRequestsOnEviction",
-        *("FairSharingPreemptWithinNominal", "FairSharingPrioritizeNonBorrowing", "FlavorFungibility"),
-        *("FlavorFungibilityPreserveScanProgress", "PartialAdmission", "PriorityBoost", "PrioritySortingWithinCohort"),
-        *("RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing", "TASBalancedPlacement"),
-        *("TASFailedNodeReplacementFailFast", "TASProfileMixed", "TASRecomputeAssignmentWithinSchedulingCycle"),
-        "TASRespectNodeAffinityPreferred",
-        *resources_section.GATES,
-    }
-)
+GROUP: Final = "config.kueue.x-k8s.io"
+_V1BETA1: Final = f"{GROUP}/v1beta1"
+_V1BETA2: Final = f"{GROUP}/v1beta2"
+#: Kueue's gates that are read by name
+GATES: Final = feature_gates.ENGINE | resources_section.GATES.keys()
+#: from these versions on, waitForPodsReady is on without its section, and recoveryTimeout is the timeout where it is missing
+_READY_BY_DEFAULT: Final = "0.19"
+_RECOVERS_BY_DEFAULT: Final = "0.16"
+#: seconds that no run lasts
+_NEVER: Final = 10.0 * 365 * 86400
+_LABEL_KEYS: Final = "integrations.labelKeysToCopy"
+#: characters of the file: more than a ConfigMap holds
+LONGEST: Final = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,67 +60,129 @@ class Configuration:
     ignored: tuple[str, ...] = ()
     #: which resources count in quota, and as what
     resources: ResourceRules = EVERYTHING
+    jobs: ManagedJobs = managed_jobs.EVERY_QUEUED
+    gates: Gates = field(default_factory=Gates)
+    #: sentences for the log: what is set, and does not do here what it does in Kueue
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """The version of Kueue as which the file is read."""
+        return self.gates.version
 
 
-def load(body: Any) -> Configuration:
-    """Raises ConfigurationError."""
+class _Strict(yaml.SafeLoader):
+    """Refuses a mapping that names a field twice, as Kueue does: one of the two would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise ConfigurationError(
+                        f"line {key.start_mark.line + 1}: the field {key.value[:80]!r} is there twice"
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _too_long(_: str) -> ConfigurationError:
+    return ConfigurationError(f"it is longer than {LONGEST} characters")
+
+
+@bounded.parser(LONGEST, refuse=_too_long, worst=("a: {", "[", "- ", "&a [*a, "))
+def parse(text: str) -> Any:
+    """The document in a file's text. Raises ConfigurationError."""
+    try:
+        return yaml.load(text, _Strict)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(f"it cannot be read: {error}") from error
+
+
+def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
+    """`default_version`: as which Kueue a file is read that does not say it. Raises ConfigurationError."""
     root = mapping(body, "")
-    version = root.get("apiVersion", f"{GROUP}/v1beta2")
-    if version not in (f"{GROUP}/v1beta1", f"{GROUP}/v1beta2"):
-        raise ConfigurationError(f"apiVersion: {version!r} is not {GROUP}/v1beta1 or {GROUP}/v1beta2")
-    known = _ACCEPTED | {
-        "waitForPodsReady",
-        "fairSharing",
-        "admissionFairSharing",
-        "resources",
-        "featureGates",
-        "gangline",
-        retention.SECTION,
-        *manager.SECTIONS,
-    }
-    for name in root:
-        if name not in known:
-            raise ConfigurationError(f"{name}: there is no such field")
+    api_version = root.get("apiVersion") or _V1BETA2
+    if api_version not in (_V1BETA1, _V1BETA2):
+        raise ConfigurationError(f"apiVersion: {str(api_version)[:80]!r} is not {_V1BETA1} or {_V1BETA2}")
+    if root.get("kind") not in (None, "", "Configuration"):
+        raise ConfigurationError(f"kind: Configuration is wanted, not {str(root['kind'])[:80]!r}")
+    old = api_version == _V1BETA1
+    shapes.check(root, sections.V1BETA1 if old else sections.V1BETA2)
+    ours = mapping(root.get("gangline"), "gangline")
+    version = versions.chosen(ours.get("kueueCompatibility"), default_version)
+    gates = feature_gates.load(mapping(root.get("featureGates"), "featureGates"), version)
+    jobs, warnings = managed_jobs.load(root, gates)
+    process, ignored = manager.load(root)
     resources = mapping(root.get("resources"), "resources")
-    integrations = mapping(root.get("integrations"), "integrations")
-    gates = mapping(root.get("featureGates"), "featureGates")
-    for name, value in gates.items():
-        if not isinstance(value, bool):
-            raise ConfigurationError(f"featureGates.{name}: true or false is wanted, not {value!r}")
-    settings = model.Settings(
-        fair_sharing=_fair_sharing(root.get("fairSharing")),
-        admission_fair_sharing=_usage_based(root.get("admissionFairSharing")),
-        pods_ready=_pods_ready(root.get("waitForPodsReady")),
-        gates=cast("dict[str, bool]", gates),
-        ignore_undeclared_resources=choice(
-            resources, "resources.quotaCheckStrategy", "BlockUndeclared", "IgnoreUndeclared"
-        )
-        == "IgnoreUndeclared",
-        health=_node_health(root.get("gangline")),
-    )
-    ignored = [name for name in root if name in _ACCEPTED - _SILENT and root[name] not in (None, {}, [])]
-    counted = resources_section.load(resources, cast("dict[str, bool]", gates))
-    process, more = manager.load(root)
-    ignored += more
-    labels = cast("list[str]", integrations.get("labelKeysToCopy") or [])
     return Configuration(
-        settings, tuple(labels), process, retention.load(root), tuple(sorted(ignored)), resources=counted
+        settings=model.Settings(
+            fair_sharing=_fair_sharing(root.get("fairSharing"), old=old),
+            admission_fair_sharing=_usage_based(root.get("admissionFairSharing"))
+            if gates.on("AdmissionFairSharing")
+            else None,
+            pods_ready=_pods_ready(root.get("waitForPodsReady"), old=old, gates=gates),
+            gates=gates.for_engine(),
+            ignore_undeclared_resources=_ignores_undeclared(resources, gates),
+            health=_node_health(ours),
+        ),
+        labels_to_copy=selectors.label_keys(_at(root, _LABEL_KEYS) or [], _LABEL_KEYS),
+        process=process,
+        retention=retention.load(root),
+        resources=resources_section.load(resources, gates.in_force()),
+        ignored=tuple(sorted([*ignored, *_without_effect(root)])),
+        jobs=jobs,
+        gates=gates,
+        warnings=(*gates.unheeded(), *warnings, *_of_the_other_version(root, old=old)),
     )
 
 
-def _fair_sharing(body: Any) -> model.FairSharing | None:
-    """Fair sharing is on if the section exists (v1beta1: `enable`)."""
+def _without_effect(root: Json) -> list[str]:
+    found = [path for path in sections.WITHOUT_EFFECT if _at(root, path) not in (None, "", {}, [])]
+    found += [path for path, usual in sections.ONLY_AS_USUAL.items() if _at(root, path) not in (None, "", usual)]
+    return found
+
+
+def _at(root: Json, path: str) -> Any:
+    value: Any = root
+    for step in path.split("."):
+        value = cast("dict[str, Any]", value).get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _of_the_other_version(root: Json, *, old: bool) -> list[str]:
+    """What Gangline takes, and Kueue refuses in a file of this version."""
+    found: list[str] = []
+    if not old:
+        for section in ("waitForPodsReady", "fairSharing"):
+            if mapping(root.get(section), section).get("enable") is not None:
+                found.append(f"{section}.enable: a field of v1beta1, which Kueue refuses in v1beta2")
+    elif root.get("visibilityServer") is not None:
+        found.append("visibilityServer: a section of v1beta2, which Kueue refuses in v1beta1")
+    return found
+
+
+def _ignores_undeclared(resources: Json, gates: Gates) -> bool:
+    """Kueue reads the field only with its gate; the versions that lack the gate lack the field."""
+    strategy = choice(resources, "resources.quotaCheckStrategy", "BlockUndeclared", "IgnoreUndeclared")
+    return strategy == "IgnoreUndeclared" and gates.on("QuotaCheckStrategy")
+
+
+def _fair_sharing(body: Any, *, old: bool) -> model.FairSharing | None:
+    """In v1beta1 `enable: true` turns it on, in v1beta2 the section itself."""
     if body is None:
         return None
     fair = mapping(body, "fairSharing")
-    only(fair, "fairSharing", "enable", "preemptionStrategies")
-    if fair.get("enable") is False:
+    if not flag(fair, "fairSharing.enable", default=not old):
         return None
     first, second = model.FairSharing().strategies
     strategies = tuple(fair.get("preemptionStrategies") or (first, second))
     if strategies not in ((first,), (second,), (first, second)):
         raise ConfigurationError(
-            f"fairSharing.preemptionStrategies: [{first}], [{second}] or both in that order are wanted, not {list(strategies)}"
+            f"fairSharing.preemptionStrategies: [{first}], [{second}] or both in that order are wanted, not "
+            f"{str(list(strategies))[:80]}"
         )
     return model.FairSharing(strategies)
 
@@ -143,55 +192,60 @@ def _usage_based(body: Any) -> model.AdmissionFairSharing | None:
         return None
     path = "admissionFairSharing"
     usage = mapping(body, path)
-    only(usage, path, "usageHalfLifeTime", "usageSamplingInterval", "resourceWeights")
     weights = mapping(usage.get("resourceWeights"), f"{path}.resourceWeights")
-    for name, weight in weights.items():
-        if not isinstance(weight, int | float) or weight < 0:
-            raise ConfigurationError(f"{path}.resourceWeights.{name}: a number from 0 is wanted, not {weight!r}")
     return model.AdmissionFairSharing(
         half_life_seconds=duration(usage, f"{path}.usageHalfLifeTime", "0s"),
-        sampling_interval_seconds=duration(usage, f"{path}.usageSamplingInterval", "5m"),
-        resource_weights={name: float(weight) for name, weight in weights.items()},
+        sampling_interval_seconds=duration(usage, f"{path}.usageSamplingInterval", "5m") or duration({}, path, "5m"),
+        resource_weights={
+            name: float(number(weights, f"{path}.resourceWeights.{name}", 0, key=name)) for name in weights
+        },
     )
 
 
-def _pods_ready(body: Any) -> model.PodsReadyPolicy | None:
-    """On by default, as in Kueue; v1beta1's `enable: false` turns it off."""
+def _pods_ready(body: Any, *, old: bool, gates: Gates) -> model.PodsReadyPolicy | None:
+    """In v1beta1 only `enable: true` turns it on. In v1beta2 it is on with its section, and from 0.19 on without it too."""
     path = "waitForPodsReady"
     policy = mapping(body, path)
-    fields = ("enable", "timeout", "recoveryTimeout", "blockAdmission", "requeuingStrategy")
-    only(policy, path, *fields)
-    if policy.get("enable") is False:
+    by_default = not old and (body is not None or versions.at_least(gates.version, _READY_BY_DEFAULT))
+    if not flag(policy, f"{path}.enable", default=by_default) or gates.on("DisableWaitForPodsReady"):
         return None
-    again = mapping(policy.get("requeuingStrategy"), f"{path}.requeuingStrategy")
     where = f"{path}.requeuingStrategy"
-    only(again, where, "timestamp", "backoffLimitCount", "backoffBaseSeconds", "backoffMaxSeconds")
-    timeout = duration(policy, f"{path}.timeout", "30m")
-    recovery = duration(policy, f"{path}.recoveryTimeout", "") if policy.get("recoveryTimeout") else None
+    again = mapping(policy.get("requeuingStrategy"), where)
     limit = again.get("backoffLimitCount")
+    base, most = model.PodsReadyPolicy().backoff_base_seconds, model.PodsReadyPolicy().backoff_max_seconds
     return model.PodsReadyPolicy(
-        timeout_seconds=timeout,
-        recovery_timeout_seconds=recovery,
-        block_admission=flag(policy, f"{path}.blockAdmission"),
+        timeout_seconds=_ready_within(policy, f"{path}.timeout", old=old, version=gates.version),
+        recovery_timeout_seconds=_recovered_within(policy, f"{path}.recoveryTimeout", gates.version),
+        block_admission=flag(policy, f"{path}.blockAdmission", default=old),
         timestamp=choice(again, f"{where}.timestamp", "Eviction", "Creation"),
-        backoff_limit=None
-        if limit is None
-        else int(number({"backoffLimitCount": limit}, f"{where}.backoffLimitCount", 0)),
-        backoff_base_seconds=number(again, f"{where}.backoffBaseSeconds", 60),
-        backoff_max_seconds=number(again, f"{where}.backoffMaxSeconds", 3600),
+        backoff_limit=None if limit is None else int(number(again, f"{where}.backoffLimitCount", 0)),
+        backoff_base_seconds=number(again, f"{where}.backoffBaseSeconds", base),
+        backoff_max_seconds=number(again, f"{where}.backoffMaxSeconds", most),
     )
 
 
-def _node_health(body: Any) -> model.HealthPolicy:
+def _ready_within(policy: Json, path: str, *, old: bool, version: str) -> float:
+    """Without a value: 5 m in v1beta1; in v1beta2 30 m from 0.19 on, and before an error."""
+    seconds = duration(policy, path, "5m" if old else "0s")
+    if not seconds and (old or not versions.at_least(version, _READY_BY_DEFAULT)):
+        raise ConfigurationError(f"{path}: must be specified")
+    return seconds or duration({}, path, "30m")
+
+
+def _recovered_within(policy: Json, path: str, version: str) -> float | None:
+    """None: as the timeout. Kueue 0.15 waits for ever where the field is missing."""
+    if policy.get("recoveryTimeout"):
+        return duration(policy, path, "")
+    return None if versions.at_least(version, _RECOVERS_BY_DEFAULT) else _NEVER
+
+
+def _node_health(ours: Json) -> model.HealthPolicy:
     """`gangline.nodeHealth`: classes of node conditions, and graces of signals as the engine's table names them."""
-    ours = mapping(body, "gangline")
-    only(ours, "gangline", "nodeHealth")
     path = "gangline.nodeHealth"
     section = mapping(ours.get("nodeHealth"), path)
-    only(section, path, "conditions", "grace")
     conditions = mapping(section.get("conditions"), f"{path}.conditions")
     for name in conditions:
-        choice(conditions, f"{path}.conditions.{name}", LOST, *_CLASSES)
+        choice(conditions, f"{path}.conditions.{name}", LOST, *_CLASSES, key=name)
     grace = mapping(section.get("grace"), f"{path}.grace")
     signals = {signal.kind for signal in HEALTH_SIGNALS} | conditions.keys()
     for name in grace.keys() - signals:
@@ -200,7 +254,7 @@ def _node_health(body: Any) -> model.HealthPolicy:
         )
     return model.HealthPolicy(
         conditions={name: str(value) for name, value in conditions.items()},
-        grace_seconds={name: duration(grace, f"{path}.grace.{name}", "0s") for name in grace},
+        grace_seconds={name: duration(grace, f"{path}.grace.{name}", "0s", key=name) for name in grace},
     )
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import yaml
-
-from gangline.api.read.configuration import GATES, ConfigurationError, load
+from gangline.api.read.configuration import Configuration, ConfigurationError, gates, load, parse, versions
 from gangline.console.doctor import kueue_names
 from gangline.console.doctor.changeover import controller
 from gangline.console.doctor.cluster import Cluster
@@ -16,11 +14,6 @@ from gangline.console.doctor.finding import Finding, failure, ok, some, unknown,
 from gangline.console.doctor.installation.kueue_leftovers import controllers
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
-
-#: Kueue's waitForPodsReady is on without its section from this version on; in Gangline it always is
-READY_BY_DEFAULT: Final = (0, 19)
-#: characters of the file
-_LONGEST: Final = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +25,23 @@ class Consequence:
     advice: str
 
 
+_GATES: Final = "featureGates."
+#: the value of a gate -> what Gangline does where that is the same; where it is the opposite
+_AS_IT_IS: Final = {True: (gates.ON, gates.NEITHER), False: (gates.OFF, gates.NEITHER)}
+_UNHEEDED: Final = {True: gates.OFF, False: gates.ON}
+
 #: fields that Gangline ignores, and what they did
 CONSEQUENCES: Final = {
-    "manageJobsWithoutQueueName": Consequence(
-        True,
-        "jobs that name no queue start without quota",
-        "create a LocalQueue `default` in each namespace: it is set then",
+    "integrations.externalFrameworks": Consequence(
+        False, "Workloads of other controllers are decided, whoever makes them", ""
     ),
-    "managedJobsNamespaceSelector": Consequence(
-        False,
-        "jobs of all namespaces are managed, but for kube-system and gangline-system",
-        "do not name queues elsewhere",
-    ),
-    "integrations": Consequence(False, "see `job kinds` below; labelKeysToCopy is in force", ""),
+    "integrations.podOptions": Consequence(False, "pods are not queued", "see `job kinds` below"),
     "multiKueue": Consequence(False, "nothing is sent to other clusters", "see `AdmissionChecks` below"),
     "metrics": Consequence(False, "these series and labels are not there", "see docs/reference/metrics.md"),
     "health": Consequence(False, "the paths are /readyz and /healthz", "change the probes that ask there"),
     "tls": Consequence(False, "versions and ciphers of TLS are those of Python", ""),
     "visibilityServer": Consequence(False, "the visibility API is served at --visibility-listen", ""),
 }
-
-
-def read(text: str) -> Any:
-    """The document in the ConfigMap. Raises ConfigurationError."""
-    if len(text) > _LONGEST:
-        raise ConfigurationError(f"it is longer than {_LONGEST} characters")
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigurationError(f"it cannot be read: {error}") from error
 
 
 async def _stored(cluster: Cluster) -> tuple[str, Json] | None:
@@ -85,26 +66,38 @@ async def configuration(cluster: Cluster) -> Findings:
             "Kueue's configuration was not found", "give the operator its file: gangline operator --config FILE"
         )
         return
-    where = stored[0]
+    where, running = stored[0], await controller.version(cluster)
+    as_is = versions.closest(*running) if running is not None else versions.NEWEST
     try:
-        body = read(text)
-        chosen = load(body)
+        body = parse(text)
+        chosen = load(body, default_version=as_is)
     except ConfigurationError as error:
         yield failure(f"{where}: {error}", "the operator does not start with this file: correct the field")
         return
     yield ok(f"{where} is read as it is: save it, and start gangline operator --config FILE")
-    root = cast(Json, body if isinstance(body, dict) else {})
+    if _means_something_else(body, chosen):
+        advice = f'write `gangline: {{kueueCompatibility: "{as_is}"}}` into the file to keep what holds without a word'
+        yield warning(f"this Kueue is {as_is}, and Gangline reads files as {versions.NEWEST}: defaults differ", advice)
     for field in chosen.ignored:
-        finding = _ignored(field, root)
-        if finding is not None:
-            yield finding
-    for finding in _defaults(root, await controller.version(cluster)):
-        yield finding
+        yield _ignored(field)
+    for text in chosen.warnings:
+        if not text.startswith(_GATES):
+            yield warning(text, "")
 
 
-def _ignored(field: str, root: Json) -> Finding | None:
-    if field == "manageJobsWithoutQueueName" and not root.get(field):
-        return None
+def _means_something_else(body: Any, chosen: Configuration) -> bool:
+    """Whether the file means something else, or is refused, where it does not say the version."""
+    try:
+        usual = load(body)
+    except ConfigurationError:
+        return True
+    words = "UnadmittedWorkloadsObservability"
+    return (usual.settings, usual.jobs) != (chosen.settings, chosen.jobs) or usual.gates.on(words) != chosen.gates.on(
+        words
+    )
+
+
+def _ignored(field: str) -> Finding:
     known = CONSEQUENCES.get(field) or CONSEQUENCES.get(field.partition(".")[0])
     if known is None:
         return ok(f"{field} has no effect, and needs none")
@@ -112,40 +105,28 @@ def _ignored(field: str, root: Json) -> Finding | None:
     return say(f"{field} has no effect: {known.detail}", known.advice, [field])
 
 
-def _defaults(root: Json, version: tuple[int, int] | None) -> list[Finding]:
-    """Sections whose absence means something else here."""
-    found: list[Finding] = []
-    old = str(root.get("apiVersion", "")).endswith("/v1beta1")
-    ready, fair = root.get("waitForPodsReady"), root.get("fairSharing")
-    off = "write `waitForPodsReady: {enable: false}` into the file to leave it off"
-    if ready is None and (old or (version is not None and version < READY_BY_DEFAULT)):
-        found.append(warning("waitForPodsReady is off in this Kueue, and on in Gangline (30m)", off))
-    elif old and isinstance(ready, dict) and cast(Json, ready).get("enable") is None:
-        found.append(warning("waitForPodsReady without `enable` is off in Kueue's v1beta1, and on in Gangline", off))
-    if old and isinstance(fair, dict) and cast(Json, fair).get("enable") is None:
-        advice = "write `enable: false`, or delete the section"
-        found.append(warning("fairSharing without `enable` is off in Kueue's v1beta1, and on in Gangline", advice))
-    return found
-
-
 async def feature_gates(cluster: Cluster) -> Findings:
     stored = await _stored(cluster)
     text = ((stored[1].get("data") or {}) if stored else {}).get(kueue_names.CONFIGURATION_KEY) or ""
     try:
-        body = read(text)
+        body = parse(text)
     except ConfigurationError:  # the check above tells it
         body = None
     section = cast(Json, body).get("featureGates") if isinstance(body, dict) else None
-    gates = {str(name): value for name, value in cast(Json, section if isinstance(section, dict) else {}).items()}
+    written = cast(Json, section if isinstance(section, dict) else {})
+    given = {str(name): value for name, value in written.items() if isinstance(value, bool)}
     passed = [part for row in await controllers(cluster) for part in _passed(controller.arguments(row))]
-    if known := sorted(name for name in gates if name in GATES):
+    if known := sorted(name for name in given if gates.does(name) == gates.READ):
         yield ok(f"{some(known)}: in force")
-    if other := sorted(f"{name}={str(value).lower()}" for name, value in gates.items() if name not in GATES):
-        yield warning(f"{some(other)}: without effect", "see docs/cli.md for what Gangline has in their place", other)
+    if same := sorted(name for name in given if gates.does(name) in _AS_IT_IS.get(given[name], ())):
+        yield ok(f"{some(same)}: as Gangline does")
+    for name in sorted(name for name in given if gates.does(name) == _UNHEEDED.get(given[name])):
+        set_to = f"{name}={str(given[name]).lower()}"
+        yield warning(f"{set_to}: without effect", "see docs/kueue-compatibility.md", [set_to])
     if passed:
         advice = "write them into the file, under featureGates: Gangline reads no --feature-gates"
         yield warning(f"set by --feature-gates: {some(passed)}", advice, passed)
-    if not gates and not passed:
+    if not given and not passed:
         yield ok("none is set")
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from gangline.console.doctor.examination import Check, Examination
 from gangline.console.doctor.installation import (
+    configuration,
     dry_runs,
     granted,
     kinds,
@@ -30,6 +31,7 @@ EXAMINATION: Final = Examination(
         Check("processes", processes.deployments),
         Check("images", processes.images),
         Check("Pod Security", processes.pod_security),
+        Check("configuration", configuration.configuration),
         Check("lease", leadership.lease),
         Check("leader", leadership.leader, seconds=30.0),
         Check("visibility API", leadership.visibility),

@@ -45,10 +45,10 @@ async def _completed(cluster: Cluster, name: str) -> Finding:
 
 
 async def _refused(cluster: Cluster, name: str, namespace: str) -> Finding:
-    """A Job of no pods that names a queue is refused."""
+    """A Job that names a queue, and may run with no pods, is refused."""
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "gangline.io/doctor"}]}}
-    meta = {"name": name, "labels": {names.QUEUE_NAME: name}}
-    body = {"metadata": meta, "spec": {"parallelism": 0, "suspend": True, "template": template}}
+    meta = {"name": name, "labels": {names.QUEUE_NAME: name}, "annotations": {names.MIN_PARALLELISM: "0"}}
+    body = {"metadata": meta, "spec": {"parallelism": 1, "suspend": True, "template": template}}
     try:
         await _create(cluster, kube.JOBS, namespace, body)
     except ApiError as error:

@@ -1,0 +1,143 @@
+"""Kueue's feature gates as data: their stage and default in each version, and what Gangline does.
+
+From Kueue's `pkg/features/kube_features.go` at v0.15.8, v0.16.9, v0.17.8, v0.18.6, v0.19.2 and, for 0.20, its development
+branch of August 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+#: Gangline does as the gate says
+READ: Final = "read"
+#: what the gate switches on is always on in Gangline
+ON: Final = "on"
+#: what the gate switches on is not in Gangline, or always off
+OFF: Final = "off"
+#: the gate chooses between two ways to the same result within Kueue
+NEITHER: Final = "neither"
+
+#: name -> its state in Kueue 0.15, 0.16, 0.17, 0.18, 0.19 and 0.20, and what Gangline does. A state is the stage (a alpha,
+#: b beta, g generally available, d deprecated), the default (+ on, - off), and ! where it is locked; a dot: no such gate.
+GATES: Final[Mapping[str, tuple[str, str]]] = {
+    "AdmissionFairSharing": ("b+ b+ b+ b+ b+ b+", READ),
+    "AdmissionGatedBy": (". . a- a- b+ b+", ON),
+    "AssignQueueLabelsForPods": (". . b+ b+ b+ b+", OFF),
+    "CleanupProvisioningRequestsOnEviction": (". . b+ b+ b+ b+", READ),
+    "ConcurrentAdmission": (". . . a- a- a-", OFF),
+    "ConfigurableResourceTransformations": ("g+! . . . . .", ON),
+    "CustomMetricLabels": (". . a- a- a- a-", OFF),
+    "DRAExtendedResources": (". . a- d-! . .", OFF),
+    "DeferRayServiceFinalizationForRedisCleanup": (". . b+ b+ b+ b+", OFF),
+    "DisableWaitForPodsReady": (". . . . a- a-", READ),
+    "DynamicResourceAllocation": ("a- a- a- d-! . .", OFF),
+    "ElasticJobsViaWorkloadSlices": ("a- a- a- b+ b+ b+", OFF),
+    "ElasticJobsViaWorkloadSlicesWithTAS": (". . a- a- a- a-", OFF),
+    "FailureRecoveryPolicy": ("a- a- a- a- a- a-", OFF),
+    "FairSharingPreemptWithinNominal": ("b+ b+ b+ b+ b+ b+", READ),
+    "FairSharingPrioritizeNonBorrowing": ("b+ b+ b+ b+ b+ b+", READ),
+    "FastQuotaReleaseInPodIntegration": (". . a- a- a- a-", OFF),
+    "FinishOrphanedWorkloads": (". a- a- b+ b+ b+", OFF),
+    "FlavorFungibility": ("b+ b+ b+ b+ b+ b+", READ),
+    "FlavorFungibilityImplicitPreferenceDefault": ("d- d- . . . .", OFF),
+    "FlavorFungibilityPreserveScanProgress": (". . . b+ b+ b+", READ),
+    "HierarchicalCohorts": ("b+ b+ g+! g+! g+! .", ON),
+    "KueueDRAIntegration": (". . . b+ b+ b+", READ),
+    "KueueDRAIntegrationConsumableCapacity": (". . . . a- a-", OFF),
+    "KueueDRAIntegrationExtendedResource": (". . . a- b+ b+", OFF),
+    "KueueDRAIntegrationPartitionableDevices": (". . . a- b+ b+", OFF),
+    "KueueDRARejectWorkloadsWhenDRADisabled": (". . . b+ b+ b+", READ),
+    "LWSImmutableGroupSize": (". . . b+ b+ b+", OFF),
+    "LendingLimit": ("b+ b+ g+! g+! . .", ON),
+    "LocalQueueDefaulting": ("b+ b+ g+! g+! . .", READ),
+    "LocalQueueMetrics": ("a- a- b+ b+ b+ b+", OFF),
+    "ManagedJobsNamespaceSelectorAlwaysRespected": ("b+ b+ b+ b+ g+! g+!", READ),
+    "MetricForWorkloadCreationLatency": (". . . b+ b+ b+", OFF),
+    "MetricsForCohorts": (". . . b+ b+ b+", OFF),
+    "MultiKueue": ("b+ b+ b+ b+ b+ b+", OFF),
+    "MultiKueueAdaptersForCustomJobs": ("b+ b+ b+ b+ b+ b+", OFF),
+    "MultiKueueAllowInsecureKubeconfigs": ("a- a- d- d- d-! .", OFF),
+    "MultiKueueBatchJobWithManagedBy": ("b+ b+ g+! g+! . .", OFF),
+    "MultiKueueClusterProfile": ("a- a- a- a- a- a-", OFF),
+    "MultiKueueIncrementalDispatcherConfig": (". . . . b+ b+", OFF),
+    "MultiKueueIncrementalDispatcherRespectConfigOrder": (". . . . b+ b+", OFF),
+    "MultiKueueKubeConfigPathValidation": (". . . . a- b+", OFF),
+    "MultiKueueManagerQuotaAutomation": (". . . a- a- a-", OFF),
+    "MultiKueueOrchestratedPreemption": (". . a- a- a- a-", OFF),
+    "MultiKueueRedoAdmissionOnEvictionInWorker": (". b+ b+ g+! g+! .", OFF),
+    "MultiKueueRemoteSpecSync": (". . . b+ b+ b+", OFF),
+    "MultiKueueWaitForWorkloadAdmitted": ("b+ b+ b+ g+! g+! .", OFF),
+    "ObjectRetentionPolicies": ("b+ b+ g+! g+! g+! .", ON),
+    "PartialAdmission": ("b+ b+ b+ b+ b+ b+", READ),
+    "PodIntegrationValidateGroupOwner": (". . . b+ b+ b+", OFF),
+    "PrioritizePreemptorWorkloads": (". . . a- a- a-", OFF),
+    "PriorityBoost": (". . a- a- a- a-", READ),
+    "PrioritySortingWithinCohort": ("b+ b+ b+ b+ b+ b+", READ),
+    "PropagateBatchJobLabelsToWorkload": ("b+ b+ g+! g+! g+! .", OFF),
+    "QuotaCheckStrategy": (". . . a- b+ b+", READ),
+    "ReclaimablePods": ("b+ b+ b+ b+ b+ b+", ON),
+    "RecomputeAssignmentUponPreemptionTargetsOverlap": (". . . a- a- b+", READ),
+    "RejectUpdatesToCQWithInvalidOnFlavors": (". a- a- a- a- a-", ON),
+    "RemoveFinalizersWithStrictPatch": ("b+ b+ b+ b+ b+ b+", NEITHER),
+    "SanitizePodSets": ("b+ b+ g+! g+! . .", NEITHER),
+    "SchedulerLibraryIntegration": (". . . . a- a-", OFF),
+    "SchedulerLongRequeueInterval": ("a- a- a- a- a- .", OFF),
+    "SchedulerTimestampPreemptionBuffer": ("a- a- a- a- a- .", OFF),
+    "SchedulingEquivalenceHashing": ("b- b- b- b+ b+ b+", READ),
+    "ShortWorkloadNames": ("a- a- a- a- a- a-", OFF),
+    "SkipAncestorCheckForDeletedWorkloads": (". . . b+ b+ b+", NEITHER),
+    "SkipFinalizersForPodsSuspendedByParent": ("b+ b+ b+ g+! g+! .", OFF),
+    "SkipReassignmentForPodOwnedWorkloads": (". . a- a- b+ b+", OFF),
+    "SparkApplicationIntegration": (". . a- a- a- a-", OFF),
+    "TASAssignmentsEncodingByHostnamePrefix": (". . . . b+ b+", ON),
+    "TASBalancedPlacement": ("a- a- a- a- a- a-", READ),
+    "TASCacheNodeMatchResults": (". . b+ b+ b+ b+", NEITHER),
+    "TASCacheTopologyTree": (". . . a- a- b+", NEITHER),
+    "TASCachingRemainingResources": (". . b+ b+ b+ b+", NEITHER),
+    "TASFailedNodeReplacement": ("b+ b+ b+ b+ b+ b+", ON),
+    "TASFailedNodeReplacementFailFast": ("b+ b+ b+ b+ b+ b+", READ),
+    "TASHandleOverlappingFlavors": (". a- a- b+ b+ b+", OFF),
+    "TASMultiLayerTopology": (". . a- a- b+ b+", ON),
+    "TASProfileLeastFreeCapacity": ("d- d- . . . .", OFF),
+    "TASProfileMixed": ("b+ b+ b+ b+ b+ b+", READ),
+    "TASRecomputeAssignmentWithinSchedulingCycle": (". . b+ b+ b+ b+", READ),
+    "TASReplaceNodeDueToNotReadyOverFixedTime": (". . b+ b+ d- d-", OFF),
+    "TASReplaceNodeOnNodeTaints": ("a- a- b+ b+ b+ b+", ON),
+    "TASReplaceNodeOnPodTermination": ("b+ b+ b+ b+ b+ b+", ON),
+    "TASRespectNodeAffinityPreferred": (". . . a- a- a-", READ),
+    "TASValidateWorkloadSliceSize": (". . . b+ b+ b+", ON),
+    "TLSOptions": (". b+ b+ b+ b+ g+!", OFF),
+    "TopologyAwareScheduling": ("b+ b+ b+ b+ b+ b+", ON),
+    "UnadmittedWorkloadsExplicitStatus": (". . . a- b- b-", OFF),
+    "UnadmittedWorkloadsObservability": (". . . a- b- b+", READ),
+    "ValidateRayAndSparkJobUpdates": (". . . b+ b+ b+", OFF),
+    "VectorizedResourceRequests": (". . b+ b+ b+ b+", NEITHER),
+    "VisibilityOnDemand": ("b+ b+ b+ b+ b+ b+", ON),
+    "WorkloadIdentifierAnnotations": (". . a- b+ b+ b+", OFF),
+    "WorkloadPriorityClassDefaulting": (". . . a- a- b+", READ),
+    "WorkloadRequestUseMergePatch": ("a- a- a- a- a- a-", NEITHER),
+    "WorkloadValidateResourcesAreNonNegative": (". . . b+ b+ b+", ON),
+    "WorkloadValidationForPodSetMetadata": (". . . b+ b+ b+", ON),
+}
+
+#: a gate that is on -> the gates that have to be on too, from Kueue 0.17 on
+REQUIRES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ElasticJobsViaWorkloadSlicesWithTAS": ("ElasticJobsViaWorkloadSlices", "TopologyAwareScheduling"),
+    "FlavorFungibilityPreserveScanProgress": ("FlavorFungibility",),
+    "KueueDRAIntegrationConsumableCapacity": ("KueueDRAIntegration",),
+    "KueueDRAIntegrationExtendedResource": ("KueueDRAIntegration",),
+    "KueueDRAIntegrationPartitionableDevices": ("KueueDRAIntegration",),
+    "TASBalancedPlacement": ("TopologyAwareScheduling",),
+    "TASFailedNodeReplacement": ("TopologyAwareScheduling",),
+    "TASFailedNodeReplacementFailFast": ("TopologyAwareScheduling", "TASFailedNodeReplacement"),
+    "TASHandleOverlappingFlavors": ("TopologyAwareScheduling",),
+    "TASMultiLayerTopology": ("TopologyAwareScheduling",),
+    "TASProfileMixed": ("TopologyAwareScheduling",),
+    "TASRecomputeAssignmentWithinSchedulingCycle": ("TopologyAwareScheduling",),
+    "TASReplaceNodeDueToNotReadyOverFixedTime": ("TopologyAwareScheduling", "TASFailedNodeReplacement"),
+    "TASReplaceNodeOnNodeTaints": ("TopologyAwareScheduling",),
+    "TASReplaceNodeOnPodTermination": ("TopologyAwareScheduling", "TASFailedNodeReplacement"),
+    "TASRespectNodeAffinityPreferred": ("TopologyAwareScheduling",),
+    "UnadmittedWorkloadsExplicitStatus": ("UnadmittedWorkloadsObservability",),
+}

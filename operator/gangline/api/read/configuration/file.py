@@ -1,9 +1,9 @@
 """Kueue's configuration file (`config.kueue.x-k8s.io/v1beta1` or v1beta2) → the engine's settings.
 
 The file that configures Kueue configures Gangline unchanged: fair sharing, usage-based fair sharing, waitForPodsReady, feature
-gates, undeclared resources, the labels copied to Workloads, the Lease and the addresses of metrics and probes. A section of our
-own, `gangline`, classifies node conditions. Fields of Kueue without effect in Gangline are accepted and listed, so that users
-know; unknown ones are errors.
+gates, undeclared resources, the labels copied to Workloads, metrics, the Lease and the addresses of metrics and probes. A section
+of our own, `gangline`, classifies node conditions. Fields of Kueue without effect in Gangline are accepted and listed, so that
+users know; unknown ones are errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gangline.api.read.configuration import manager
+from gangline.api.read.configuration import manager, metrics_settings
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
     choice,
@@ -22,6 +22,7 @@ from gangline.api.read.configuration.fields import (
     only,
 )
 from gangline.api.read.configuration.manager import Manager
+from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 
 GROUP = "config.kueue.x-k8s.io"
@@ -43,7 +44,7 @@ _ACCEPTED = frozenset(
 #: accepted above, and set by other means (flags of the commands), so not listed
 _SILENT = frozenset({"apiVersion", "kind", "metadata", "webhook", "internalCertManagement"})
 
-#: Kueue's feature gates that the engine reads; others are accepted and have no effect
+#: Kueue's feature gates that are read; others are accepted and have no effect
 GATES = frozenset(
     {
         *("FairSharingPreemptWithinNominal", "FairSharingPrioritizeNonBorrowing", "FlavorFungibility"),
@@ -51,6 +52,7 @@ GATES = frozenset(
         *("RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing", "TASBalancedPlacement"),
         *("TASFailedNodeReplacementFailFast", "TASProfileMixed", "TASRecomputeAssignmentWithinSchedulingCycle"),
         "TASRespectNodeAffinityPreferred",
+        *metrics_settings.GATES,
     }
 )
 
@@ -62,6 +64,7 @@ class Configuration:
     labels_to_copy: tuple[str, ...] = ()
     #: the process itself
     process: Manager = manager.USUAL
+    metrics: MetricsSettings = metrics_settings.USUAL
     #: fields that are set and have no effect
     ignored: tuple[str, ...] = ()
 
@@ -104,9 +107,11 @@ def load(body: Any) -> Configuration:
     ignored = [name for name in root if name in _ACCEPTED - _SILENT and root[name] not in (None, {}, [])]
     ignored += [f"resources.{name}" for name in resources if name != "quotaCheckStrategy"]
     process, more = manager.load(root)
-    ignored += more
+    metrics, unused = metrics_settings.load(mapping(root.get("metrics"), "metrics"), gates)
+    ignored += more + unused
     labels = cast("list[str]", integrations.get("labelKeysToCopy") or [])
-    return Configuration(settings, tuple(labels), process, tuple(sorted(ignored)))
+    labels = [*labels, *(key for key in metrics.copied_labels() if key not in labels)]
+    return Configuration(settings, tuple(labels), process, metrics, tuple(sorted(ignored)))
 
 
 def _fair_sharing(body: Any) -> model.FairSharing | None:

@@ -169,6 +169,7 @@ def command(
     options = operator_process.Options(
         settings=chosen.settings,
         labels_to_copy=chosen.labels_to_copy,
+        metrics=chosen.metrics,
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election if leader_election is not None else process.leader_election is not False,

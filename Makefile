@@ -50,7 +50,7 @@ PYTHONS ?= 3.11 3.12 3.13 3.14
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-reading bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds manifests reference docs lock sbom clean
+.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-reading bench-scrape bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds manifests reference docs lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,7 +102,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@./scripts/venv.sh $(VENV)
 	@touch $@
 
-bench: bench-engine bench-reading ## every benchmark, at its smallest size
+bench: bench-engine bench-reading bench-scrape ## every benchmark, at its smallest size
 	@$(MAKE) --no-print-directory bench-admission bench-jobs SIZE=smoke
 
 bench-engine: venv ## how fast the engine decides; JSON on stdout
@@ -110,6 +110,9 @@ bench-engine: venv ## how fast the engine decides; JSON on stdout
 
 bench-reading: venv ## what it costs to read a Workload by hand and with the model of its CRD; JSON on stdout
 	@$(BIN)/python -m tests.bench.reading
+
+bench-scrape: venv ## what a scrape of the metrics costs with 1,000 queues and 15,000 workloads; JSON on stdout
+	@$(BIN)/python -m tests.bench.scrape
 
 bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
 	@$(BIN)/gangline cluster build >&2

@@ -31,6 +31,7 @@ from gangline.api.read.configuration.versions import VERSIONS
 from gangline.api.schema import common, kinds
 from gangline.api.schema.crdgen import Kind, Version
 from gangline.api.schema.json_schema import structural
+from gangline.control.metrics import kueue_table
 from gangline.install.manifests import chart
 from gangline.kube.resources import Json
 
@@ -841,7 +842,7 @@ def _metrics_page(code: Code, values: Values) -> str:
     for made in METRICS:
         for call, scope in code.calls[made]:
             first = call.args[0] if call.args else None
-            if not isinstance(first, ast.Constant) or not re.match(r"(gangline|kueue)_", str(first.value)):
+            if not isinstance(first, ast.Constant) or not re.match(r"gangline_", str(first.value)):
                 continue
             read = any(_last(arg) == "GaugeMetricFamily" for arg in call.args)
             type_, suffix = METRICS["GaugeMetricFamily" if read else made]
@@ -850,20 +851,50 @@ def _metrics_page(code: Code, values: Values) -> str:
             text = " ".join(sorted(values.of(call.args[1], scope)))
             told = ", ".join(f"`{label}`" for label in _strings(labels, scope))
             rows.append((f"`{first.value}{suffix}`", type_, told, _cell(text)))
-    ours = [row for row in sorted(rows) if row[0].startswith("`gangline")]
-    kueues = [row for row in sorted(rows) if row[0].startswith("`kueue")]
     columns = ("metric", "type", "labels", "meaning")
+    shown = [metric for metric in kueue_table.TABLE.values() if not metric.absent]
+    absent = [metric for metric in kueue_table.TABLE.values() if metric.absent]
     return "\n".join(
         [
             "# Metrics\n",
             "The operator serves them at `/metrics` of its `--listen` address. Histograms have `_bucket`, `_sum` and `_count`"
             " series.\n",
             "## Kueue's\n",
-            _table(columns, kueues),
+            _KUEUES_METRICS,
+            _table(
+                (*columns, "labels of", "there with"),
+                (
+                    (
+                        f"`{metric.name}`",
+                        metric.kind,
+                        ", ".join(f"`{label}`" for label in metric.labels),
+                        _cell(metric.text),
+                        ", ".join(metric.custom),
+                        "; ".join(filter(None, (kueue_table.LOCAL_QUEUES * metric.of_local_queues, metric.when))),
+                    )
+                    for metric in shown
+                ),
+            ),
+            "These have no series:\n",
+            "\n".join(f"- `{metric.name}`: {metric.absent}" for metric in absent) + "\n",
             "## Gangline's\n",
-            _table(columns, ours),
+            _table(columns, sorted(rows)),
         ]
     )
+
+
+#: what holds for all of Kueue's metrics
+_KUEUES_METRICS: Final = """Names, types, labels and buckets are Kueue's. `replica_role` is `leader`, `follower` (a standby), or
+`standalone` (without leader election). `priority_class` is empty where the class does not exist.
+
+- **Gauges** are read off the ledger at each scrape, so they are right after a restart. Counters and histograms start at 0 then.
+  A workload counts as finished, ready or released if the process saw it before.
+- **Added labels**: with the gate `CustomMetricLabels`, each entry of `metrics.customLabels` adds `custom_<name>` to the metrics
+  whose column *labels of* has its `sourceKind`. An annotation longer than 256 characters is cut. Labels of a Workload come from
+  its job; annotations of jobs are not copied.
+- **Series go with their object**: with the ClusterQueue, LocalQueue or Cohort that they name, and when the object gets other
+  values of added labels. An object has at most 1,000 series of a counter or histogram; then they begin anew.
+"""
 
 
 def _strings(node: ast.expr | None, scope: Scope) -> list[str]:

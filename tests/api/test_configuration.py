@@ -9,9 +9,10 @@ import yaml
 import gangline.control
 import gangline.engine
 from gangline.api.read import configuration
-from gangline.api.read.configuration import ManagedJobs, gate_table, resources
+from gangline.api.read.configuration import ManagedJobs, gate_table, metrics_settings, resources
 from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.configuration.manager import LeaseSettings, Manager
+from gangline.api.read.configuration.metrics_settings import LONGEST_VALUE, UNTRACKED, MetricsSettings
 from gangline.api.read.configuration.versions import VERSIONS
 from gangline.engine import model
 
@@ -76,7 +77,7 @@ def test_the_process() -> None:
     )
     lease = LeaseSettings("queueing", "l", 30.0, 20.0, 4.0)
     assert loaded.process == Manager(lease, leader_election=False, probes=("::1", 81), metrics=None)
-    assert loaded.ignored == ("health.readinessEndpointName", "metrics.enableClusterQueueResources")
+    assert loaded.ignored == ("health.readinessEndpointName",)
     other = configuration.load({"namespace": "queueing", "leaderElection": {"resourceNamespace": "elsewhere"}})
     assert str(other.process.lease) == "elsewhere/c1f6bfd2.kueue.x-k8s.io"
     assert configuration.load(None).process == Manager()
@@ -163,11 +164,16 @@ def test_the_table_of_gates() -> None:
     required = {other for others in gate_table.REQUIRES.values() for other in others}
     assert {*gate_table.REQUIRES, *required, *configuration.GATES} <= gate_table.GATES.keys()
     assert all(gate_table.GATES[name][1] == gate_table.READ for name in configuration.GATES)
-    assert {name for name in configuration.GATES if Gates().on(name) != (name not in OFF_IN_THE_ENGINE)} == set()
+    assert {name for name in configuration.GATES if Gates().on(name) != (name not in OFF_WITHOUT_SETTINGS)} == set()
 
 
-#: as the engine takes them without settings
-OFF_IN_THE_ENGINE = {"PriorityBoost", "TASBalancedPlacement", "TASRespectNodeAffinityPreferred"}
+#: as the engine and the metrics take them without settings
+OFF_WITHOUT_SETTINGS = {
+    "CustomMetricLabels",
+    "PriorityBoost",
+    "TASBalancedPlacement",
+    "TASRespectNodeAffinityPreferred",
+}
 
 
 def test_which_jobs_are_managed() -> None:
@@ -224,6 +230,52 @@ def test_texts_are_parsed_as_kueue_does() -> None:
             configuration.parse(text)
 
 
+def selecting(**selector: object) -> object:
+    return {"metrics": {"localQueueMetrics": {"enable": True, "localQueueSelector": selector}}}
+
+
+def labelling(*labels: object) -> object:
+    return {"metrics": {"customLabels": list(labels)}}
+
+
+def test_metrics_are_as_kueue_configures_them() -> None:
+    assert configuration.load({}).metrics == MetricsSettings()
+    body = {"metrics": {"enableClusterQueueResources": True, "localQueueMetrics": {}}, "integrations": None}
+    chosen = configuration.load(body).metrics
+    assert (chosen.cluster_queue_resources, chosen.local_queues) == (True, False), (
+        "the section says itself that it is on"
+    )
+    selector = {
+        "matchLabels": {"team": "x"},
+        "matchExpressions": [{"key": "old", "operator": "NotIn", "values": ["yes"]}],
+    }
+    chosen = configuration.load(selecting(**selector)).metrics
+    shown = [{"team": "x"}, {"team": "x", "old": "no"}, {"team": "x", "old": "yes"}, {"team": "y"}, {}]
+    assert [chosen.shows({"metadata": {"labels": labels}}) for labels in shown] == [True, True, False, False, False]
+    gates = dict.fromkeys(("MetricsForCohorts", "UnadmittedWorkloadsObservability"), False)
+    off = configuration.load({"featureGates": {**gates, "LocalQueueMetrics": False}}).metrics
+    assert (off.cohort_info, off.unadmitted, off.local_queues, off.hashes) == (False, False, False, True)
+
+
+def test_labels_are_added_to_metrics_only_with_their_gate() -> None:
+    rows = [
+        {"name": "team", "sourceLabelKey": "example.com/team"},
+        {"name": "size", "sourceKind": "Workload", "trackedValues": ["big", ""]},
+        {"name": "note", "sourceKind": "Workload", "sourceAnnotationKey": "note", "trackedValues": ["x"]},
+    ]
+    body = {"metrics": {"customLabels": rows}, "integrations": {"labelKeysToCopy": ["a"]}}
+    off = configuration.load(body)
+    assert (off.metrics.custom_labels, off.labels_to_copy) == ((), ("a",))
+    assert "metrics.customLabels (featureGates.CustomMetricLabels is off)" in off.ignored
+    found = configuration.load({**body, "featureGates": {"CustomMetricLabels": True}})
+    team, size, note = found.metrics.custom_labels
+    assert found.labels_to_copy == ("a", "size"), "Workloads need the label"
+    assert "metrics.customLabels[2] (annotations of jobs are not copied to Workloads)" in found.ignored
+    workload = {"metadata": {"labels": {"size": "big", "example.com/team": "t" * 1000}, "annotations": {"note": "y"}}}
+    assert (size.value(workload), note.value(workload)) == ("big", UNTRACKED)
+    assert (len(team.value(workload)), size.value({"metadata": {}})) == (LONGEST_VALUE, "")
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -271,6 +323,26 @@ def test_texts_are_parsed_as_kueue_does() -> None:
         ({"gangline": {"kueueCompatibility": 0.19}}, 'gangline.kueueCompatibility: one of "0.15"'),
         ({"gangline": {"kueueCompatibility": "0.14"}}, "gangline.kueueCompatibility"),
         ({**V1BETA1, "waitForPodsReady": {"enable": True, "timeout": "0s"}}, "waitForPodsReady.timeout: must be"),
+        ({"metrics": {"localQueueMetric": {}}}, "metrics.localQueueMetric"),
+        ({"metrics": {"enableClusterQueueResources": "yes"}}, "metrics.enableClusterQueueResources"),
+        (selecting(matchLabels={"a b": "x"}), r"localQueueSelector.matchLabels: 'a b' is no key"),
+        (selecting(matchLabels={"a": 1}), r"localQueueSelector.matchLabels: a text"),
+        (selecting(matchLabels={"a" * 500: "x"}), "is no key"),
+        (selecting(matchExpressions=[{"key": "a", "operator": "In"}]), r"matchExpressions\[0\]: In and NotIn need"),
+        (selecting(matchExpressions=[{"key": "a", "operator": "Like"}]), r"matchExpressions\[0\].operator"),
+        (selecting(matchExpressions=[{"key": "a", "operator": "Exists", "values": ["b"]}]), "Exists and DoesNotExist"),
+        (selecting(matchExpressions=[{}] * 101), "matchExpressions: a list of at most 100"),
+        (labelling({"name": "1st"}), r"customLabels\[0\].name"),
+        (labelling({"name": "a_"}), r"customLabels\[0\].name: 'a_' is no key"),
+        (labelling({"name": "a", "sourceLabelKey": "b", "sourceAnnotationKey": "c"}), "exclude each other"),
+        (labelling({"name": "a", "sourceKind": "Pod"}), r"customLabels\[0\].sourceKind"),
+        (labelling({"name": "a"}, {"name": "a", "sourceKind": "Cohort"}), "'a' is there twice"),
+        (labelling({"name": "a", "sourceKind": "Workload"}), "trackedValues: a label from Workloads lists"),
+        (labelling({"name": "a", "sourceKind": "Workload", "trackedValues": list("abcdefghijklm")}), "at most 12"),
+        (labelling({"name": "a", "trackedValues": ["x", "x"]}), "a value is there twice"),
+        (labelling({"name": "a", "trackedValues": [["x"]]}), "trackedValues: a text"),
+        (labelling(*({"name": f"a{n}"} for n in range(7))), "7 labels are from ClusterQueues, and at most 6"),
+        (labelling(*({"name": f"a{n}"} for n in range(21))), "a list of at most 20"),
     ],
 )
 def test_what_is_wrong_is_named(body: object, field: str) -> None:
@@ -307,7 +379,9 @@ def test_the_gates_that_are_named_are_those_that_are_read() -> None:
     rooms = (gangline.engine, gangline.control)
     sources = [path.read_text() for room in rooms for path in Path(str(room.__file__)).parent.rglob("*.py")]
     found = {name for text in sources for name in re.findall(r'(?:gates\.get|_gate)\(\s*"(\w+)"', text)}
-    assert found | resources.GATES.keys() == configuration.GATES
+    by_metrics = set(re.findall(r'\bon\("(\w+)"', Path(metrics_settings.__file__).read_text()))
+    assert by_metrics == metrics_settings.GATES
+    assert found | resources.GATES.keys() | by_metrics == configuration.GATES
 
 
 @pytest.mark.parametrize(

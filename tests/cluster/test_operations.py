@@ -91,6 +91,22 @@ async def test_operators_whose_clocks_differ_by_two_minutes(system: System, api:
     assert workload is not None and not condition_row(workload, "Evicted") and await _runs(api, LONG)
     for sample in await _samples(fast, "kueue_admission_wait_time_seconds_sum"):
         assert 0 <= sample.value < 30
+
+    async def seen() -> bool:
+        """What the new leader did itself, and what it saw as a standby; its gauges are of the present."""
+        ended = await _samples(fast, "kueue_finished_workloads_total")
+        return {sample.labels["replica_role"]: sample.value for sample in ended} == {"follower": 1, "leader": 1}
+
+    await api.until(seen, "both ends are counted")
+    for name, value in (
+        ("kueue_admitted_workloads_total", 1),
+        ("kueue_workload_creation_latency_seconds_count", 1),
+        ("kueue_reserving_active_workloads", 1),
+        ("kueue_local_queue_admitted_active_workloads", 1),
+        ("kueue_finished_workloads", 2),
+    ):
+        found = [(sample.labels["replica_role"], sample.value) for sample in await _samples(fast, name)]
+        assert found == [("leader", value)], name
     wrong, right = authors.usurped(authors.written(authors.log(system.directory), after=before))
     assert not wrong, wrong[:20]
     assert right["slow"] and right["fast"]

@@ -28,6 +28,8 @@ from gangline.control.decisions.troubles import Troubles
 from gangline.control.gates.domain_gates import DomainGates
 from gangline.control.gates.pod_gates import PodGates
 from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.metrics.gauges import Scrape, Sheets
+from gangline.control.metrics.workload_tally import WorkloadTally
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodFeed, PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
@@ -136,6 +138,13 @@ class Controller:
             managed=managed,
         )
         self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
+        # what metrics show
+        tally = WorkloadTally(metrics.kueue, now, metrics.forget_queue)
+        metrics.kueue.attach(mirror.get, engine.cohorts_of)
+        sheets: Sheets = {}
+        names = mirror.objects.__getitem__
+        metrics.show_queues(lambda: Scrape(engine, metrics.kueue, tally, mirror.get, names, sheets))
+
         owners = PodOwners(mirror)
         pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
@@ -205,6 +214,7 @@ class Controller:
         self.parts: tuple[Part, ...] = (
             # facts
             ClusterFeed(writes, quarantine),  # feeds the mirror with everything but pods
+            tally,  # counts Workloads for metrics
             PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
             departed,  # quota of deleted Workloads whose pods still run
             # checks; requests of evicted workloads are deleted before these are admitted again
@@ -227,12 +237,14 @@ class Controller:
             recoveries,  # lost pods replaced, gangs restarted or queued again
             Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that can't terminate
             # plans
-            JobPlanning(mirror, pods, recoveries, writes, notices, recorder, wake=self.wake, quarantine=quarantine),
+            JobPlanning(
+                mirror, pods, recoveries, writes, notices, recorder, metrics, wake=self.wake, quarantine=quarantine
+            ),
             UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
             ClearedGates(mirror, writes, recorder),  # Workloads that are gated no more
             *([Retainer(mirror, writes, recorder, retention)] if retention != FOR_EVER else []),  # what ended long ago
             # gated pods, whose domains follow from admissions
-            PodGates(mirror, pods, writes, writer, quarantine=quarantine),  # placed by topology
+            PodGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine),  # placed by topology
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
             # what users see
             QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies

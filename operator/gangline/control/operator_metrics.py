@@ -1,20 +1,23 @@
-"""Prometheus metrics under Kueue's names, fed by carried-out decisions and by the engine's ledger."""
+"""All metrics of the operator: Kueue's (`control.metrics`), and Gangline's own, which prometheus_client shows."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gangline.engine import Engine
-from gangline.kube.resources import Json
+from gangline.api.read.configuration import metrics_settings
+from gangline.api.read.configuration.metrics_settings import MetricsSettings
+from gangline.control.metrics.gauges import Scrape
+from gangline.control.metrics.recording import KueueMetrics
 
-#: 1 s, then 2.5·2ⁿ s, as in Kueue's histograms.
-BUCKETS = (1.0, *(2.5 * 2**n for n in range(14)))
+#: A scrape lets others run after so many seconds.
+SLICE: Final = 0.002
 
 
 # Creation times of series are useless here (Kueue's metrics lack them, too), and take a tenth of the lines of a scrape.
@@ -44,29 +47,19 @@ class _Counts(Collector):
 class Metrics:
     """The operator's metrics, by name."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        settings: MetricsSettings = metrics_settings.USUAL,
+        *,
+        fair_sharing: bool = False,
+        usage_based: bool = False,
+    ) -> None:
+        """`fair_sharing`, `usage_based`: whether the engine shares fairly, in either way."""
+        self.kueue = KueueMetrics(settings, fair=fair_sharing, by_usage=usage_based)
         self.registry = CollectorRegistry()
+        self._scrape: Callable[[], Scrape] | None = None
         queue = ["cluster_queue"]
-        why = [*queue, "reason", "underlying_cause"]
         make: dict[str, Any] = {"registry": self.registry}
-        self._reserved = Counter("kueue_quota_reserved_workloads", "Workloads that got quota.", queue, **make)
-        self._admitted = Counter("kueue_admitted_workloads", "Workloads that were admitted.", queue, **make)
-        self._evicted = Counter("kueue_evicted_workloads", "Workloads that were evicted.", why, **make)
-        self._quota_wait = Histogram(
-            "kueue_quota_reserved_wait_time_seconds", "From queued to quota.", queue, buckets=BUCKETS, **make
-        )
-        self._wait = Histogram(
-            "kueue_admission_wait_time_seconds", "From queued to admitted.", queue, buckets=BUCKETS, **make
-        )
-        self._checks_wait = Histogram(
-            "kueue_admission_checks_wait_time_seconds", "From quota to admitted.", queue, buckets=BUCKETS, **make
-        )
-        self._pending = Gauge("kueue_pending_workloads", "Pending workloads.", [*queue, "status"], **make)
-        self._reserving = Gauge("kueue_reserving_active_workloads", "Workloads that hold quota.", queue, **make)
-        self._active = Gauge("kueue_admitted_active_workloads", "Admitted, unfinished workloads.", queue, **make)
-        self._status = Gauge(
-            "kueue_cluster_queue_status", "1 for the queue's current state.", [*queue, "status"], **make
-        )
         seconds = {"buckets": (0.1, 0.25, 0.5, *(2.0**n for n in range(13))), **make}
         self._swaps = Histogram("gangline_swap_seconds", "Replacing lost nodes, stage by stage.", ["stage"], **seconds)
         self._recoveries = Histogram(
@@ -75,12 +68,6 @@ class Metrics:
         self._overruns = Counter("gangline_overrun", "Runs that lasted longer than forecast.", ["state"], **make)
         self._stalls = Counter("gangline_stalled", "Runs that were found to hang.", ["action"], **make)
         self._notified = Counter("gangline_notifications", "Notices by outcome.", ["kind", "outcome"], **make)
-        #: the metrics whose series are removed when their ClusterQueue is deleted
-        self._by_queue = (
-            *(self._reserved, self._admitted, self._evicted, self._quota_wait, self._wait, self._checks_wait),
-            *(self._pending, self._reserving, self._active, self._status, self._recoveries),
-        )
-        self._known: set[str] = set()
         self.leader = Gauge("gangline_leader", "1 while this process leads.", **make)
         self.decide = Histogram(
             "gangline_decide_seconds",
@@ -90,9 +77,42 @@ class Metrics:
         )
         self.decide_cpu = Counter("gangline_decide_cpu_seconds", "CPU time of all rounds of deciding.", **make)
 
+    def show_queues(self, scrape: Callable[[], Scrape]) -> None:
+        """Set what reads the gauges of queues, cohorts and workloads."""
+        self._scrape = scrape
+
     async def text(self) -> bytes:
-        """All metrics in Prometheus' text format. With 1,000 queues they are more than 40,000 lines, so a thread renders them."""
-        return await asyncio.to_thread(generate_latest, self.registry)
+        """All metrics in Prometheus' text format."""
+        return b"".join([part async for part in self.parts()])
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The same in parts of tens of kilobytes: with 1,000 queues there are 300,000 lines.
+
+        Kueue's are read off the engine, so they are put together on its loop, in slices of `SLICE`.
+        """
+        texts: list[bytes] = []
+        begun = time.perf_counter()
+        for text in self._texts():
+            texts.append(text)
+            if time.perf_counter() - begun > SLICE:
+                yield b"".join(texts)
+                texts.clear()
+                await asyncio.sleep(0)
+                begun = time.perf_counter()
+        yield b"".join(texts)
+        yield await asyncio.to_thread(generate_latest, self.registry)
+
+    def _texts(self) -> Iterator[bytes]:
+        """Kueue's metrics in many small texts; empty ones while gauges are read."""
+        if self._scrape is not None:
+            scrape = self._scrape()
+            yield from (b"" for _ in scrape.run())
+            yield from scrape.texts()
+        yield from self.kueue.text()
+
+    def forget_queue(self, queue: str) -> None:
+        """A ClusterQueue was deleted."""
+        self._recoveries.remove_by_labels({"cluster_queue": queue})
 
     def count_requests(
         self, requests: Callable[[], Mapping[tuple[str, ...], int]], writes: Callable[[], Mapping[tuple[str, ...], int]]
@@ -145,32 +165,13 @@ class Metrics:
         text = "Time for which a reserved head waited only because of workloads started before it."
         self.registry.register(_Counts("gangline_head_delay_seconds", text, ["cluster_queue", "cause"], read))
 
-    def reserved(self, queue: str, waited: int, *, admitted: bool) -> None:
-        self._known.add(queue)
-        self._reserved.labels(queue).inc()
-        self._quota_wait.labels(queue).observe(waited)
-        if admitted:
-            self._admitted.labels(queue).inc()
-            self._wait.labels(queue).observe(waited)
-
-    def admitted(self, queue: str, waited: int) -> None:
-        """Admission checks are ready, `waited` seconds after the quota was reserved."""
-        self._known.add(queue)
-        self._admitted.labels(queue).inc()
-        self._checks_wait.labels(queue).observe(waited)
-
-    def evicted(self, workload: Json, reason: str, cause: str = "") -> None:
-        queue = workload.get("status", {}).get("admission", {}).get("clusterQueue", "")
-        self._known.add(queue)
-        self._evicted.labels(queue, reason, cause).inc()
-
     def recovered(self, queue: str, stages: Mapping[str, float]) -> None:
         """A gang runs again; `stages` are seconds, with their sum as `total`."""
         for stage, seconds in stages.items():
             if stage != "total":
                 self._swaps.labels(stage).observe(seconds)
-        self._known.add(queue)
-        self._recoveries.labels(queue).observe(stages.get("total", 0.0))
+        if self.kueue.has_queue(queue):
+            self._recoveries.labels(queue).observe(stages.get("total", 0.0))
 
     def overrun(self, state: str) -> None:
         """A run is warned, overdue, or has reached its hard limit: Warned, Overdue, Limit."""
@@ -181,20 +182,3 @@ class Metrics:
 
     def notified(self, kind: str, outcome: str) -> None:
         self._notified.labels(kind, outcome).inc()
-
-    def queues(self, engine: Engine, names: list[str]) -> None:
-        """Refresh the gauges from the ledger, and drop the series of deleted queues; called on every scrape."""
-        for gone in self._known - {"", *names}:
-            for metric in self._by_queue:
-                metric.remove_by_labels({"cluster_queue": gone})
-        self._known = {"", *names}
-        for name in names:
-            status = engine.queue_status(name)
-            pending = engine.pending_counts(name)
-            self._pending.labels(name, "active").set(pending[0])
-            self._pending.labels(name, "inadmissible").set(pending[1])
-            self._reserving.labels(name).set(status.reserving)
-            self._active.labels(name).set(status.admitted)
-            for state in ("pending", "active", "terminating"):
-                wanted = "active" if status.active else "terminating" if status.reason == "Terminating" else "pending"
-                self._status.labels(name, state).set(state == wanted)

@@ -6,13 +6,18 @@ Decisions are assumed at once: the fact that confirms one changes nothing, a fac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gangline.engine.backfill.head_delay import HeadStart
 from gangline.engine.cycle.cycle_record import CycleRecord
+from gangline.engine.cycle.cycle_tally import CycleTally
 from gangline.engine.cycle.pending_reasons import PendingReasons, why
 from gangline.engine.model import (
     Change,
+    ClusterQueue,
+    ClusterQueueFigures,
+    CohortFigures,
     Decision,
     Explanation,
     ForeignPod,
@@ -34,8 +39,15 @@ from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
 from gangline.engine.state.engine_snapshot import Snapshot, as_assumed, facts, snapshot
+from gangline.engine.state.figures import cluster_queue_figures, cohort_figures, workloads_of
 from gangline.engine.state.lifecycle import Lifecycle
-from gangline.engine.state.queue_summary import cluster_queue_status, cohort_share, cohorts_above, local_queue_status
+from gangline.engine.state.queue_summary import (
+    cluster_queue_status,
+    cohort_share,
+    cohorts_above,
+    local_queue_state,
+    local_queue_status,
+)
 from gangline.engine.state.store import Store
 from gangline.engine.state.workload_intake import Intake
 
@@ -46,6 +58,7 @@ class Engine:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self._journal = Journal()
+        self._tally = CycleTally()
         self._build()
 
     def _build(self) -> None:
@@ -54,7 +67,7 @@ class Engine:
         self._intake = Intake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
-        self._scheduler = Scheduler(store)
+        self._scheduler = Scheduler(store, self._tally)
         self._healing = Healing(store)
         self._pending_reasons = PendingReasons(store, self._scheduler.backfill)
 
@@ -70,6 +83,8 @@ class Engine:
             case Gone(kind, key) if kind is Workload:
                 self._intake.forget(key)
             case Gone(kind, key):
+                if kind is ClusterQueue:
+                    self._tally.forget(key)
                 self._cluster.put(kind, key, None)
             case WriteFailed(key):
                 self._intake.write_failed(key)
@@ -188,6 +203,55 @@ class Engine:
     def local_queue_status(self, key: str) -> QueueStatus:
         self._store.settle()
         return local_queue_status(self._store, key)
+
+    # --- figures, for metrics ---
+
+    def cluster_queue_figures(self, name: str) -> ClusterQueueFigures | None:
+        """None if there is no such ClusterQueue."""
+        self._store.settle()
+        return cluster_queue_figures(self._store, name)
+
+    def cohorts(self) -> list[str]:
+        """The names of all cohorts, also of those that are only named."""
+        self._store.settle()
+        return sorted(self._store.hierarchy.cohort_nodes)
+
+    def cohort_figures(self, name: str) -> CohortFigures | None:
+        """None if there is no such cohort, or it is part of a cycle."""
+        self._store.settle()
+        return cohort_figures(self._store, name)
+
+    def local_queue_is_active(self, key: str) -> bool:
+        self._store.settle()
+        return local_queue_state(self._store, key)[0]
+
+    def workloads_of(self, cluster_queue: str) -> tuple[list[str], list[str], list[str]]:
+        """Keys of its active, inadmissible and admitted workloads."""
+        self._store.settle()
+        return workloads_of(self._store, cluster_queue)
+
+    def cohorts_of(self, cluster_queue: str) -> list[str]:
+        """Its cohort, that one's parent, … up to the root."""
+        self._store.settle()
+        queue = self._store.queues.get(cluster_queue)
+        return [node.name for node in queue.path() if node is not queue] if queue is not None else []
+
+    @property
+    def attempts(self) -> int:
+        """How many heads were tried."""
+        return self._tally.attempts
+
+    @property
+    def preemption_skips(self) -> Mapping[str, int]:
+        """ClusterQueue -> heads that were passed over for want of victims of their own, in its last cycle that had any."""
+        return self._tally.preemption_skips
+
+    @property
+    def recomputations(self) -> Mapping[tuple[str, str], int]:
+        """(ClusterQueue, outcome) -> searches for victims that were made again within a cycle."""
+        return self._tally.recomputations
+
+    # --- what changed ---
 
     def drain_changed_queues(self) -> set[str]:
         """ClusterQueues whose status may have changed since the last call."""

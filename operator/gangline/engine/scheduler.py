@@ -12,6 +12,7 @@ from typing import TypeAlias
 from gangline.engine.backfill.backfill import BackfillPlanner
 from gangline.engine.cycle.attempt import Attempt
 from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
+from gangline.engine.cycle.cycle_tally import CycleTally
 from gangline.engine.cycle.explanations import reason_of
 from gangline.engine.cycle.pending_messages import preemption_text
 from gangline.engine.cycle.tree_cycle import Nominations, TreeCycle
@@ -37,8 +38,9 @@ State: TypeAlias = tuple[object, ...]
 
 
 class Scheduler:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tally: CycleTally | None = None) -> None:
         self._store = store
+        self._tally = tally or CycleTally()
         #: interrupted trees, and the states seen in them
         self._unfinished: dict[int, tuple[Node, set[State]]] = {}
         self._settings = store.settings
@@ -161,6 +163,7 @@ class Scheduler:
             attempts = cycle.run(most if guard is None else maxsize)
         except Exception as error:
             raise (DecisionError(cycle.subject.key) if cycle.subject is not None else error) from error
+        self._tally.note(attempts)
         for attempt in attempts:
             self._store.note_change(attempt.gang)
             if attempt.reserved:

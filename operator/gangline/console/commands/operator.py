@@ -172,6 +172,7 @@ def command(
         retention=chosen.retention,
         jobs=chosen.jobs,
         older_words=not chosen.gates.on("UnadmittedWorkloadsObservability"),
+        metrics=chosen.metrics,
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election if leader_election is not None else process.leader_election is not False,

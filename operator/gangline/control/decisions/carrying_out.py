@@ -10,6 +10,7 @@ from gangline.api import names
 from gangline.api.read import conditions, counting, render
 from gangline.api.read.reading import ParseError
 from gangline.control import decision_log
+from gangline.control.metrics.recording import queued_since
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
@@ -115,7 +116,7 @@ class Decisions(Part):
             )
             self._notices.notify("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
             self._notices.forget(decision.workload)
-        self._metrics.reserved(queue, waited, admitted=decision.admitted)
+        self._metrics.kueue.reserved(after, queue, waited, admitted=decision.admitted)
 
     def _ask_checks(self, decision: model.AskChecks) -> None:
         self._assume(decision, "admission", status_changes.ask_checks(decision), Priority.ADMISSION, lambda *_: None)
@@ -137,7 +138,8 @@ class Decisions(Part):
         self._notices.notify(
             "Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved"
         )
-        self._metrics.admitted(queue, waited)
+        queued = (conditions.millis_of(admitted.get("lastTransitionTime")) - _queued_since(before)) / 1000
+        self._metrics.kueue.admitted(after, queue, queued, waited)
 
     def _swap(self, decision: model.Swap) -> None:
         change = status_changes.replace_admission(decision)
@@ -162,7 +164,9 @@ class Decisions(Part):
             note = f"Preempted workload {decision.workload} (UID: {decision.uid}) in ClusterQueue {queue}; {ranks}"
             self._recorder.record(preemptor, "Normal", "PreemptedWorkload", note, one_series=True)
         self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
-        self._metrics.evicted(after, "Preempted")
+        self._metrics.kueue.evicted(after, "Preempted", held={"status": before})
+        if preemptor is not None:
+            self._metrics.kueue.preempted(preemptor, decision.reason)
 
     def _rank(self, workload: str) -> str:
         value = self._mirror.workload_value(workload)
@@ -223,7 +227,7 @@ class Decisions(Part):
         decision_log.note(decision_log.EVICTED, after, f"{decision.reason}{cause}", detail=decision.message)
         self._recorder.record(after, "Normal", reason, decision.message)
         self._notices.notify("Evicted", after, decision.message)
-        self._metrics.evicted(after, decision.reason, decision.underlying_cause)
+        self._metrics.kueue.evicted(after, decision.reason, decision.underlying_cause, held={"status": before})
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             self._metrics.overrun("Limit")
 
@@ -347,12 +351,8 @@ def grace_of(workload: Json) -> int:
 
 
 def _queued_since(before: Json) -> int:
-    """When the workload last entered its queue, in ms: its creation, or its last requeueing."""
-    requeued = conditions.find(before.get("conditions"), names.REQUEUED)
-    times = [conditions.millis_of(before["metadata"].get("creationTimestamp"))]
-    if requeued is not None and requeued["status"] == "True":
-        times.append(conditions.millis_of(requeued.get("lastTransitionTime")))
-    return max(times)
+    """When the workload last entered its queue, in ms; `before` is its status, with its metadata."""
+    return queued_since({"metadata": before["metadata"], "status": before})
 
 
 def _seconds_between(first: Json, second: Json) -> int:

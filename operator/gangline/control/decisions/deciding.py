@@ -85,11 +85,14 @@ class Deciding(Part):
         return room(self._writer.pace, self._writer.urgent)
 
     def act(self, now: int) -> None:
-        before = time.thread_time()
-        with self._metrics.decide.time():
-            decisions = self._engine.decide(now, self.room)
-        self._took = time.thread_time() - before
+        before, begun, attempts = time.thread_time(), time.perf_counter(), self._engine.attempts
+        decisions = self._engine.decide(now, self.room)
+        self._took, lasted = time.thread_time() - before, time.perf_counter() - begun
+        self._metrics.decide.observe(lasted)
         self._metrics.decide_cpu.inc(self._took)
+        if self._engine.attempts > attempts:
+            success = any(isinstance(decision, model.Admit) for decision in decisions)
+            self._metrics.kueue.attempted(success=success, seconds=lasted)
         for decision in decisions:
             self._carry_out(decision)
 

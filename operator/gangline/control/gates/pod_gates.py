@@ -17,6 +17,7 @@ from gangline.api import names
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
@@ -34,12 +35,22 @@ class PodGates(Part):
     name = "places"
 
     def __init__(
-        self, mirror: Mirror, pods: PodIndex, writes: Writes, writer: Writer, *, quarantine: Quarantine
+        self,
+        mirror: Mirror,
+        pods: PodIndex,
+        writes: Writes,
+        writer: Writer,
+        metrics: Metrics,
+        *,
+        now: Callable[[], int],
+        quarantine: Quarantine,
     ) -> None:
         self._mirror = mirror
         self._pods = pods
         self._writes = writes
         self._writer = writer
+        self._metrics = metrics
+        self._now = now
         self._quarantine = quarantine
         self._changed = mirror.changes.placed.subscribe(worth=mirror.has(kube.WORKLOADS))
         pods.changed_placed.feed(self._changed)
@@ -56,8 +67,12 @@ class PodGates(Part):
         for pod, body in ungating(workload, raw["spec"].get("podSets") or (), pods):
             target = ObjectKey.of(kube.PODS, pod)
             if not self._writer.pending(target):
-                write = Write(target, "patch", body, priority=Priority.START_STOP, on_done=self._pods.upsert)
-                self._writer.submit(write)
+                done = partial(self._ungated, raw)
+                self._writer.submit(Write(target, "patch", body, priority=Priority.START_STOP, on_done=done))
+
+    def _ungated(self, workload: Json, pod: Json) -> None:
+        self._pods.upsert(pod)
+        self._metrics.kueue.gate_removed(names.TOPOLOGY_GATE, workload, self._now())
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
+from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import job_plan, plan_steps
@@ -54,6 +55,7 @@ class JobPlanning(Part):
         writes: Writes,
         notices: Notices,
         recorder: EventRecorder,
+        metrics: Metrics,
         *,
         wake: Callable[[], None],
         quarantine: Quarantine,
@@ -64,6 +66,7 @@ class JobPlanning(Part):
         self._writes = writes
         self._notices = notices
         self._recorder = recorder
+        self._metrics = metrics
         self._wake = wake
         self._quarantine = quarantine
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
@@ -151,7 +154,8 @@ class JobPlanning(Part):
                 key = ObjectKey(child, namespace, name)
                 delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP)
             case plan_steps.CreateWorkload(body):
-                send(ObjectKey.of(kube.WORKLOADS, body), "create", body, priority=Priority.LIFECYCLE)
+                done = partial(self._created, resource.kind, job)
+                send(ObjectKey.of(kube.WORKLOADS, body), "create", body, priority=Priority.LIFECYCLE, done=done)
             case plan_steps.DeleteWorkload(workload):
                 key = ObjectKey.of(kube.WORKLOADS, workload)
                 delete(key, uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE)
@@ -162,6 +166,10 @@ class JobPlanning(Part):
                 done = self._finished if slot == "finish" else None
                 key = key_of(workload)
                 self._writes.change(key, slot, change, priority=Priority.LIFECYCLE, owner=ref, done=done)
+
+    def _created(self, kind: str, job: Json, workload: Json | None) -> None:
+        if workload is not None:
+            self._metrics.kueue.workload_created(kind, job, workload)
 
     def _finished(self, workload: Json | None) -> None:
         row = condition_of(workload, names.FINISHED) if workload is not None else None

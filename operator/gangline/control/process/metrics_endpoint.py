@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from gangline.control.controller import Controller
 from gangline.control.operator_metrics import Metrics
 from gangline.control.process.token_review import TokenReviews
 from gangline.control.visibility.access_review import PathAccess, Reviews
-from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.tls import certificates
@@ -44,13 +43,16 @@ _SCHEME: Final = "bearer "
 class MetricsPage:
     """All metrics of the operator, in Prometheus' text format."""
 
-    controller: Controller
     metrics: Metrics
 
-    async def get(self, _: web.Request) -> web.Response:
-        controller = self.controller
-        self.metrics.queues(controller.engine, sorted(controller.mirror.objects[kube.CLUSTER_QUEUES]))
-        return web.Response(body=await self.metrics.text(), content_type="text/plain")
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        await answer.prepare(request)
+        async for part in self.metrics.parts():
+            if part:
+                await answer.write(part)
+        await answer.write_eof()
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class SecuredMetrics:
         self._runner = runner
         log.info("%s is served at https://%s:%d", PATH, self._options.listen[0], self.port)
 
-    async def _get(self, request: web.Request) -> web.Response:
+    async def _get(self, request: web.Request) -> web.StreamResponse:
         given = request.headers.get("Authorization", "")
         if not given.lower().startswith(_SCHEME) or not given.isascii():
             return _unauthenticated("a bearer token is wanted")

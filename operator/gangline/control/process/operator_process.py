@@ -23,8 +23,10 @@ import gangline
 from gangline import files
 from gangline.api import names
 from gangline.api.read import policy_reader
+from gangline.api.read.configuration import metrics_settings
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
+from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.answers.answers import Answers
@@ -33,6 +35,7 @@ from gangline.control.answers.source import Source as AnswersSource
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
 from gangline.control.controller import Controller
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
+from gangline.control.metrics.recording import FOLLOWER, LEADER, STANDALONE
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
@@ -110,6 +113,7 @@ class Options:
     jobs: ManagedJobs = EVERY_QUEUED
     #: Workloads wait with the reasons of Kueue up to 0.19
     older_words: bool = False
+    metrics: MetricsSettings = metrics_settings.USUAL
     max_writes: int = 24
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
@@ -130,7 +134,12 @@ class Operator:
 
     def __init__(self, options: Options, client: ApiClient) -> None:
         self.options = options
-        self.metrics = Metrics()
+        self.metrics = Metrics(
+            options.metrics,
+            fair_sharing=options.settings.fair_sharing is not None,
+            usage_based=options.settings.admission_fair_sharing is not None,
+        )
+        self.metrics.kueue.role = FOLLOWER if options.leader_election else STANDALONE
         self.audit = AuditLog(options.audit) if options.audit is not None else None
         self.engine = (
             RecordedEngine(options.settings, self.audit, at=client.clock.millis())
@@ -175,7 +184,7 @@ class Operator:
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
-        page = MetricsPage(self.controller, self.metrics)
+        page = MetricsPage(self.metrics)
         self._secured = (
             SecuredMetrics(client, page, options.secured_metrics, options.namespace)
             if options.secured_metrics is not None
@@ -399,6 +408,8 @@ class Operator:
         self.controller.lead()
         self.leading.set()
         self.metrics.leader.set(1)
+        if self.options.leader_election:
+            self.metrics.kueue.role = LEADER
         log.info("leading")
 
     async def _know_pods(self) -> None:

@@ -53,6 +53,7 @@ class Attempt:
     blocked: str = ""  # the reason, if it fits but may not be reserved now
     others_inadmissible: bool = False  # others of its shape became inadmissible with it
     deferred: bool = False
+    recomputed: bool = False  # earlier attempts chose some of its victims, so they were looked for again
     backfilled: bool = False
     objection: Objection | None = None
     new_victims: list[Victim] = field(default_factory=list[Victim])

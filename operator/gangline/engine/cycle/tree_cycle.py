@@ -262,6 +262,7 @@ class TreeCycle:
             if self._quota_holds or self._guard is not None:
                 self._ledger.forget_candidates()
             attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
+        attempt.recomputed = True
         attempt.deferred = attempt.assignment.mode is Mode.FIT
 
     def _still_fits(self, attempt: Attempt) -> bool:

@@ -50,7 +50,14 @@ from gangline.engine.model.queues import (
 from gangline.engine.model.runs import BoundPod, RuntimeForecast, WorkloadPods
 from gangline.engine.model.selection import Affinity, Expression, LabelSelector, PreferredTerm, Taint, Toleration
 from gangline.engine.model.settings import AdmissionFairSharing, FairSharing, HealthPolicy, PodsReadyPolicy, Settings
-from gangline.engine.model.statuses import QueueStatus, ResourceUsage
+from gangline.engine.model.statuses import (
+    ClusterQueueFigures,
+    CohortFigures,
+    LocalQueueFigures,
+    QueueStatus,
+    QuotaFigures,
+    ResourceUsage,
+)
 from gangline.engine.model.units import UNLIMITED, Millis, Requests
 from gangline.engine.model.workloads import (
     Admission,
@@ -80,7 +87,9 @@ __all__ = [
     "CheckState",
     "CheckpointPreemption",
     "ClusterQueue",
+    "ClusterQueueFigures",
     "Cohort",
+    "CohortFigures",
     "CompleteAdmission",
     "Decision",
     "Domain",
@@ -98,6 +107,7 @@ __all__ = [
     "Item",
     "LabelSelector",
     "LocalQueue",
+    "LocalQueueFigures",
     "Millis",
     "Namespace",
     "Node",
@@ -112,6 +122,7 @@ __all__ = [
     "Put",
     "QueueStatus",
     "Quota",
+    "QuotaFigures",
     "Recovery",
     "ReportPending",
     "Requests",

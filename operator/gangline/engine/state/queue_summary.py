@@ -56,13 +56,7 @@ def cohort_share(store: Store, name: str) -> int:
 def local_queue_status(store: Store, key: str) -> QueueStatus:
     local_queue = store.local_queues.get(key)
     queue = store.queues.get(local_queue.cluster_queue) if local_queue is not None else None
-    active, reason, message = True, "Ready", "Can submit new workloads to localQueue"
-    if local_queue is None or queue is None:
-        active, reason, message = False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"
-    elif local_queue.stop_policy != "None":
-        active, reason, message = False, "Stopped", "LocalQueue is stopped"
-    elif not queue.in_service:
-        active, reason, message = False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"
+    active, reason, message = local_queue_state(store, key)
     gangs = list(store.gangs_of.get(key, {}).values())
     holders = [gang for gang in gangs if gang.holds and gang.queue is not None]
     consumed: Mapping[str, float] = {}
@@ -81,6 +75,19 @@ def local_queue_status(store: Store, key: str) -> QueueStatus:
         consumed=consumed,
         consumed_at=consumed_at,
     )
+
+
+def local_queue_state(store: Store, key: str) -> tuple[bool, str, str]:
+    """Whether jobs may be submitted to a LocalQueue; reason and message."""
+    local_queue = store.local_queues.get(key)
+    queue = store.queues.get(local_queue.cluster_queue) if local_queue is not None else None
+    if local_queue is None or queue is None:
+        return False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"
+    if local_queue.stop_policy != "None":
+        return False, "Stopped", "LocalQueue is stopped"
+    if not queue.in_service:
+        return False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"
+    return True, "Ready", "Can submit new workloads to localQueue"
 
 
 def _usage(queue: ClusterQueueState, holders: Iterable[WorkloadState], *, borrowing: bool) -> tuple[ResourceUsage, ...]:

@@ -14,6 +14,8 @@ _SECURE: Final = Set("metrics.secure")
 _PLAIN: Final = Not(_SECURE)
 #: the webhooks' names in the metrics of the API server
 _OURS: Final = 'name=~".+[.]gangline[.]io"'
+#: standbys show the same gauges
+_LEADING: Final = 'replica_role!="follower"'
 #: outcomes of writes that are part of every day; the others are errors
 _USUAL: Final = "done|skipped|replaced|retried|aborted|Conflict|NotFound"
 
@@ -49,9 +51,9 @@ ALERTS: Final = (
     ),
     Alert(
         "GanglineAdmissionStalled",
-        'sum by (cluster_queue) (kueue_pending_workloads{status="active"}) > 0'
-        " and on (cluster_queue) sum by (cluster_queue) (kueue_reserving_active_workloads) == 0"
-        ' and on (cluster_queue) max by (cluster_queue) (kueue_cluster_queue_status{status="active"}) == 1',
+        f'sum by (cluster_queue) (kueue_pending_workloads{{status="active",{_LEADING}}}) > 0'
+        f" and on (cluster_queue) sum by (cluster_queue) (kueue_reserving_active_workloads{{{_LEADING}}}) == 0"
+        f' and on (cluster_queue) max by (cluster_queue) (kueue_cluster_queue_status{{status="active",{_LEADING}}}) == 1',
         "30m",
         "warning",
         "ClusterQueue {{ $labels.cluster_queue }} holds nothing, and still its workloads wait.",

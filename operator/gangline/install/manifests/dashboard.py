@@ -12,6 +12,8 @@ from gangline.kube.resources import Json
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT = 8, 8
+#: standbys show the same gauges
+_LEADING: Final = 'replica_role!="follower"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,12 @@ PANELS: Final = (
     Panel(
         "Waiting workloads",
         "short",
-        (("sum by (cluster_queue, status) (kueue_pending_workloads)", "{{cluster_queue}} {{status}}"),),
+        ((f"sum by (cluster_queue, status) (kueue_pending_workloads{{{_LEADING}}})", "{{cluster_queue}} {{status}}"),),
     ),
     Panel(
         "Admitted workloads",
         "short",
-        (("sum by (cluster_queue) (kueue_admitted_active_workloads)", "{{cluster_queue}}"),),
+        ((f"sum by (cluster_queue) (kueue_admitted_active_workloads{{{_LEADING}}})", "{{cluster_queue}}"),),
     ),
     Panel(
         "Admissions per minute",

@@ -14,7 +14,16 @@ import yaml
 
 from gangline import bounded
 from gangline.api.read.configuration import gates as feature_gates
-from gangline.api.read.configuration import managed_jobs, manager, retention, sections, selectors, shapes, versions
+from gangline.api.read.configuration import (
+    managed_jobs,
+    manager,
+    metrics_settings,
+    retention,
+    sections,
+    selectors,
+    shapes,
+    versions,
+)
 from gangline.api.read.configuration import resources as resources_section
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
@@ -27,6 +36,7 @@ from gangline.api.read.configuration.fields import (
 from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.api.read.configuration.manager import Manager
+from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.api.read.configuration.retention import Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
@@ -36,7 +46,7 @@ GROUP: Final = "config.kueue.x-k8s.io"
 _V1BETA1: Final = f"{GROUP}/v1beta1"
 _V1BETA2: Final = f"{GROUP}/v1beta2"
 #: Kueue's gates that are read by name
-GATES: Final = feature_gates.ENGINE | resources_section.GATES.keys()
+GATES: Final = feature_gates.ENGINE | resources_section.GATES.keys() | metrics_settings.GATES
 #: from these versions on, waitForPodsReady is on without its section, and recoveryTimeout is the timeout where it is missing
 _READY_BY_DEFAULT: Final = "0.19"
 _RECOVERS_BY_DEFAULT: Final = "0.16"
@@ -56,6 +66,7 @@ class Configuration:
     process: Manager = manager.USUAL
     #: when finished and deactivated Workloads are deleted
     retention: Retention = retention.FOR_EVER
+    metrics: MetricsSettings = metrics_settings.USUAL
     #: fields that are set and have no effect
     ignored: tuple[str, ...] = ()
     #: which resources count in quota, and as what
@@ -116,7 +127,9 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
     gates = feature_gates.load(mapping(root.get("featureGates"), "featureGates"), version)
     jobs, warnings = managed_jobs.load(root, gates)
     process, ignored = manager.load(root)
-    resources = mapping(root.get("resources"), "resources")
+    resources, on = mapping(root.get("resources"), "resources"), gates.in_force()
+    metrics, unused = metrics_settings.load(mapping(root.get("metrics"), "metrics"), on)
+    labels = selectors.label_keys(_at(root, _LABEL_KEYS) or [], _LABEL_KEYS)
     return Configuration(
         settings=model.Settings(
             fair_sharing=_fair_sharing(root.get("fairSharing"), old=old),
@@ -128,11 +141,12 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
             ignore_undeclared_resources=_ignores_undeclared(resources, gates),
             health=_node_health(ours),
         ),
-        labels_to_copy=selectors.label_keys(_at(root, _LABEL_KEYS) or [], _LABEL_KEYS),
+        labels_to_copy=(*labels, *(key for key in metrics.copied_labels() if key not in labels)),
         process=process,
         retention=retention.load(root),
-        resources=resources_section.load(resources, gates.in_force()),
-        ignored=tuple(sorted([*ignored, *_without_effect(root)])),
+        resources=resources_section.load(resources, on),
+        metrics=metrics,
+        ignored=tuple(sorted([*ignored, *unused, *_without_effect(root)])),
         jobs=jobs,
         gates=gates,
         warnings=(*gates.unheeded(), *warnings, *_of_the_other_version(root, old=old)),

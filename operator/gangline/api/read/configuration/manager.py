@@ -64,7 +64,6 @@ def load(root: Json) -> tuple[Manager, list[str]]:
     only(health, "health", "healthProbeBindAddress", "readinessEndpointName", "livenessEndpointName")
     named = {"readinessEndpointName": "readyz", "livenessEndpointName": "healthz"}
     ignored = [f"health.{name}" for name, fixed in named.items() if health.get(name) not in (None, "", fixed)]
-    ignored += [f"metrics.{name}" for name in metrics if name != "bindAddress" and metrics[name] not in (None, {}, [])]
     election = mapping(root.get("leaderElection"), "leaderElection")
     return (
         Manager(

@@ -37,7 +37,7 @@ CONSEQUENCES: Final = {
     ),
     "integrations.podOptions": Consequence(False, "pods are not queued", "see `job kinds` below"),
     "multiKueue": Consequence(False, "nothing is sent to other clusters", "see `AdmissionChecks` below"),
-    "metrics": Consequence(False, "these series and labels are not there", "see docs/reference/metrics.md"),
+    "metrics": Consequence(False, "these labels are not there", "see docs/reference/metrics.md"),
     "health": Consequence(False, "the paths are /readyz and /healthz", "change the probes that ask there"),
     "tls": Consequence(False, "versions and ciphers of TLS are those of Python", ""),
     "visibilityServer": Consequence(False, "the visibility API is served at --visibility-listen", ""),

@@ -10,7 +10,7 @@ from gangline import bounded
 from gangline.console.doctor.cluster import Cluster
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, ok, some, warning
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.kueue_table import TABLE
 from gangline.control.visibility import api_service, discovery
 from gangline.kube.resources import Resource
 
@@ -23,7 +23,7 @@ _SERIES: Final = ("_bucket", "_count", "_sum", "_total")
 async def metrics(cluster: Cluster) -> Findings:
     """Alerts and recorded series that use metrics of Kueue which Gangline does not have."""
     rules = await cluster.list(PROMETHEUS_RULES)
-    known = {family.name for family in Metrics().registry.collect()}
+    known = {name for metric in TABLE.values() if not metric.absent for name in (metric.name, _family(metric.name))}
     used = {name for rule in rules for name in _metrics_in(json.dumps(rule.get("spec") or {}))}
     absent = sorted({name for name in used if _family(name) not in known and name not in known})
     if absent:

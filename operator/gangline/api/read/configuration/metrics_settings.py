@@ -1,0 +1,233 @@
+"""`metrics` of Kueue's configuration file: which optional metrics there are, and the labels that installations add.
+
+An added label shows a label or an annotation of a queue, a cohort or a workload. Kueue's bounds hold: a workload's label has a
+closed list of values, so that no user makes series.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+from gangline import bounded
+from gangline.api.read.configuration.fields import ConfigurationError, choice, flag, mapping, only, text
+from gangline.kube.resources import Json
+
+CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD = "ClusterQueue", "Cohort", "LocalQueue", "Workload"
+#: kind -> the most labels from it; label names come in this order of the kinds
+MOST_LABELS: Final = {CLUSTER_QUEUE: 6, COHORT: 6, LOCAL_QUEUE: 6, WORKLOAD: 2}
+#: the most labels from all kinds
+MOST_LABELS_TOGETHER: Final = 20
+#: the most values that a label may list
+MOST_VALUES, MOST_VALUES_OF_WORKLOADS = 16, 12
+#: Kueue's feature gates that matter here
+GATES: Final = frozenset(
+    {
+        *("CustomMetricLabels", "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts"),
+        *("SchedulingEquivalenceHashing", "UnadmittedWorkloadsObservability"),
+    }
+)
+#: what stands for a value that is not listed
+UNTRACKED: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+#: characters of a value that are shown: annotations may be long
+LONGEST_VALUE: Final = 256
+
+#: (key, operator, values) of a label selector; all have to hold
+Requirement: TypeAlias = tuple[str, str, tuple[str, ...]]
+
+_KEY: Final = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_NAME: Final = re.compile("[a-zA-Z][a-zA-Z0-9_]*")
+#: a requirement has at most so many values, and a selector so many requirements
+_MOST: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CustomLabel:
+    """A label `custom_<name>`: the value that an object of `kind` has under `key`. `values`: the only ones shown; () = all."""
+
+    name: str
+    kind: str
+    key: str
+    annotation: bool = False
+    values: tuple[str, ...] = ()
+
+    def value(self, obj: Json) -> str:
+        metadata: Json = obj.get("metadata") or {}
+        found: Json = metadata.get("annotations" if self.annotation else "labels") or {}
+        value = str(found.get(self.key, ""))[:LONGEST_VALUE]
+        return value if not self.values or value in self.values else UNTRACKED
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """`cluster_queue_resources`: quotas and usage of ClusterQueues. `selector`: the LocalQueues that have metrics.
+
+    The others are feature gates of Kueue.
+    """
+
+    cluster_queue_resources: bool = False
+    local_queues: bool = True
+    selector: tuple[Requirement, ...] = ()
+    custom_labels: tuple[CustomLabel, ...] = ()
+    cohort_info: bool = True
+    unadmitted: bool = True
+    creation_latency: bool = True
+    hashes: bool = True
+
+    def shows(self, local_queue: Json) -> bool:
+        """Whether there are metrics of a LocalQueue."""
+        if not self.local_queues:
+            return False
+        metadata: Json = local_queue.get("metadata") or {}
+        labels: Json = metadata.get("labels") or {}
+        return all(_holds(requirement, labels) for requirement in self.selector)
+
+    def copied_labels(self) -> tuple[str, ...]:
+        """Labels of jobs that their Workloads need to have."""
+        return tuple(label.key for label in self.custom_labels if label.kind == WORKLOAD and not label.annotation)
+
+
+#: what holds without a configuration file
+USUAL: Final = MetricsSettings()
+
+
+def load(section: Json, gates: Mapping[str, Any]) -> tuple[MetricsSettings, list[str]]:
+    """The values, and the fields that are set and have no effect. Raises ConfigurationError."""
+    only(section, "metrics", "bindAddress", "enableClusterQueueResources", "localQueueMetrics", "customLabels")
+
+    def on(gate: str, default: bool = True) -> bool:
+        return bool(gates.get(gate, default))
+
+    enabled, selector = _local_queues(section.get("localQueueMetrics"))
+    labels = _custom_labels(section.get("customLabels"))
+    ignored = [
+        f"metrics.customLabels[{i}] (annotations of jobs are not copied to Workloads)"
+        for i, label in enumerate(labels)
+        if label.annotation and label.kind == WORKLOAD
+    ]
+    if labels and not on("CustomMetricLabels", False):
+        ignored, labels = ["metrics.customLabels (featureGates.CustomMetricLabels is off)"], ()
+    settings = MetricsSettings(
+        cluster_queue_resources=flag(section, "metrics.enableClusterQueueResources"),
+        local_queues=enabled and on("LocalQueueMetrics"),
+        selector=selector,
+        custom_labels=labels,
+        cohort_info=on("MetricsForCohorts"),
+        unadmitted=on("UnadmittedWorkloadsObservability"),
+        creation_latency=on("MetricForWorkloadCreationLatency"),
+        hashes=on("SchedulingEquivalenceHashing"),
+    )
+    return settings, ignored
+
+
+# --- LocalQueues ---
+
+
+def _local_queues(body: Any) -> tuple[bool, tuple[Requirement, ...]]:
+    """Where the section exists it says itself whether the metrics are on; all LocalQueues have them without it."""
+    if body is None:
+        return True, ()
+    path = "metrics.localQueueMetrics"
+    section = mapping(body, path)
+    only(section, path, "enable", "localQueueSelector")
+    where = f"{path}.localQueueSelector"
+    selector = mapping(section.get("localQueueSelector"), where)
+    only(selector, where, "matchLabels", "matchExpressions")
+    exact = mapping(selector.get("matchLabels"), f"{where}.matchLabels")
+    found: list[Requirement] = []
+    for key, value in exact.items():
+        found.append((_key(key, f"{where}.matchLabels"), "In", (_value(value, f"{where}.matchLabels"),)))
+    for i, row in enumerate(_list(selector.get("matchExpressions"), f"{where}.matchExpressions", _MOST)):
+        found.append(_requirement(row, f"{where}.matchExpressions[{i}]"))
+    return flag(section, f"{path}.enable"), tuple(found)
+
+
+def _requirement(body: Any, path: str) -> Requirement:
+    row = mapping(body, path)
+    only(row, path, "key", "operator", "values")
+    operator = choice(row, f"{path}.operator", "", "In", "NotIn", "Exists", "DoesNotExist")
+    values = tuple(_value(value, f"{path}.values") for value in _list(row.get("values"), f"{path}.values", _MOST))
+    if bool(values) != (operator in ("In", "NotIn")) or not operator:
+        raise ConfigurationError(f"{path}: In and NotIn need values, Exists and DoesNotExist have none")
+    return _key(row.get("key"), f"{path}.key"), operator, values
+
+
+def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    key, operator, values = requirement
+    if operator == "In":
+        return labels.get(key) in values
+    if operator == "NotIn":
+        return labels.get(key) not in values
+    return (key in labels) == (operator == "Exists")
+
+
+# --- labels ---
+
+
+def _custom_labels(body: Any) -> tuple[CustomLabel, ...]:
+    path = "metrics.customLabels"
+    labels = tuple(_custom_label(row, f"{path}[{i}]") for i, row in enumerate(_list(body, path, MOST_LABELS_TOGETHER)))
+    twice = [name for name, count in Counter(label.name for label in labels).items() if count > 1]
+    if twice:
+        raise ConfigurationError(f"{path}: {twice[0]!r} is there twice")
+    for kind, count in Counter(label.kind for label in labels).items():
+        if count > MOST_LABELS[kind]:
+            raise ConfigurationError(f"{path}: {count} labels are from {kind}s, and at most {MOST_LABELS[kind]} may be")
+    return labels
+
+
+def _custom_label(body: Any, path: str) -> CustomLabel:
+    row = mapping(body, path)
+    only(row, path, "name", "sourceLabelKey", "sourceAnnotationKey", "sourceKind", "trackedValues")
+    name = text(row, f"{path}.name", "")
+    if not _is_name(name):
+        raise ConfigurationError(f"{path}.name: {name!r} does not match {_NAME.pattern}")
+    label, annotation = text(row, f"{path}.sourceLabelKey", ""), text(row, f"{path}.sourceAnnotationKey", "")
+    if label and annotation:
+        raise ConfigurationError(f"{path}: sourceLabelKey and sourceAnnotationKey exclude each other")
+    where = "sourceAnnotationKey" if annotation else "sourceLabelKey" if label else "name"
+    key = _key(annotation or label or name, f"{path}.{where}")
+    kind = choice(row, f"{path}.sourceKind", CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD)
+    most = MOST_VALUES_OF_WORKLOADS if kind == WORKLOAD else MOST_VALUES
+    listed = f"{path}.trackedValues"
+    values = tuple(_value(value, listed) for value in _list(row.get("trackedValues"), listed, most))
+    if kind == WORKLOAD and not values:
+        raise ConfigurationError(f"{listed}: a label from Workloads lists its values")
+    if len(set(values)) < len(values):
+        raise ConfigurationError(f"{listed}: a value is there twice")
+    return CustomLabel(name, kind, key, bool(annotation), values)
+
+
+def _list(body: Any, path: str, most: int) -> list[Any]:
+    if body is None:
+        return []
+    if not isinstance(body, list) or len(cast("list[Any]", body)) > most:
+        raise ConfigurationError(f"{path}: a list of at most {most} is wanted")
+    return cast("list[Any]", body)
+
+
+def _value(value: Any, path: str) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST_VALUE:
+        raise ConfigurationError(
+            f"{path}: a text of at most {LONGEST_VALUE} characters is wanted, not {bounded.shown(value)}"
+        )
+    return value
+
+
+def _key(value: Any, path: str) -> str:
+    if not isinstance(value, str) or not _is_key(value):
+        raise ConfigurationError(f"{path}: {bounded.shown(value)} is no key of a label")
+    return value
+
+
+@bounded.parser(253 + 1 + 63, instead=False, worst=("a.", "a-", "a/", "A"))
+def _is_key(value: str) -> bool:
+    return _KEY.fullmatch(value) is not None
+
+
+@bounded.parser(256, instead=False, worst=("a", "_"))
+def _is_name(value: str) -> bool:
+    return _NAME.fullmatch(value) is not None

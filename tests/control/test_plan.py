@@ -564,7 +564,7 @@ def test_where_all_jobs_are_managed_one_without_a_queue_waits_for_it():
     assert isinstance(note, Note)
     assert kinds(
         job_plan.plan(JobView(JOB_KIND, a_job(queue="", suspend=False), [], Children(), needs_queue=False), Lookups())
-    ) == ["PatchJob"]
+    ) == ["PatchJob", "Note"]
 
 
 def test_a_job_out_of_scope_is_left_as_it_is():

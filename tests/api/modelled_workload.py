@@ -6,7 +6,7 @@ their own, and nothing else. What annotations and labels say is not in it: to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -173,5 +173,13 @@ def _check(said: schema.AdmissionCheckState) -> model.CheckState:
         at=_millis(said.last_transition_time),
         requeue_after_seconds=said.requeue_after_seconds,
         retry_count=said.retry_count,
-        selectors={each.name: each.node_selector for each in said.pod_set_updates or () if each.node_selector},
+        selectors=_selectors(said.pod_set_updates or ()),
     )
+
+
+def _selectors(updates: Sequence[schema.PodSetUpdate]) -> dict[str, dict[str, str]]:
+    chosen = [each for each in updates if each.node_selector]
+    return {
+        name: {key: value for each in chosen if each.name == name for key, value in (each.node_selector or {}).items()}
+        for name in {each.name for each in chosen}
+    }

@@ -359,10 +359,14 @@ def _check(row: Json, path: str) -> model.CheckState:
 
 
 def _selectors(row: Json, path: str) -> dict[str, dict[str, str]]:
-    """The node selectors among a check's updates of pod sets."""
-    updates = [(each, f"{path}.podSetUpdates[{i}]") for i, each in enumerate(items(row, "podSetUpdates", path))]
-    found = {needed(each, "name", where): labels(each, "nodeSelector", where) for each, where in updates}
-    return {name: selector for name, selector in found.items() if selector}
+    """The node selectors among a check's updates of pod sets; several updates of one pod set add up."""
+    found: dict[str, dict[str, str]] = {}
+    for i, update in enumerate(items(row, "podSetUpdates", path)):
+        where = f"{path}.podSetUpdates[{i}]"
+        name = needed(update, "name", where)
+        if selector := labels(update, "nodeSelector", where):
+            found[name] = {**found.get(name, {}), **selector}
+    return found
 
 
 # --- admission --------------------------------------------------------------------------------------------------------

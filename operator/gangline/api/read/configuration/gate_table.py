@@ -97,7 +97,7 @@ GATES: Final[Mapping[str, tuple[str, str]]] = {
     "TASCachingRemainingResources": (". . b+ b+ b+ b+", NEITHER),
     "TASFailedNodeReplacement": ("b+ b+ b+ b+ b+ b+", ON),
     "TASFailedNodeReplacementFailFast": ("b+ b+ b+ b+ b+ b+", READ),
-    "TASHandleOverlappingFlavors": (". a- a- b+ b+ b+", ON),
+    "TASHandleOverlappingFlavors": (". a- a- b+ b+ b+", OFF),
     "TASMultiLayerTopology": (". . a- a- b+ b+", ON),
     "TASProfileLeastFreeCapacity": ("d- d- . . . .", OFF),
     "TASProfileMixed": ("b+ b+ b+ b+ b+ b+", READ),

@@ -157,8 +157,13 @@ def test_mappings() -> None:
     ]
     assert configured(*mappings) == DEVICES
     assert configured() == Devices()
-    assert configured(KueueDRAIntegration=False) == Devices(counted=False)
-    off = configured(KueueDRAIntegration=False, KueueDRARejectWorkloadsWhenDRADisabled=False)
+    without = {
+        "KueueDRAIntegration": False,
+        "KueueDRAIntegrationExtendedResource": False,  # needs the first one
+        "KueueDRAIntegrationPartitionableDevices": False,
+    }
+    assert configured(**without) == Devices(counted=False)
+    off = configured(**without, KueueDRARejectWorkloadsWhenDRADisabled=False)
     assert off == Devices(counted=False, ignored=True)
 
 

@@ -34,8 +34,11 @@ def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:
     return found
 
 
-def test_kueues_kinds_and_kubernetes_own_may_not_be_missing():
-    assert {kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES} == watched_kinds.OPTIONAL
+def test_which_kinds_may_be_missing():
+    assert {
+        *(kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES, kube.RESOURCE_CLAIM_TEMPLATES),
+        *(kube.PROVISIONING_CONFIGS, kube.PROVISIONING_REQUESTS),
+    } == watched_kinds.OPTIONAL
     assert kube.JOB_SETS in watched_kinds.resources()
 
 

@@ -10,10 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from gangline import bounded
+from gangline.api.read.configuration import selectors
 from gangline.api.read.configuration.fields import ConfigurationError, choice, flag, mapping, only, text
+from gangline.engine import expression_matches, model
 from gangline.kube.resources import Json
 
 CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD = "ClusterQueue", "Cohort", "LocalQueue", "Workload"
@@ -35,13 +37,9 @@ UNTRACKED: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
 #: characters of a value that are shown: annotations may be long
 LONGEST_VALUE: Final = 256
 
-#: (key, operator, values) of a label selector; all have to hold
-Requirement: TypeAlias = tuple[str, str, tuple[str, ...]]
-
-_KEY: Final = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+#: every LocalQueue
+EVERY: Final = model.LabelSelector()
 _NAME: Final = re.compile("[a-zA-Z][a-zA-Z0-9_]*")
-#: a requirement has at most so many values, and a selector so many requirements
-_MOST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class MetricsSettings:
 
     cluster_queue_resources: bool = False
     local_queues: bool = True
-    selector: tuple[Requirement, ...] = ()
+    selector: model.LabelSelector = EVERY
     custom_labels: tuple[CustomLabel, ...] = ()
     cohort_info: bool = True
     unadmitted: bool = True
@@ -83,7 +81,7 @@ class MetricsSettings:
             return False
         metadata: Json = local_queue.get("metadata") or {}
         labels: Json = metadata.get("labels") or {}
-        return all(_holds(requirement, labels) for requirement in self.selector)
+        return all(expression_matches(expression, labels) for expression in self.selector.expressions)
 
     def copied_labels(self) -> tuple[str, ...]:
         """Labels of jobs that their Workloads need to have."""
@@ -126,42 +124,15 @@ def load(section: Json, gates: Mapping[str, Any]) -> tuple[MetricsSettings, list
 # --- LocalQueues ---
 
 
-def _local_queues(body: Any) -> tuple[bool, tuple[Requirement, ...]]:
+def _local_queues(body: Any) -> tuple[bool, model.LabelSelector]:
     """Where the section exists it says itself whether the metrics are on; all LocalQueues have them without it."""
     if body is None:
-        return True, ()
+        return True, EVERY
     path = "metrics.localQueueMetrics"
     section = mapping(body, path)
     only(section, path, "enable", "localQueueSelector")
     where = f"{path}.localQueueSelector"
-    selector = mapping(section.get("localQueueSelector"), where)
-    only(selector, where, "matchLabels", "matchExpressions")
-    exact = mapping(selector.get("matchLabels"), f"{where}.matchLabels")
-    found: list[Requirement] = []
-    for key, value in exact.items():
-        found.append((_key(key, f"{where}.matchLabels"), "In", (_value(value, f"{where}.matchLabels"),)))
-    for i, row in enumerate(_list(selector.get("matchExpressions"), f"{where}.matchExpressions", _MOST)):
-        found.append(_requirement(row, f"{where}.matchExpressions[{i}]"))
-    return flag(section, f"{path}.enable"), tuple(found)
-
-
-def _requirement(body: Any, path: str) -> Requirement:
-    row = mapping(body, path)
-    only(row, path, "key", "operator", "values")
-    operator = choice(row, f"{path}.operator", "", "In", "NotIn", "Exists", "DoesNotExist")
-    values = tuple(_value(value, f"{path}.values") for value in _list(row.get("values"), f"{path}.values", _MOST))
-    if bool(values) != (operator in ("In", "NotIn")) or not operator:
-        raise ConfigurationError(f"{path}: In and NotIn need values, Exists and DoesNotExist have none")
-    return _key(row.get("key"), f"{path}.key"), operator, values
-
-
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    key, operator, values = requirement
-    if operator == "In":
-        return labels.get(key) in values
-    if operator == "NotIn":
-        return labels.get(key) not in values
-    return (key in labels) == (operator == "Exists")
+    return flag(section, f"{path}.enable"), selectors.selector(mapping(section.get("localQueueSelector"), where), where)
 
 
 # --- labels ---
@@ -218,14 +189,9 @@ def _value(value: Any, path: str) -> str:
 
 
 def _key(value: Any, path: str) -> str:
-    if not isinstance(value, str) or not _is_key(value):
+    if not isinstance(value, str) or not selectors.is_label_key(value):
         raise ConfigurationError(f"{path}: {bounded.shown(value)} is no key of a label")
     return value
-
-
-@bounded.parser(253 + 1 + 63, instead=False, worst=("a.", "a-", "a/", "A"))
-def _is_key(value: str) -> bool:
-    return _KEY.fullmatch(value) is not None
 
 
 @bounded.parser(256, instead=False, worst=("a", "_"))

@@ -43,6 +43,7 @@ MUTABLE = {
     "assignment.Choice",
     "assignment.PodSetChoice",
     "attempt.Attempt",
+    "cycle_tally.CycleTally",
     "capacity.Holding",
     "cluster_queue.Asked",
     "cluster_queue.FlavorOption",

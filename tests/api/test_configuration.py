@@ -384,7 +384,7 @@ def test_the_gates_that_are_named_are_those_that_are_read() -> None:
     found = {name for text in sources for name in re.findall(r'(?:gates\.get|_gate)\(\s*"(\w+)"', text)}
     by_metrics = set(re.findall(r'\bon\("(\w+)"', Path(metrics_settings.__file__).read_text()))
     assert by_metrics == metrics_settings.GATES
-    assert found | resources.GATES.keys() | by_metrics == configuration.GATES
+    assert found | {*resources.GATES} | by_metrics == configuration.GATES
 
 
 @pytest.mark.parametrize(

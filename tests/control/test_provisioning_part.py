@@ -11,6 +11,7 @@ from tests.control.test_provisioning import CLASS, FLAVOR, RIGHT, check, workloa
 
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.provisioning import provisioning
 from gangline.control.provisioning.provisioning import Provisioning
@@ -200,7 +201,7 @@ def test_a_check_follows_its_configuration_and_whether_requests_are_served() -> 
 
 
 async def test_a_refusal_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioning, "MAX_RETRY", 0.0)
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.0)
     room = Room()
     room.part.lead()
     room.act()

@@ -71,7 +71,7 @@ def renewed(held: Certificates, names: Names, now: datetime) -> Certificates | N
     if now >= _due(authority):
         published = new_authority(now)
         return replace(held, authority=published, previous=held.authority.certificate)
-    signed_by_current = serving.issuer == authority.subject and _is_signed_by(serving, authority)
+    signed_by_current = serving.issuer == authority.subject and is_signed_by(serving, authority)
     is_settled = now >= authority.not_valid_before_utc + BACKDATE + SETTLE
     is_stale = now >= _due(serving) or not _covers(serving, names)
     expires_soon = now >= serving.not_valid_after_utc - SETTLE
@@ -108,7 +108,7 @@ def check(held: Certificates) -> None:
         if key.public_key() != pair.parsed.public_key():
             raise ValueError("a private key does not fit its certificate")
     serving = held.serving.parsed
-    if not any(_is_signed_by(serving, issuer) for issuer in x509.load_pem_x509_certificates(held.bundle)):
+    if not any(is_signed_by(serving, issuer) for issuer in x509.load_pem_x509_certificates(held.bundle)):
         raise ValueError("the serving certificate is signed by none of the published CAs")
 
 
@@ -119,8 +119,8 @@ def trusted(chain: bytes, bundle: bytes) -> bool:
         authorities = x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return False
-    while certificate not in authorities and not any(_is_signed_by(certificate, issuer) for issuer in authorities):
-        issuer = next((issuer for issuer in intermediate if _is_signed_by(certificate, issuer)), None)
+    while certificate not in authorities and not any(is_signed_by(certificate, issuer) for issuer in authorities):
+        issuer = next((issuer for issuer in intermediate if is_signed_by(certificate, issuer)), None)
         if issuer is None:
             return False
         intermediate.remove(issuer)
@@ -139,7 +139,7 @@ def expiry(certificate: bytes) -> datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
-def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
     except Exception:  # a wrong name, type or signature: each has its own exception, and all mean no

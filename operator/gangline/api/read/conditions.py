@@ -36,6 +36,11 @@ def millis_of(text: str | None) -> int:
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
+def cut(message: str) -> str:
+    """The message as the API takes it."""
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 4] + " ..."
+
+
 def find(conditions: Conditions | None, kind: str) -> Json | None:
     return next((c for c in conditions or () if c.get("type") == kind), None)
 
@@ -65,8 +70,7 @@ def put(
 ) -> bool:
     """Set one condition in place. Returns whether anything but its observed generation changed."""
     wanted = "True" if status else "False"
-    if len(message) > MAX_MESSAGE:
-        message = message[: MAX_MESSAGE - 4] + " ..."
+    message = cut(message)
     current = find(conditions, kind)
     if current is None:
         conditions.append({"type": kind, "status": "", "reason": "", "message": "", "lastTransitionTime": ""})

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
 
 from gangline.api import names
 from gangline.control import decision_log
@@ -19,6 +16,7 @@ from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import job_plan, plan_steps
@@ -34,9 +32,6 @@ from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
 
 log = logging.getLogger(__name__)
-
-#: A job with a refused step is tried again after 1, 2, 4, … seconds, at most this.
-MAX_RETRY: Final = 60.0
 
 
 class JobPlanning(Part):
@@ -70,19 +65,17 @@ class JobPlanning(Part):
         self._wake = wake
         self._quarantine = quarantine
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
-        self._busy: Counter[JobRef] = Counter()
-        self._refused: dict[JobRef, int] = {}  # how many refusals in a row
-        self._blocked: set[JobRef] = set()  # waiting for their retry
+        self._attempts = Attempts[JobRef](self._again)
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def lead(self) -> None:
         self._changed.update(self._mirror.jobs())
 
     def act(self, now: int) -> None:
-        ready = self._changed.take(lambda ref: not self._busy[ref] and ref not in self._blocked)
+        ready = self._changed.take(self._attempts.ready)
         for ref in sorted(ready, key=lambda ref: ref[1]):
             if not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
-                self._retry_later(ref)
+                self._attempts.pause(ref)
 
     # --- plans ---
 
@@ -116,11 +109,11 @@ class JobPlanning(Part):
             planned = limited(lambda: job_plan.plan(view, self._mirror))
         except UnknownClassError as error:
             self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)
-            self._retry_later(ref)
+            self._attempts.pause(ref)
             return
         except JobError as error:
             self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
-            self._retry_later(ref)
+            self._attempts.pause(ref)
             return
         for step in planned:
             self._carry_out(ref, job, step)
@@ -137,7 +130,7 @@ class JobPlanning(Part):
                 self._recorder.record(job, kind, reason, message)
             case _:
                 self._send(ref, job, step)
-                self._busy[ref] += 1
+                self._attempts.sent(ref)
 
     def _send(self, ref: JobRef, job: Json, step: plan_steps.Writing) -> None:
         resource, _ = ref
@@ -185,19 +178,17 @@ class JobPlanning(Part):
         self._wake()
         if owner is None:
             return
-        self._busy[owner] -= 1
-        if self._busy[owner] <= 0:
-            del self._busy[owner]
+        self._attempts.resolved(owner)
         self._changed.add(owner)
         if error is None:
-            self._refused.pop(owner, None)
+            self._attempts.forgive(owner)
             return
         job = self._mirror.get(*owner)
         if job is not None and not self._writes.expected(error):
             log.warning("%s: %s: %s", owner[1], key, error)
             self._recorder.record(job, "Warning", "WriteRefused", f"{key.resource.kind} {key.name}: {error.message}")
             self._report_refusal(owner, job, key, error)
-            self._retry_later(owner)
+            self._attempts.pause(owner)
 
     def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
         """Report in a job's status that the API server refused one of its children, for a kind that owns children."""
@@ -209,14 +200,7 @@ class JobPlanning(Part):
             target = ObjectKey.of(owner[0], job)
             self._writes.send(target, "status", patch.body, priority=Priority.STATUS, slot="rejected")
 
-    def _retry_later(self, ref: JobRef) -> None:
-        """Plan a job with a refused step again after a growing pause. Other jobs go on."""
-        tries = self._refused[ref] = self._refused.get(ref, 0) + 1
-        self._blocked.add(ref)
-
-        def again() -> None:
-            self._blocked.discard(ref)
-            self._changed.add(ref)
-            self._wake()
-
-        asyncio.get_running_loop().call_later(min(MAX_RETRY, 2.0 ** (tries - 1)), again)
+    def _again(self, ref: JobRef) -> None:
+        """The pause of a job with a refused step is over."""
+        self._changed.add(ref)
+        self._wake()

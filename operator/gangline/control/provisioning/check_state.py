@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gangline.api.read.conditions import MAX_MESSAGE
+from gangline.api.read.conditions import cut
 from gangline.api.schema.v1beta2.provisioning import RetryStrategy
 from gangline.kube.resources import Json, condition_of, true_condition
 
@@ -77,7 +77,7 @@ def _failed(row: Json, attempt: int, retry: RetryStrategy, condition: Json, word
     """Retry up to the limit, once for each attempt: a request whose failure was counted already changes only the message."""
     if attempt > retry.backoff_limit_count:
         return {**row, "state": REJECTED, "message": _message(condition)}
-    said = {**row, "message": _cut(f"{words}: {condition.get('message', '')}")}
+    said = {**row, "message": cut(f"{words}: {condition.get('message', '')}")}
     retries = row.get("retryCount") or 0
     if attempt <= retries:
         return said
@@ -92,11 +92,7 @@ def wait(retry: RetryStrategy, times: int) -> int:
 
 
 def _message(condition: Json) -> str:
-    return _cut(condition.get("message", ""))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 4]} ..."
+    return cut(condition.get("message", ""))
 
 
 def _without(row: Json, name: str) -> Json:

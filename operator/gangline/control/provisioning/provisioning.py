@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -15,6 +12,7 @@ from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSp
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.provisioning import activity, planning
@@ -28,9 +26,6 @@ from gangline.kube.reflector import Event, Synced
 from gangline.kube.resources import Json, ObjectKey, Resource, controller_uid, key_of
 
 log = logging.getLogger(__name__)
-
-#: A workload with a refused write is looked at again after 1, 2, 4, … seconds, at most this.
-MAX_RETRY: Final = 60.0
 
 
 class Provisioning(Part):
@@ -64,9 +59,7 @@ class Provisioning(Part):
         self._changed = mirror.changes.checked.subscribe(worth=exists)
         self._changed_checks = mirror.changes.checks.subscribe(worth=mirror.has(kube.ADMISSION_CHECKS))
         self._look_at_all = False
-        self._busy: Counter[str] = Counter()  # workload -> its writes in flight
-        self._refused: dict[str, int] = {}  # workload -> how many refusals in a row
-        self._blocked: set[str] = set()  # waiting for their retry
+        self._attempts = Attempts[str](self._again)  # of workloads
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -84,10 +77,10 @@ class Provisioning(Part):
             for key, workload in self._mirror.objects[kube.WORKLOADS].items():
                 if "admissionChecks" in workload["status"]:
                     self._changed.add(key)
-        ready = self._changed.take(lambda key: not self._busy[key] and key not in self._blocked)
+        ready = self._changed.take(self._attempts.ready)
         for key in sorted(ready):
             if not self._quarantine.attempt("provisioning it", kube.WORKLOADS, key, partial(self._provision, key)):
-                self._retry_later(key)
+                self._attempts.pause(key)
 
     # --- AdmissionChecks ---
 
@@ -125,7 +118,7 @@ class Provisioning(Part):
     def _provision(self, key: str) -> None:
         workload = self._mirror.get(kube.WORKLOADS, key)
         if workload is None:
-            self._refused.pop(key, None)
+            self._attempts.forgive(key)
         elif not self._writes.in_doubt(kube.WORKLOADS, key):  # else it is looked at when the doubt is over
             view = self._view(workload)
             for step in limited(lambda: planning.plan(view)):
@@ -170,7 +163,7 @@ class Provisioning(Part):
     def _carry_out(self, key: str, workload: Json, step: planning.Step) -> None:
         match step:
             case planning.SetChecks(rows):
-                self._busy[key] += 1
+                self._attempts.sent(key)
                 self._writes.change(
                     key,
                     "provisioning",
@@ -191,12 +184,12 @@ class Provisioning(Part):
                 self._delete(key, kube.PROVISIONING_REQUESTS, request)
             case planning.Refused(check, why):
                 self._report(key, check, why)
-                self._retry_later(key)
+                self._attempts.pause(key)
             case planning.Remark(reason, message):
                 self._recorder.record(workload, "Warning", reason, message)
 
     def _create(self, key: str, check: str, resource: Resource, body: Json) -> None:
-        self._busy[key] += 1
+        self._attempts.sent(key)
         self._writes.send(
             ObjectKey.of(resource, body),
             "create",
@@ -210,7 +203,7 @@ class Provisioning(Part):
         self._send(key, ObjectKey.of(resource, obj), "delete", {"uid": obj["metadata"]["uid"]})
 
     def _send(self, key: str, target: ObjectKey, verb: Verb, body: Json) -> None:
-        self._busy[key] += 1
+        self._attempts.sent(key)
         done = lambda _: self._ended(key)  # noqa: E731
         failed = partial(self._failed, key)
         self._writes.send(target, verb, body, priority=Priority.LIFECYCLE, done=done, failed=failed)
@@ -243,12 +236,12 @@ class Provisioning(Part):
         """Tell the check, unless it is there after all: the answer to an earlier attempt may have been lost."""
         there = self._mirror.get(resource, key_of(body))
         owner = body["metadata"]["ownerReferences"][0]["uid"]
-        self._end(key)
+        self._attempts.resolved(key)
         if isinstance(error, AlreadyExists) and there is not None and controller_uid(there) == owner:
             self._changed.add(key)
             return
         self._report(key, check, f'Error creating {resource.kind} "{body["metadata"]["name"]}": {error.message}')
-        self._retry_later(key)
+        self._attempts.pause(key)
 
     def _report(self, key: str, check: str, message: str) -> None:
         """Say in the check why its request is not made."""
@@ -260,34 +253,22 @@ class Provisioning(Part):
         self._writes.change(key, "provisioning-trouble", change, priority=Priority.STATUS)
 
     def _failed(self, key: str, error: ApiError) -> None:
-        self._end(key)
+        self._attempts.resolved(key)
         if self._writes.expected(error):
             self._changed.add(key)
             return
         log.warning("%s: its provisioning: %s", key, error)
-        self._retry_later(key)
+        self._attempts.pause(key)
 
     def _ended(self, key: str) -> None:
-        self._end(key)
-        self._refused.pop(key, None)
+        self._attempts.resolved(key)
+        self._attempts.forgive(key)
         self._changed.add(key)
 
-    def _end(self, key: str) -> None:
-        self._busy[key] -= 1
-        if self._busy[key] <= 0:
-            del self._busy[key]
-
-    def _retry_later(self, key: str) -> None:
-        """Look at the workload again after a growing pause. Other workloads go on."""
-        tries = self._refused[key] = self._refused.get(key, 0) + 1
-        self._blocked.add(key)
-
-        def again() -> None:
-            self._blocked.discard(key)
-            self._changed.add(key)
-            self._wake()
-
-        asyncio.get_running_loop().call_later(min(MAX_RETRY, 2.0 ** min(tries - 1, 16)), again)
+    def _again(self, key: str) -> None:
+        """The pause of a workload with a refused write is over."""
+        self._changed.add(key)
+        self._wake()
 
 
 def _changed_rows(rows: Sequence[tuple[Json, Json]]) -> Change:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import Final
 
-from gangline import bounded
-from gangline.api import names
+from gangline.api import label_syntax, names
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.control.provisioning.groups import Group
 from gangline.control.provisioning.naming import template_name
 from gangline.kube.resources import Json
-
-_LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
-_LONGEST_VALUE: Final = 63
 
 
 def pod_set_updates(request: Json, groups: Sequence[Group], config: ProvisioningRequestConfigSpec) -> list[Json]:
@@ -40,10 +34,5 @@ def _node_selector(request: Json, config: ProvisioningRequestConfigSpec) -> Iter
     details: Json = (request.get("status") or {}).get("provisioningClassDetails") or {}
     for row in (config.pod_set_updates.node_selector if config.pod_set_updates else None) or ():
         value = details.get(row.value_from_provisioning_class_detail)
-        if isinstance(value, str) and _is_label_value(value):
+        if isinstance(value, str) and label_syntax.is_value(value):
             yield row.key, value
-
-
-@bounded.parser(_LONGEST_VALUE, instead=False, worst=("a", "-", "a-"))
-def _is_label_value(text: str) -> bool:
-    return _LABEL_VALUE.fullmatch(text) is not None

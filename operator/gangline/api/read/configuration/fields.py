@@ -27,6 +27,15 @@ def only(body: Json, path: str, *fields: str) -> None:
             raise ConfigurationError(f"{path}.{name}: there is no such field")
 
 
+def rows(body: Any, path: str, most: int) -> list[Any]:
+    """The items of a list of at most so many; none without one."""
+    if body is None:
+        return []
+    if not isinstance(body, list) or len(cast("list[Any]", body)) > most:
+        raise ConfigurationError(f"{path}: a list of at most {most} entries is wanted")
+    return cast("list[Any]", body)
+
+
 def _leaf(path: str) -> str:
     return path.rpartition(".")[2]
 

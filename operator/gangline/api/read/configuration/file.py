@@ -45,7 +45,7 @@ GROUP: Final = "config.kueue.x-k8s.io"
 _V1BETA1: Final = f"{GROUP}/v1beta1"
 _V1BETA2: Final = f"{GROUP}/v1beta2"
 #: Kueue's gates that are read by name
-GATES: Final = feature_gates.ENGINE | resources_section.GATES.keys() | metrics_settings.GATES
+GATES: Final = feature_gates.ENGINE | {*resources_section.GATES} | metrics_settings.GATES
 #: from these versions on, waitForPodsReady is on without its section, and recoveryTimeout is the timeout where it is missing
 _READY_BY_DEFAULT: Final = "0.19"
 _RECOVERS_BY_DEFAULT: Final = "0.16"
@@ -123,8 +123,8 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
     gates = feature_gates.load(mapping(root.get("featureGates"), "featureGates"), version)
     jobs, warnings = managed_jobs.load(root, gates)
     process, ignored = manager.load(root)
-    resources, on = mapping(root.get("resources"), "resources"), gates.in_force()
-    metrics, unused = metrics_settings.load(mapping(root.get("metrics"), "metrics"), on)
+    resources = mapping(root.get("resources"), "resources")
+    metrics, unused = metrics_settings.load(mapping(root.get("metrics"), "metrics"), gates)
     labels = selectors.label_keys(_at(root, _LABEL_KEYS) or [], _LABEL_KEYS)
     return Configuration(
         settings=model.Settings(
@@ -140,7 +140,7 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
         labels_to_copy=(*labels, *(key for key in metrics.copied_labels() if key not in labels)),
         process=process,
         retention=retention.load(root),
-        resources=resources_section.load(resources, on),
+        resources=resources_section.load(resources, gates),
         metrics=metrics,
         ignored=tuple(sorted([*ignored, *unused, *_without_effect(root)])),
         jobs=jobs,

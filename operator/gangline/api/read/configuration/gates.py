@@ -51,10 +51,6 @@ class Gates:
         usual = Gates()
         return {name: self.on(name) for name in sorted(ENGINE) if name in self.given or self.on(name) != usual.on(name)}
 
-    def in_force(self) -> dict[str, bool]:
-        """Every gate, and whether it is on."""
-        return {name: self.on(name) for name in GATES}
-
     def unheeded(self) -> list[str]:
         """A sentence for each gate that is set to what Gangline does not do."""
         found: list[str] = []

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
-from gangline.api.read.configuration.fields import ConfigurationError, duration, flag, mapping, only, text
+from gangline.api.read.configuration.fields import ConfigurationError, duration, flag, mapping, text
 from gangline.bounded import whole
 from gangline.kube.resources import Json
 
-#: the sections that this module reads
-SECTIONS: Final = ("namespace", "leaderElection", "health", "metrics")
 #: retries are spread by up to this factor
 JITTER: Final = 1.2
 #: an address that turns a server off
@@ -61,7 +59,6 @@ USUAL: Final = Manager()
 def load(root: Json) -> tuple[Manager, list[str]]:
     """The values, and the fields that are set and have no effect. Raises ConfigurationError."""
     health, metrics = mapping(root.get("health"), "health"), mapping(root.get("metrics"), "metrics")
-    only(health, "health", "healthProbeBindAddress", "readinessEndpointName", "livenessEndpointName")
     named = {"readinessEndpointName": "readyz", "livenessEndpointName": "healthz"}
     ignored = [f"health.{name}" for name, fixed in named.items() if health.get(name) not in (None, "", fixed)]
     election = mapping(root.get("leaderElection"), "leaderElection")
@@ -78,8 +75,6 @@ def load(root: Json) -> tuple[Manager, list[str]]:
 
 def _lease(election: Json, namespace: str) -> LeaseSettings:
     path, usual = "leaderElection", KUEUES
-    fields = ("resourceName", "resourceNamespace", "leaseDuration", "renewDeadline", "retryPeriod")
-    only(election, path, "leaderElect", "resourceLock", *fields)
     if election.get("resourceLock") not in (None, "", "leases"):
         raise ConfigurationError(f"{path}.resourceLock: leases is wanted, not {election['resourceLock']!r}")
     return LeaseSettings(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from gangline import bounded
+from gangline.api import label_syntax
 from gangline.api.read.configuration import selectors
-from gangline.api.read.configuration.fields import ConfigurationError, choice, flag, mapping, only, text
+from gangline.api.read.configuration.fields import ConfigurationError, choice, flag, mapping, rows, text
+from gangline.api.read.configuration.gates import Gates
 from gangline.engine import expression_matches, model
 from gangline.kube.resources import Json
 
@@ -92,13 +93,9 @@ class MetricsSettings:
 USUAL: Final = MetricsSettings()
 
 
-def load(section: Json, gates: Mapping[str, Any]) -> tuple[MetricsSettings, list[str]]:
+def load(section: Json, gates: Gates) -> tuple[MetricsSettings, list[str]]:
     """The values, and the fields that are set and have no effect. Raises ConfigurationError."""
-    only(section, "metrics", "bindAddress", "enableClusterQueueResources", "localQueueMetrics", "customLabels")
-
-    def on(gate: str, default: bool = True) -> bool:
-        return bool(gates.get(gate, default))
-
+    on = gates.on
     enabled, selector = _local_queues(section.get("localQueueMetrics"))
     labels = _custom_labels(section.get("customLabels"))
     ignored = [
@@ -106,7 +103,7 @@ def load(section: Json, gates: Mapping[str, Any]) -> tuple[MetricsSettings, list
         for i, label in enumerate(labels)
         if label.annotation and label.kind == WORKLOAD
     ]
-    if labels and not on("CustomMetricLabels", False):
+    if labels and not on("CustomMetricLabels"):
         ignored, labels = ["metrics.customLabels (featureGates.CustomMetricLabels is off)"], ()
     settings = MetricsSettings(
         cluster_queue_resources=flag(section, "metrics.enableClusterQueueResources"),
@@ -130,7 +127,6 @@ def _local_queues(body: Any) -> tuple[bool, model.LabelSelector]:
         return True, EVERY
     path = "metrics.localQueueMetrics"
     section = mapping(body, path)
-    only(section, path, "enable", "localQueueSelector")
     where = f"{path}.localQueueSelector"
     return flag(section, f"{path}.enable"), selectors.selector(mapping(section.get("localQueueSelector"), where), where)
 
@@ -140,7 +136,7 @@ def _local_queues(body: Any) -> tuple[bool, model.LabelSelector]:
 
 def _custom_labels(body: Any) -> tuple[CustomLabel, ...]:
     path = "metrics.customLabels"
-    labels = tuple(_custom_label(row, f"{path}[{i}]") for i, row in enumerate(_list(body, path, MOST_LABELS_TOGETHER)))
+    labels = tuple(_custom_label(row, f"{path}[{i}]") for i, row in enumerate(rows(body, path, MOST_LABELS_TOGETHER)))
     twice = [name for name, count in Counter(label.name for label in labels).items() if count > 1]
     if twice:
         raise ConfigurationError(f"{path}: {twice[0]!r} is there twice")
@@ -152,7 +148,6 @@ def _custom_labels(body: Any) -> tuple[CustomLabel, ...]:
 
 def _custom_label(body: Any, path: str) -> CustomLabel:
     row = mapping(body, path)
-    only(row, path, "name", "sourceLabelKey", "sourceAnnotationKey", "sourceKind", "trackedValues")
     name = text(row, f"{path}.name", "")
     if not _is_name(name):
         raise ConfigurationError(f"{path}.name: {name!r} does not match {_NAME.pattern}")
@@ -164,20 +159,12 @@ def _custom_label(body: Any, path: str) -> CustomLabel:
     kind = choice(row, f"{path}.sourceKind", CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD)
     most = MOST_VALUES_OF_WORKLOADS if kind == WORKLOAD else MOST_VALUES
     listed = f"{path}.trackedValues"
-    values = tuple(_value(value, listed) for value in _list(row.get("trackedValues"), listed, most))
+    values = tuple(_value(value, listed) for value in rows(row.get("trackedValues"), listed, most))
     if kind == WORKLOAD and not values:
         raise ConfigurationError(f"{listed}: a label from Workloads lists its values")
     if len(set(values)) < len(values):
         raise ConfigurationError(f"{listed}: a value is there twice")
     return CustomLabel(name, kind, key, bool(annotation), values)
-
-
-def _list(body: Any, path: str, most: int) -> list[Any]:
-    if body is None:
-        return []
-    if not isinstance(body, list) or len(cast("list[Any]", body)) > most:
-        raise ConfigurationError(f"{path}: a list of at most {most} is wanted")
-    return cast("list[Any]", body)
 
 
 def _value(value: Any, path: str) -> str:
@@ -189,7 +176,7 @@ def _value(value: Any, path: str) -> str:
 
 
 def _key(value: Any, path: str) -> str:
-    if not isinstance(value, str) or not selectors.is_label_key(value):
+    if not isinstance(value, str) or not label_syntax.is_key(value):
         raise ConfigurationError(f"{path}: {bounded.shown(value)} is no key of a label")
     return value
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any, Final, cast
 
 from gangline.api import quantity
-from gangline.api.read.configuration.fields import ConfigurationError, choice, mapping, only, text
+from gangline.api.read.configuration.fields import ConfigurationError, choice, mapping, only, rows, text
+from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.kube.resources import Json
@@ -25,21 +24,21 @@ _MOST_MAPPINGS: Final = 16
 _MOST_CLASSES: Final = 8
 _LONGEST_NAME: Final = 253
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./")
-#: Kueue's gates about devices, and what they are by default
-GATES: Final = {"KueueDRAIntegration": True, "KueueDRARejectWorkloadsWhenDRADisabled": True}
+#: Kueue's gates about devices: they count; workloads that ask for devices which don't are rejected
+GATES: Final = ("KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled")
 
 
-def load(section: Json, gates: Mapping[str, bool] = MappingProxyType({})) -> ResourceRules:
+def load(section: Json, gates: Gates) -> ResourceRules:
     """The rules in the section `resources`, valid as Kueue demands. Raises ConfigurationError."""
     only(section, "resources", *_FIELDS)
-    excluded = _rows(section, _PREFIXES)
+    excluded = rows(section.get("excludeResourcePrefixes"), _PREFIXES, _MOST)
     for i, prefix in enumerate(excluded):
         if not isinstance(prefix, str):
             raise ConfigurationError(f"{_PREFIXES}[{i}]: a text is wanted, not {prefix!r}")
     if excluded and section.get("quotaCheckStrategy") == "IgnoreUndeclared":
         raise ConfigurationError(f"{_PREFIXES}: is not allowed when quotaCheckStrategy is IgnoreUndeclared")
     found: dict[str, Transformation] = {}
-    for i, row in enumerate(_rows(section, _TRANSFORMATIONS)):
+    for i, row in enumerate(rows(section.get("transformations"), _TRANSFORMATIONS, _MOST)):
         path = f"{_TRANSFORMATIONS}[{i}]"
         body = mapping(row, path)
         only(body, path, "input", "strategy", "multiplyBy", "outputs")
@@ -49,7 +48,7 @@ def load(section: Json, gates: Mapping[str, bool] = MappingProxyType({})) -> Res
         if name in found:
             raise ConfigurationError(f"{path}.input: {name!r} is there twice")
         found[name] = _transformation(body, path)
-    counted, rejected = (gates.get(name, default) for name, default in GATES.items())
+    counted, rejected = (gates.on(name) for name in GATES)
     devices = Devices(_device_classes(section), counted=counted, ignored=not counted and not rejected)
     return ResourceRules(tuple(cast("list[str]", excluded)), found, devices)
 
@@ -57,8 +56,7 @@ def load(section: Json, gates: Mapping[str, bool] = MappingProxyType({})) -> Res
 def _device_classes(section: Json) -> dict[str, str]:
     """DeviceClass -> the resource that its devices count as."""
     found: dict[str, str] = {}
-    rows = _rows(section, _DEVICES, _MOST_MAPPINGS)
-    for i, row in enumerate(rows):
+    for i, row in enumerate(rows(section.get("deviceClassMappings"), _DEVICES, _MOST_MAPPINGS)):
         path = f"{_DEVICES}[{i}]"
         body = mapping(row, path)
         only(body, path, "name", "deviceClassNames", "sources")
@@ -67,7 +65,7 @@ def _device_classes(section: Json) -> dict[str, str]:
         name = _name(body.get("name"), f"{path}.name")
         if name in found.values():
             raise ConfigurationError(f"{path}.name: {name!r} is there twice")
-        classes = _rows(body, f"{path}.deviceClassNames", _MOST_CLASSES)
+        classes = rows(body.get("deviceClassNames"), f"{path}.deviceClassNames", _MOST_CLASSES)
         if not classes:
             raise ConfigurationError(f"{path}.deviceClassNames: at least one is required")
         for j, written in enumerate(classes):
@@ -107,12 +105,3 @@ def _factor(value: Any, path: str) -> Fraction:
         return quantity.exact(value)
     except quantity.QuantityError as error:
         raise ConfigurationError(f"{path}: {error}") from None
-
-
-def _rows(section: Json, path: str, most: int = _MOST) -> list[Any]:
-    value = section.get(path.rpartition(".")[2])
-    if value is None:
-        return []
-    if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
-        raise ConfigurationError(f"{path}: a list of at most {most} entries is wanted")
-    return cast("list[Any]", value)

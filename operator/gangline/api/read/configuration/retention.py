@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api.read.configuration.fields import duration, mapping, only
+from gangline.api.read.configuration.fields import duration, mapping
 from gangline.kube.resources import Json
 
 SECTION: Final = "objectRetentionPolicies"
@@ -28,10 +28,8 @@ FOR_EVER: Final = Retention()
 def load(root: Json) -> Retention:
     """Raises ConfigurationError."""
     section = mapping(root.get(SECTION), SECTION)
-    only(section, SECTION, "workloads")
     path = f"{SECTION}.workloads"
     workloads = mapping(section.get("workloads"), path)
-    only(workloads, path, "afterFinished", "afterDeactivatedByKueue")
     return Retention(
         *(
             duration(workloads, f"{path}.{name}", "") if workloads.get(name) is not None else None

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from gangline import bounded
+from gangline.api import label_syntax
 from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.api.read.podspec import SELECTOR_OPERATORS
 from gangline.engine import model
 from gangline.kube.resources import Json
 
-_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_KEY: Final = re.compile(rf"({_DOMAIN}/)?{_NAME}")
-_VALUE: Final = re.compile(rf"({_NAME})?")
-#: characters of the longest key: a domain, a slash and a name
-_LONGEST: Final = 253 + 1 + 63
-
-
-@bounded.parser(_LONGEST, instead=False, worst=("a.", "a-", "a/", "."))
-def is_label_key(text: str) -> bool:
-    """Whether it is a label's key, `[domain/]name`."""
-    return len(text.rpartition("/")[0]) <= 253 and _KEY.fullmatch(text) is not None
-
-
-@bounded.parser(_LONGEST, instead=False, worst=("a.", "a-", "."))
-def is_label_value(text: str) -> bool:
-    return _VALUE.fullmatch(text) is not None
-
 
 def label_keys(keys: list[str], path: str) -> tuple[str, ...]:
     """Raises ConfigurationError for a text that is no key."""
     for i, key in enumerate(keys):
-        _check(is_label_key(key), f"{path}[{i}]", key, "a label's key")
+        _check(label_syntax.is_key(key), f"{path}[{i}]", key, "a label's key")
     return tuple(keys)
 
 
@@ -45,15 +27,17 @@ def selector(section: Mapping[str, Any], path: str) -> model.LabelSelector:
     exact = [model.Expression(key, "In", (value or "",)) for key, value in labels.items()]
     more = [_expression(row or {}, f"{path}.matchExpressions[{i}]") for i, row in enumerate(rows)]
     for expression in exact:
-        _check(is_label_key(expression.key), f"{path}.matchLabels", expression.key, "a label's key")
-        _check(is_label_value(expression.values[0]), f"{path}.matchLabels", expression.values[0], "a label's value")
+        _check(label_syntax.is_key(expression.key), f"{path}.matchLabels", expression.key, "a label's key")
+        _check(
+            label_syntax.is_value(expression.values[0]), f"{path}.matchLabels", expression.values[0], "a label's value"
+        )
     return model.LabelSelector((*exact, *more))
 
 
 def _expression(row: Json, path: str) -> model.Expression:
     key, operator = row.get("key") or "", row.get("operator") or ""
     values = tuple(value or "" for value in row.get("values") or ())
-    _check(is_label_key(key), f"{path}.key", key, "a label's key")
+    _check(label_syntax.is_key(key), f"{path}.key", key, "a label's key")
     _check(operator in SELECTOR_OPERATORS, f"{path}.operator", operator, "In, NotIn, Exists or DoesNotExist")
     compares = operator in ("In", "NotIn")
     if compares and not values:
@@ -61,7 +45,7 @@ def _expression(row: Json, path: str) -> model.Expression:
     if values and not compares:
         raise ConfigurationError(f"{path}.values: may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
     for i, value in enumerate(values):
-        _check(is_label_value(value), f"{path}.values[{i}]", value, "a label's value")
+        _check(label_syntax.is_value(value), f"{path}.values[{i}]", value, "a label's value")
     return model.Expression(key, operator, values)
 
 

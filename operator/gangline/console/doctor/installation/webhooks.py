@@ -19,6 +19,7 @@ from gangline.console.doctor.installation import endpoints
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import Json, Resource
+from gangline.tls.certificates import is_signed_by
 from gangline_webhooks import registration
 from gangline_webhooks.certificate_store import SECRET
 from gangline_webhooks.registrar import contains
@@ -105,7 +106,7 @@ async def certificates(cluster: Cluster) -> Findings:
         yield serving
         return
     yield _lasting("the serving certificate", serving.not_valid_after_utc, now)
-    strangers = [where for where, chain in authorities.items() if not any(_signed(serving, ca) for ca in chain)]
+    strangers = [where for where, chain in authorities.items() if not any(is_signed_by(serving, ca) for ca in chain)]
     if strangers:
         detail = f"API servers do not trust the serving certificate: the CA bundle of {some(strangers)} did not sign it"
         yield failure(detail, "restart the webhooks: they register their CA again", strangers)
@@ -153,11 +154,3 @@ def _lasting(what: str, until: datetime, now: int) -> Finding:
     if days < SOON:
         return warning(f"{what} expires in {days:.0f} days and was not renewed", "look at the log of the webhooks")
     return ok(f"{what} lasts {days:.0f} more days")
-
-
-def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except Exception:  # a wrong name, type or signature: each has its own exception, and all mean no
-        return False
-    return True

@@ -22,12 +22,12 @@ from gangline.api import names
 from gangline.api.read.configuration.manager import KUEUES
 from gangline.api.schema.kinds import CONVERTED
 from gangline.console.cli import main
-from gangline.console.doctor.cluster import DEPLOYMENTS
 from gangline.console.doctor.installation import queues
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.control.visibility import api_service
 from gangline.control.visibility.aggregated_api import Options
 from gangline.install import rights
+from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.install.kinds import install_kinds
 from gangline.install.manifests.workloads import CONFIGURATION
 from gangline.kube import resources as kube

@@ -19,9 +19,9 @@ from gangline.api import names
 from gangline.api.schema import crd_install
 from gangline.console.cli import main
 from gangline.console.doctor import kueue_names
-from gangline.console.doctor.cluster import DEPLOYMENTS
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
+from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.install.kinds import install_kinds
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.control.visibility import api_service
+from gangline.kube import ownership
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey, Resource
 
 _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", kind="ServiceAccount")
-CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", kind="PersistentVolumeClaim")
-CLUSTER_ROLES: Final = Resource(*_RBAC, "clusterroles", namespaced=False, kind="ClusterRole")
+CLAIMS: Final = kube.PERSISTENT_VOLUME_CLAIMS
+CLUSTER_ROLES: Final = ownership.CLUSTER_ROLES
 CLUSTER_ROLE_BINDINGS: Final = Resource(*_RBAC, "clusterrolebindings", namespaced=False, kind="ClusterRoleBinding")
 ROLES: Final = Resource(*_RBAC, "roles", kind="Role")
 ROLE_BINDINGS: Final = Resource(*_RBAC, "rolebindings", kind="RoleBinding")

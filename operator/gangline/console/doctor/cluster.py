@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import aiohttp
 
 from gangline import bounded
+from gangline.control.visibility.api_service import ENDPOINT_SLICES
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
@@ -19,8 +20,6 @@ from gangline.kube.transport import Call
 
 T = TypeVar("T")
 
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", kind="Deployment")
-ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", kind="EndpointSlice")
 VERSION: Final = Resource("", "", "version", namespaced=False)
 #: seconds for one request
 PATIENCE: Final = 8.0

@@ -1,4 +1,5 @@
-"""What all parts of the operator share: the protocol of a part, the messages between parts, and sets of changed keys.
+"""What all parts of the operator share: the protocol of a part, the messages between parts, sets of changed keys, and pauses
+after refusals.
 
 A part receives its dependencies in its constructor. Parts inform each other through `messages`.
 """

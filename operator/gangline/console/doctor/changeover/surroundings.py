@@ -12,9 +12,8 @@ from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, ok, some, warning
 from gangline.control.metrics.kueue_table import TABLE
 from gangline.control.visibility import api_service, discovery
-from gangline.kube.resources import Resource
+from gangline.install import cluster_kinds
 
-PROMETHEUS_RULES: Final = Resource("monitoring.coreos.com", "v1", "prometheusrules", kind="PrometheusRule")
 _METRIC: Final = re.compile(r"\bkueue_[a-z_]+")
 #: endings that a histogram's or a counter's series has beyond the metric's name
 _SERIES: Final = ("_bucket", "_count", "_sum", "_total")
@@ -22,7 +21,7 @@ _SERIES: Final = ("_bucket", "_count", "_sum", "_total")
 
 async def metrics(cluster: Cluster) -> Findings:
     """Alerts and recorded series that use metrics of Kueue which Gangline does not have."""
-    rules = await cluster.list(PROMETHEUS_RULES)
+    rules = await cluster.list(cluster_kinds.RULES)
     known = {name for metric in TABLE.values() if not metric.absent for name in (metric.name, _family(metric.name))}
     used = {name for rule in rules for name in _metrics_in(json.dumps(rule.get("spec") or {}))}
     absent = sorted({name for name in used if _family(name) not in known and name not in known})

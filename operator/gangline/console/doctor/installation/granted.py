@@ -13,13 +13,13 @@ from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import failure, ok, some, unknown, warning
 from gangline.control.visibility.access_review import REVIEWS
 from gangline.install import rights
+from gangline.install.cluster_kinds import SERVICE_ACCOUNTS
 from gangline.install.rights import Account, Right
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.field_tracking import SELF_REVIEWS
 from gangline.kube.resources import Json, Resource
 
-SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", kind="ServiceAccount")
 _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 _ROLES: Final = {
     "ClusterRole": Resource(*_RBAC, "clusterroles", namespaced=False, kind="ClusterRole"),

@@ -17,8 +17,10 @@ FUZZ := .venv-fuzz
 #: the mutation tester of `make mutants`
 MUTANTS := .venv-mutants
 BIN := $(VENV)/bin
-#: pytest workers; the tests that need the control plane share one per worker
+#: pytest workers; the tests that need the control plane share one per worker. One that has nothing left to do takes from another:
+#: handed out in order, all tests of tests/cluster would be one worker's
 WORKERS ?= 2
+SHARED := -n $(WORKERS) --dist worksteal
 PYTEST_ARGS ?=
 #: of run and bench-hotswap: NODES=real, on real nodes (root)
 NODES ?=
@@ -39,6 +41,13 @@ KUEUE ?=
 MINUTES ?= 30
 SEED ?= 1
 CALM ?=
+#: of bench-pods: how many pods, and how many a group has
+PODS ?= 5000
+GROUP ?= 8
+#: of bench-placement: openb's lists of pods and nodes, and how many seeds
+OPENB_PODS ?=
+OPENB_NODES ?=
+SEEDS ?= 10
 #: of bench-hotswap
 TRIALS ?= 20
 #: of Kubernetes: those on which the main path and the crash test run (docs/versions.md)
@@ -49,8 +58,11 @@ VERSION ?=
 PYTHONS ?= 3.11 3.12 3.13 3.14
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
+#: of bench-time: the folder with the public traces that bench/windows.py names, and the days of each window
+TRACES ?=
+DAYS ?= 3
 
-.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-reading bench-scrape bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds manifests reference docs lock sbom clean
+.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-curve bench-time crds manifests reference docs lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,11 +73,11 @@ run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends 
 
 test: check ## all checks, then all tests
 	@$(BIN)/gangline cluster build --real --where-possible --helm $(TESTED:%=--version %)
-	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@$(BIN)/pytest $(SHARED) $(PYTEST_ARGS)
 
 test-kubernetes: venv ## the tests that need a cluster, on another Kubernetes: VERSION=1.31
 	@$(BIN)/gangline cluster build --version $(VERSION)
-	@GANGLINE_KUBERNETES=$(VERSION) $(BIN)/pytest -n $(WORKERS) -m cluster tests/api tests/cluster tests/control_io tests/kube tests/webhooks $(PYTEST_ARGS)
+	@GANGLINE_KUBERNETES=$(VERSION) $(BIN)/pytest $(SHARED) -m cluster tests/api tests/cluster tests/control_io tests/kube tests/webhooks $(PYTEST_ARGS)
 
 test-pythons: ## the tests that need no cluster, on every Python of PYTHONS="3.11 3.12 3.13 3.14" that is there
 	@./scripts/pythons.sh $(PYTHONS)
@@ -74,7 +86,7 @@ kubernetes: venv ## pin a release of Kubernetes for local control planes: VERSIO
 	@$(BIN)/python scripts/kubernetes.py $(VERSION)
 
 fuzz: venv ## the property tests with TIMES=20 times as many examples, new ones each time; then `make fuzz-coverage`
-	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest --timeout 3600 -n $(WORKERS) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
+	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest --timeout 3600 $(SHARED) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory fuzz-coverage
 
 fuzz-coverage: $(FUZZ)/.installed ## coverage-guided: FUZZ_SECONDS=60 for every endpoint and parser, or for TARGETS="…"
@@ -88,13 +100,14 @@ mutants: venv $(MUTANTS)/.installed ## small faults in the engine: do its tests 
 	@$(MUTANTS)/bin/python scripts/mutants.py --sample $(SAMPLE) --seed $(SEED) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
 check: venv ## format, lint, types, import contracts, generated pages, links
-	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
-	@echo "· ruff check"; $(BIN)/ruff check --quiet .
-	@echo "· pyright"; $(BIN)/pyright
-	@echo "· lint-imports"; $(BIN)/lint-imports --no-logo
-	@echo "· reference"; $(BIN)/python scripts/reference.py --check
-	@echo "· manifests"; $(BIN)/python scripts/manifests.py --check
-	@echo "· links"; $(BIN)/python scripts/links.py
+	@$(BIN)/pyright > $(VENV)/pyright.log 2>&1 & types=$$!; trap 'kill $$types 2>/dev/null || true' EXIT; \
+	echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }; \
+	echo "· ruff check"; $(BIN)/ruff check --quiet .; \
+	echo "· lint-imports"; $(BIN)/lint-imports --no-logo; \
+	echo "· reference"; $(BIN)/python -m scripts.reference --check; \
+	echo "· manifests"; $(BIN)/python scripts/manifests.py --check; \
+	echo "· links"; $(BIN)/python scripts/links.py; \
+	echo "· pyright"; wait $$types && code=0 || code=$$?; cat $(VENV)/pyright.log; exit $$code
 
 venv: $(STAMP) ## .venv with everything installed (GANGLINE_PYTHON=… picks the interpreter)
 
@@ -108,19 +121,33 @@ bench: bench-engine bench-reading bench-scrape ## every benchmark, at its smalle
 bench-engine: venv ## how fast the engine decides; JSON on stdout
 	@$(BIN)/python -m tests.bench.engine
 
+bench-answers: venv ## how fast the leader answers with 5,000 jobs waiting on 500 nodes, and what that costs its loop; JSON on stdout
+	@$(BIN)/python -m tests.bench.answers
+
+bench-placement: venv ## how much of a cluster's GPUs each policy gives away: OPENB_PODS=FILE OPENB_NODES=FILE (SEEDS=10); JSON on stdout
+	@$(BIN)/python -m tests.bench.placement $(OPENB_PODS) $(OPENB_NODES) --seeds $(SEEDS)
+
 bench-reading: venv ## what it costs to read a Workload by hand and with the model of its CRD; JSON on stdout
 	@$(BIN)/python -m tests.bench.reading
 
 bench-scrape: venv ## what a scrape of the metrics costs with 1,000 queues and 15,000 workloads; JSON on stdout
 	@$(BIN)/python -m tests.bench.scrape
 
+bench-webhooks: venv ## the webhooks under load: 200 reviews a second, a ramp, the fuzzers' corpus, writes to the API server; JSON on stdout
+	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/python -m tests.bench.webhooks
+
 bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE) $(if $(KUEUE),--kueue $(KUEUE))
 
-bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); JSON on stdout
+bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); KINDS=all instead: what a gang of each kind costs; JSON on stdout
 	@$(BIN)/gangline cluster build >&2
-	@$(BIN)/python -m bench.jobs --size $(SIZE)
+	@$(BIN)/python -m bench.jobs --size $(SIZE) $(if $(KINDS),--kinds $(KINDS))
+
+bench-pods: venv ## plain pods in groups (PODS=5000 GROUP=8), beside what the API server takes to create and ungate them; JSON on stdout
+	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/python -m bench.pods --pods $(PODS) --group $(GROUP)
 
 bench-hotswap: venv ## a node fails under a gang, TRIALS=20 times each way, beside Kubernetes' own path (NODES=real); JSON on stdout
 	@$(BIN)/gangline cluster build $(if $(filter real,$(NODES)),--real) >&2
@@ -138,6 +165,9 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.curve --to $(TO)
 
+bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3); JSON on stdout
+	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS)
+
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds
 
@@ -145,7 +175,7 @@ manifests: venv ## regenerate charts/gangline/ and config/ from gangline.install
 	@$(BIN)/python scripts/manifests.py
 
 reference: venv ## regenerate docs/reference/ from the code
-	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python -m scripts.reference
 
 docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.html (python3 -m http.server -d site serves it)
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --clean

@@ -59,11 +59,11 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Kueue:
-    """The `minimalkueue` of Kueue's own benchmark, which leaves it to the load to end evictions."""
+    """The `minimalkueue` of Kueue's own benchmark."""
 
     binary: Path
     jobs: Literal[False] = False
-    driver: str = "workloads-of-kueue"
+    driver: str = "workloads"
 
     def start(self, stack: Stack) -> None:
         stack.kueue(self.binary)

@@ -30,13 +30,10 @@ class Driver(Protocol):
 
 
 class Workloads:
-    """Workload objects without jobs, as in Kueue's benchmark."""
+    """Workload objects without jobs, as in Kueue's benchmark: nobody but the load process ends their evictions."""
 
     resource = kube.WORKLOADS
     finishes = True
-
-    def __init__(self, *, releases: bool = False) -> None:
-        self._releases = releases
 
     def build(self, kind: WorkloadClass, queue: str, number: int) -> Json:
         return objects.workload(kind, queue, number)
@@ -49,7 +46,7 @@ class Workloads:
 
     def release(self, obj: Json, now: int) -> Json | None:
         rows = obj.get("status", {}).get("conditions", ())
-        if not self._releases or not is_true(rows, names.EVICTED) or not is_true(rows, names.QUOTA_RESERVED):
+        if not is_true(rows, names.EVICTED) or not is_true(rows, names.QUOTA_RESERVED):
             return None
         changed = [dict(row) for row in rows]
         conditions.put(changed, names.QUOTA_RESERVED, False, "Pending", "Evicted by the benchmark's load", now=now)
@@ -79,7 +76,6 @@ class Jobs:
 
 DRIVERS: dict[str, Driver] = {
     "workloads": Workloads(),
-    "workloads-of-kueue": Workloads(releases=True),
     "jobs": Jobs(queued=True),
     "bare-jobs": Jobs(queued=False),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -26,7 +26,31 @@ CLUSTER_QUEUES = Kind("kueue.x-k8s.io", "v1beta2", "clusterqueues")
 COHORTS = Kind("kueue.x-k8s.io", "v1beta2", "cohorts")
 NODES, PODS = Kind("", "v1", "nodes"), Kind("", "v1", "pods")
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
+#: of elastic jobs: the name of the first slice, on pods and Workloads; and the slice that one replaces
+SLICE_NAME, REPLACES = "kueue.x-k8s.io/workload-slice-name", "kueue.x-k8s.io/workload-slice-replacement-for"
 PODSET = "kueue.x-k8s.io/podset"
+#: levels of topology assignments below the host: the cards of each pod; and on pods, the cards that were chosen for them
+CARD_LEVEL, CARDS = "gangline.io/card-", "gangline.io/cards"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one pod takes of one card."""
+
+    card: str
+    milli: int
+    memory: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """Pods of a pod set on a host, each with seats on these cards."""
+
+    pod_set: str
+    host: str
+    seats: tuple[Seat, ...]
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +63,15 @@ class Grant:
     counts: Mapping[str, int]
     admitted: bool
     lacks: str = ""
+    #: of an elastic job: its gang, which all slices have in common, and the slice that it takes over from
+    gang: str = ""
+    replaces: str = ""
+    cards: tuple[Seated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of a gang. `live`: it was not told to go."""
+    """A pod of a gang. `live`: it was not told to go. `cards`: those that it was told are its own."""
 
     uid: str
     gang: str
@@ -51,6 +79,7 @@ class Member:
     node: str
     needs: Mapping[str, int]
     live: bool
+    cards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +146,14 @@ def _grant(workload: Json) -> Grant | None:
             usage[flavor, resource] += used.get(resource, 0) * left // max(1, counts[name])
     flavors = {name: row.get("flavors") or {} for name, row in rows.items()}
     lacks = _uncovered(pod_sets, still, counts)
-    return Grant(admission["clusterQueue"], usage, flavors, counts, is_true(status, "Admitted"), lacks)
+    written, namespace = workload["metadata"].get("annotations") or {}, workload["metadata"]["namespace"]
+    first = written.get(SLICE_NAME)
+    if first:  # it may have given up pods since
+        counts, lacks = {name: min(count, still.get(name, count)) for name, count in counts.items()}, ""
+    gang, replaces = f"{namespace}/{first}" if first else "", written.get(REPLACES, "")
+    cards = tuple(seated for name, row in rows.items() for seated in _seated(name, row.get("topologyAssignment")))
+    admitted = is_true(status, "Admitted")
+    return Grant(admission["clusterQueue"], usage, flavors, counts, admitted, lacks, gang, replaces, cards)
 
 
 def _size(pod_set: Json) -> tuple[str, int]:
@@ -133,20 +169,52 @@ def _uncovered(pod_sets: Sequence[Json], still: Mapping[str, int], counts: Mappi
     return ""
 
 
+def _seated(pod_set: str, placed: Json | None) -> Iterator[Seated]:
+    """Pods with seats on cards, by the levels of their topology assignment that say so."""
+    levels = (placed or {}).get("levels") or ()
+    first = sum(not level.startswith(CARD_LEVEL) for level in levels)
+    for part in (placed or {}).get("slices") or () if first < len(levels) else ():
+        number = part["domainCount"]
+        columns = [_spread(each, number) for each in part["valuesPerLevel"]]
+        for position, count in enumerate(_spread(part["podCounts"], number)):
+            values = [column[position] for column in columns]
+            seats = tuple(_seat(value) for value in values[first:] if value != "-")
+            yield Seated(pod_set, values[first - 1], seats, count)
+
+
+def _spread(told: Json, number: int) -> list[Any]:
+    """One value for each domain: all alike, or each its own, perhaps with what they have in common taken out."""
+    if "universal" in told:
+        return [told["universal"]] * number
+    each = told["individual"]
+    if isinstance(each, list):
+        return each
+    return [f"{each.get('prefix') or ''}{root}{each.get('suffix') or ''}" for root in each["roots"]]
+
+
+def _seat(value: str) -> Seat:
+    card, milli, memory, how = value.rsplit(":", 3)
+    return Seat(card, int(milli), int(memory), how == "alone")
+
+
 # --- pods and nodes ---------------------------------------------------------------------------------------------------
 
 
 def _member(pod: Json) -> Member | None:
     """None for a pod without a gang, a controller or a node, and for one that has ended."""
     meta, spec = pod["metadata"], pod["spec"]
-    workload = (meta.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+    written = meta.get("annotations") or {}
+    workload = written.get(SLICE_NAME) or written.get(WORKLOAD_ANNOTATION)
     owned = any(ref.get("controller") for ref in meta.get("ownerReferences") or ())
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     if not workload or not owned or ended or not spec.get("nodeName"):
         return None
     pod_set = (meta.get("labels") or {}).get(PODSET, "main")
     live = "deletionTimestamp" not in meta
-    return Member(meta["uid"], f"{meta['namespace']}/{workload}", pod_set, spec["nodeName"], requests(spec), live)
+    cards = tuple(card for card in written.get(CARDS, "").split(",") if card)
+    return Member(
+        meta["uid"], f"{meta['namespace']}/{workload}", pod_set, spec["nodeName"], requests(spec), live, cards
+    )
 
 
 def requests(spec: Json) -> Mapping[str, int]:
@@ -162,12 +230,15 @@ def requests(spec: Json) -> Mapping[str, int]:
         else:
             peak |= Counter({name: amount + sidecars[name] for name, amount in wanted.items()})
     together |= peak
-    # a limit of the pod as a whole counts only where no container has a request
+    # a limit of the pod as a whole counts only where no container has a request, be it for nothing
+    named = {
+        name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _requested(each)
+    }
     whole = {"limits": {}, "requests": {}, **(spec.get("resources") or {})}
     for name in filter(_of_pods, {**whole["limits"], **whole["requests"]}):
         if name in whole["requests"]:
             together[name] = amount(whole["requests"][name], name)
-        elif name not in together:
+        elif name not in named:
             together[name] = amount(whole["limits"][name], name)
     together.update(amounts(spec.get("overhead")))
     return together

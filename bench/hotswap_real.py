@@ -33,7 +33,7 @@ from bench.hotswap_field import FieldError, Watched
 from bench.load import quantile
 from bench.report import rounded
 from gangline.api import names
-from gangline.api.read import swap_record
+from gangline.api.read.workloads import swap_record
 from gangline.console.run import example, training_image
 from gangline.console.stack import stack
 from gangline.control.recovery.silent_nodes import is_silent

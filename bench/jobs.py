@@ -2,10 +2,13 @@
 
     python -m bench.jobs --size tenth
 
-The floor is the same Jobs without a queue: what Kubernetes itself needs to run them.
+The floor is the same Jobs without a queue: what Kubernetes itself needs to run them. With `--kinds` instead what a gang of each
+kind costs, see `bench.kinds`.
 """
 
-from bench.admission import main
+import sys
+
+from bench import admission, kinds
 
 if __name__ == "__main__":
-    raise SystemExit(main(jobs=True))
+    raise SystemExit(kinds.main() if "--kinds" in sys.argv else admission.main(jobs=True))

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from gangline import traces
 from gangline.console.options import Instant
 from gangline.engine.model import Millis
-from gangline.forecast.tracker import Tracker
+from gangline.forecast.tracking.tracker import Tracker
 from gangline.kube.resources import Json
 from gangline.replay import policies
 from gangline.replay.replay_plan import Plan, Prepared, prepare, shake

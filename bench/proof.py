@@ -7,6 +7,7 @@
 - A reservation covers the gang: every pod set, and as many pods as it has, or as it says it can do with.
 - A pod is bound to a node only while its gang is admitted, and never one more than admitted. When an admitted one is deleted, its
   job may start pods until it is stopped: what these hold must not have been granted to others.
+- No card is over-full, and no pod off its cards: see `bench.card_proof`.
 
 Limits on lending are not looked at: a tree of cohorts is checked as a whole.
 """
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from bench.card_proof import CardProof
 from bench.evidence import CLUSTER_QUEUES, NODES, PODS, WORKLOADS, Budget, Grant, Ground, Member, Place, Revision, Usage
 
 #: owners of owners of cohorts are followed so far up
@@ -58,12 +60,15 @@ class Proof:
     reserved: Level = field(default_factory=Level)
     used: Level = field(default_factory=Level)
     beyond: Level = field(default_factory=Level)
+    cards: CardProof = field(default_factory=CardProof)
     _queues: dict[str, Budget] = field(default_factory=dict)
     _cohorts: dict[str, Budget] = field(default_factory=dict)
     _trees: dict[str, tuple[list[str], Usage]] = field(
         default_factory=dict
     )  # root -> its queues, and all that they have
     _grants: dict[str, Grant] = field(default_factory=dict)
+    _slices: dict[str, dict[str, Grant]] = field(default_factory=dict)  # gang of an elastic job -> Workload -> grant
+    _gang: dict[str, str] = field(default_factory=dict)  # Workload of an elastic job -> its gang
     _last: dict[str, Grant] = field(default_factory=dict)  # the last grant of every gang
     _deleted: dict[str, Grant] = field(default_factory=dict)  # what Workloads held when they were deleted
     _pods: dict[str, Member] = field(default_factory=dict)
@@ -113,17 +118,21 @@ class Proof:
     # --- reservations -------------------------------------------------------------------------------------------------
 
     def _take_grant(self, revision: Revision, new: Grant | None, check: bool) -> None:
-        gang, old = revision.key, self._grants.pop(revision.key, None)
+        gang, new = self._as_one(revision.key, new)
+        old = self._grants.pop(gang, None)
         if old is not None:
             self.reserved.add(old.queue, old.usage, -1)
-            if revision.gone:
+            if revision.gone and new is None:
                 self._deleted[gang] = old
         if new is not None:
             self._grants[gang] = self._last[gang] = new
             self.reserved.add(new.queue, new.usage)
         self._count(gang)
+        wrong = self.cards.put_grant(gang, new)
         if new is None or not check:
             return
+        for what in wrong:
+            self._blame(revision, what)
         before = old.usage if old is not None and old.queue == new.queue else Counter[Place]()
         raised = [place for place, amount in new.usage.items() if amount > before[place]]
         if raised:
@@ -131,6 +140,22 @@ class Proof:
             if new.lacks:
                 self._blame(revision, f"{gang} has quota for {new.lacks}")
             self._check_limits(revision, new.queue, raised)
+
+    def _as_one(self, workload: str, grant: Grant | None) -> tuple[str, Grant | None]:
+        """The gang of a Workload, and what it holds: of slices that replace each other, what the last one does."""
+        gang = grant.gang if grant is not None else self._gang.get(workload, "")
+        if not gang:
+            return workload, grant
+        self._gang[workload] = gang
+        slices = self._slices.setdefault(gang, {})
+        slices.pop(workload, None)
+        if grant is not None:
+            slices[workload] = grant
+        replaced = {each.replaces for each in slices.values()}
+        left = [each for name, each in slices.items() if name not in replaced]
+        if len(left) > 1:
+            self.violations.append(f"{gang} is granted {len(left)} times")
+        return gang, left[-1] if left else None
 
     def _check_limits(self, revision: Revision, name: str, places: Iterable[Place]) -> None:
         queue = self._queues.get(name)
@@ -181,6 +206,9 @@ class Proof:
 
     def _take_pod(self, revision: Revision, new: Member | None, check: bool) -> None:
         key, old = revision.key, self._pods.pop(revision.key, None)
+        for what in self.cards.put_pod(key, new):
+            if check:
+                self._blame(revision, what)
         if old is not None:
             self._of[old.gang].discard(key)
             self._count(old.gang)

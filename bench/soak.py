@@ -80,8 +80,8 @@ class Life:
 
 
 class Population:
-    """Creates workloads, ends each its runtime after it was admitted, deletes what finished. Insists where the API server
-    is away. `going` holds creating, ending and deleting back while it is not set."""
+    """Creates workloads, ends each its runtime after it was admitted, releases what is evicted, deletes what finished. Insists
+    where the API server is away. `going` holds all writes back while it is not set."""
 
     def __init__(self, client: ApiClient, load: Load, chance: random.Random) -> None:
         self.ledger = Ledger()
@@ -163,6 +163,17 @@ class Population:
         async with self._gate:
             await insist(finish)
 
+    async def _release(self, metadata: Json, body: Json) -> None:
+        await self.going.wait()
+        async with self._gate:
+            await insist(
+                lambda: self._client.patch(
+                    kube.WORKLOADS, metadata["namespace"], metadata["name"], body, subresource="status"
+                ),
+                Conflict,  # it has changed: the watch will show it once more
+                NotFound,
+            )
+
     async def _bury(self, workload: Json) -> None:
         await asyncio.sleep(self._retention)
         await self.going.wait()
@@ -200,6 +211,8 @@ class Population:
             self._spawn(self._end(key, life, now))
         elif phase == "waiting":
             life.running = False
+        if (release := self._driver.release(workload, int(time.time() * 1000))) is not None:
+            self._spawn(self._release(workload["metadata"], release))
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)

@@ -110,6 +110,10 @@ class Stack:
     #: the API server tracks the fields of Workloads, as it does without Gangline
     track_fields: bool = False
     parameters: Path = FILE
+    #: Kueue's configuration file, for operator and webhooks
+    configuration: Path | None = None
+    #: besides those of Kueue and Gangline
+    crds: Sequence[Json] = ()
     #: the operator's login; the control plane's own unless it is changed
     kubeconfig: Path = field(init=False)
     processes: dict[str, Process] = field(default_factory=dict[str, Process])
@@ -145,11 +149,10 @@ class Stack:
     def operator(self, profile: Path | None = None) -> Process:
         """The operator as it is installed; with `profile`, its stacks are sampled into that file."""
         ready = self.directory / "operator.ready"
-        runner = ["-m", "bench.sampler", str(profile), "--"] if profile else ["-m", "gangline.console.cli"]
         arguments = ["operator", "--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)]
         arguments += ["--history", str(self.directory / "history.db")]
         arguments += ["--track-fields"] if self.track_fields else []
-        return self._start("operator", [*runner, *arguments], ready)
+        return self._start("operator", [*_runner(profile), *arguments, *self._configured()], ready)
 
     def null_controller(self) -> Process:
         ready = self.directory / "floor.ready"
@@ -167,12 +170,16 @@ class Stack:
             raise BenchError(f"{binary}: {error}\n{process.tail()}") from error
         return process
 
-    def webhooks(self) -> Process:
+    def webhooks(self, profile: Path | None = None) -> Process:
+        """The webhooks as users start them; `profile` as for the operator."""
         ready = self.directory / "webhooks.ready"
-        arguments = ["-m", "gangline.console.cli", "webhooks", "--kubeconfig", str(self._plane.kubeconfig)]
+        arguments = [*_runner(profile), "webhooks", "--kubeconfig", str(self._plane.kubeconfig)]
         where = ["--mode", "url", "--listen", "127.0.0.1:0", "--ready-file", str(ready)]
         where += ["--track-fields"] if self.track_fields else []
-        return self._start("webhooks", [*arguments, *where], ready)
+        return self._start("webhooks", [*arguments, *where, *self._configured()], ready)
+
+    def _configured(self) -> list[str]:
+        return ["--config", str(self.configuration)] if self.configuration is not None else []
 
     def run_load(self, driver: str) -> Json:
         """The whole load; returns its results. Raises BenchError where the load process fails."""
@@ -248,7 +255,7 @@ class Stack:
 
     async def _prepare(self) -> None:
         async with ApiClient(config.load(self._plane.kubeconfig)) as client:
-            for crd in crd_install.crds():
+            for crd in (*crd_install.crds(), *self.crds):
                 await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
             await _until(lambda: _served(client), "the CRDs are not served")
             await _create_all(client, objects.setup(self.load))
@@ -267,6 +274,11 @@ class Stack:
     async def _create(self, bodies: Iterable[Json]) -> None:
         async with ApiClient(config.load(self._plane.kubeconfig)) as client:
             await _create_all(client, bodies)
+
+
+def _runner(profile: Path | None) -> list[str]:
+    """Python's arguments that run `gangline`."""
+    return ["-m", "bench.sampler", str(profile), "--"] if profile else ["-m", "gangline.console.cli"]
 
 
 async def _until(ready: Callable[[], Awaitable[bool]], trouble: str) -> None:

@@ -15,8 +15,21 @@ from gangline.devcluster import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 
+#: lines that are shown of why a test had to run again
+_SHOWN = 12
+
 settings.register_profile("gangline", examples(100))
 settings.load_profile("gangline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test on a control plane that fails gets a second run: its waits have limits, and a loaded machine passes some of them.
+
+    The log names it all the same: a test that needs its second run now and then has a race, or has found one.
+    """
+    for item in items:
+        if item.get_closest_marker("cluster") is not None:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -24,10 +37,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
-    for report in [*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())]:
+    for report in [row for kind in ("rerun", "failed", "error") for row in reporter.stats.get(kind, ())]:
         crash = getattr(report.longrepr, "reprcrash", None)
         why = crash.message.partition("\n")[0][:300] if crash else ""
         print(f"· {report.outcome}: {report.nodeid} ({report.when}) {why}")
+        if report.outcome == "rerun" and crash:  # nothing else says what its first run found
+            print("\n".join(line[:400] for line in crash.message.splitlines()[1:_SHOWN]))
 
 
 @pytest.fixture(scope="session")

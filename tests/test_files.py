@@ -13,7 +13,7 @@ from tests.forecast.generator import make_runs
 from gangline import files
 from gangline.control.audit.audit_log import AuditLog, Begin
 from gangline.engine import model
-from gangline.forecast.run_store import HistoryStore
+from gangline.forecast.history.run_store import HistoryStore
 
 
 @pytest.fixture(autouse=True)

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
+from scripts.reference import __main__ as command
+from scripts.reference.pages import PACKAGES, pages
+from scripts.reference.status_pages import recorded_events
+from scripts.reference.syntax_trees import Code
+from scripts.reference.texts import Values
 
 from gangline.api import names
 from gangline.control.operator_metrics import Metrics
+from gangline.control.status.event_table import EVENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference"
 
 
 @pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    path = ROOT / "scripts" / "reference.py"
-    spec = importlib.util.spec_from_file_location("reference", path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["reference"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def fresh(reference: ModuleType) -> dict[str, str]:
-    return reference.pages()
+def fresh() -> dict[str, str]:
+    return pages()
 
 
 def page(name: str) -> str:
@@ -41,19 +34,18 @@ def test_no_page_is_stale(fresh: dict[str, str]) -> None:
 
 
 def test_a_stale_page_fails_the_check(
-    reference: ModuleType,
     fresh: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(reference, "pages", lambda: fresh)
-    monkeypatch.setattr(reference, "PAGES", tmp_path)
-    assert reference.main([]) == 0
-    assert reference.main(["--check"]) == 0
+    monkeypatch.setattr(command, "pages", lambda: fresh)
+    monkeypatch.setattr(command, "PAGES", tmp_path)
+    assert command.main([]) == 0
+    assert command.main(["--check"]) == 0
     page = tmp_path / "metrics.md"
     page.write_text(page.read_text().replace("gangline_leader", "gangline_follower"))
-    assert reference.main(["--check"]) == 1
+    assert command.main(["--check"]) == 1
     assert "+| `gangline_leader`" in capsys.readouterr().out
 
 
@@ -62,6 +54,7 @@ def test_every_metric_of_the_operator_is_listed() -> None:
     metrics.count_requests(dict, dict)
     metrics.count_troubles(dict, dict)
     metrics.count_head_delay(dict)
+    metrics.count_head_lateness(dict)
     text = page("metrics")
     for family in metrics.registry.collect():
         suffix = "_total" if family.type == "counter" else ""
@@ -75,15 +68,24 @@ def test_every_metric_of_the_operator_is_listed() -> None:
 def test_every_name_has_a_row_that_says_where_it_stands() -> None:
     rows = dict(line.strip("| ").split(" | ", 1) for line in page("names").splitlines() if line.startswith("| `"))
     for name, value in vars(names).items():
-        if name.isupper() and "/" in value and value not in (names.V1ALPHA1, names.V1BETA1, names.V1BETA2):
+        if (
+            name.isupper()
+            and isinstance(value, str)
+            and "/" in value
+            and value not in (names.V1ALPHA1, names.V1BETA1, names.V1BETA2)
+        ):
             assert f"`{value}`" in rows
     kinds = (
         "label on ",
         "label or annotation on ",
         "annotation on ",
         "finalizer on ",
+        "levels of topology assignments ",
         "scheduling gate of ",
+        "preemption gate of ",
         "taint on ",
+        "topology level of ",
+        "resource ",
     )
     assert all(text.startswith(kinds) for text in rows.values())
 
@@ -114,3 +116,11 @@ def test_fields_have_their_defaults_constraints_and_meanings() -> None:
     line = next(line for line in text.splitlines() if line.startswith("| `maxCandidates` |"))
     assert line == "| `maxCandidates` | integer | `1000` | ≥ 1, ≤ 100000 | The most candidates that are tried. |"
     assert "| `clusterQueues` | [object](#queuepolicyspecclusterqueues) | required |" in text
+
+
+def test_the_table_of_events_is_what_the_code_records() -> None:
+    code = Code.read(PACKAGES)
+    recorded = {reason for _, reason in recorded_events(code, Values(code))}
+    assert recorded == EVENTS.keys()
+    assert {row.by for row in EVENTS.values()} == {"Kueue", "Gangline"}
+    assert all(row.about and row.when for row in EVENTS.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.read.conditions import timestamp
+from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.console.views.world import ClusterFacts
 from gangline.jobs import workload as workloads
 from gangline.jobs.gpujob import GPUJob
@@ -88,12 +89,13 @@ def flavor(name: str) -> Entry:
     return kube.RESOURCE_FLAVORS, {"kind": "ResourceFlavor", "metadata": {"name": name, "uid": name}, "spec": {}}
 
 
-def world_of(*entries: Entry) -> ClusterFacts:
+def world_of(*entries: Entry, managed: ManagedJobs | None = None) -> ClusterFacts:
     objects: dict[kube.Resource, list[Json]] = {}
     for number, (resource, obj) in enumerate(entries):
         obj["metadata"]["resourceVersion"] = str(number)
         objects.setdefault(resource, []).append(obj)
     world = ClusterFacts(now=NOW * 1000)
+    world.mirror.managed = managed or world.mirror.managed
     world.fill(objects)
     world.forecast(None)
     return world

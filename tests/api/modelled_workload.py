@@ -12,6 +12,7 @@ from typing import Any
 
 from gangline.api import names, quantity
 from gangline.api.read import counting, podspec
+from gangline.api.read.workloads.parse_pod_sets import _within_64_bits
 from gangline.api.schema.common import Condition
 from gangline.api.schema.v1beta2 import workload as schema
 from gangline.engine import model
@@ -23,7 +24,7 @@ def facts(said: schema.Workload) -> dict[str, Any]:
     """Fields of `model.Workload`, by name: all that spec and status say."""
     spec, status = said.spec or schema.WorkloadSpec(), said.status or schema.WorkloadStatus()
     conditions = {each.type: each for each in status.conditions or ()}
-    pod_sets = tuple(_pod_set(each) for each in spec.pod_sets or ())
+    pod_sets = _within_64_bits([_pod_set(each) for each in spec.pod_sets or ()])
     specs = [(each.name, _completed(each)) for each in spec.pod_sets or ()]
     unclaimable = counting.unclaimable(specs, counting.NO_RULES)
     requeue = status.requeue_state or schema.RequeueState()
@@ -48,6 +49,11 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "violation": unclaimable or counting.violation([each for _, each in specs], counting.NO_RULES),
         "overtaken": bool(unclaimable),
         "active": spec.active,
+        "preemption_gates": tuple(
+            gate.name
+            for gate in spec.preemption_gates or ()
+            if not any(each.name == gate.name and each.position == "Open" for each in status.preemption_gates or ())
+        ),
         "max_execution_seconds": spec.maximum_execution_time_seconds,
         "admission": held,
         "reserved_at": since(names.QUOTA_RESERVED, held is not None),
@@ -61,6 +67,12 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "pods_were_ready": _is(said_of(names.PODS_READY), "False", "WaitForRecovery"),
         "finished": holds(names.FINISHED),
         "on_hold": _is(said_of(names.QUOTA_RESERVED), "False", "OnHold"),
+        "deactivation": (
+            (said_of(names.DEACTIVATION_TARGET).reason, said_of(names.DEACTIVATION_TARGET).message)
+            if holds(names.DEACTIVATION_TARGET)
+            else None
+        ),
+        "lacks_pods": holds(names.WAITING_FOR_REPLACEMENT),
         "requeued": holds(names.REQUEUED) if names.REQUEUED in conditions else None,
         "requeue_count": requeue.count or 0,
         "requeue_at": None if requeue.requeue_at is None else _millis(requeue.requeue_at),
@@ -91,10 +103,13 @@ def _amounts(said: Mapping[str, int | str] | None) -> dict[str, int]:
 
 def _pod_set(said: schema.PodSet) -> model.PodSet:
     needs = podspec.needs(_completed(said))
+    asked = counting.gpu_shares({"metadata": said.template.metadata or {}}, _completed(said), ())
     return model.PodSet(
         name=said.name,
         count=said.count,
         requests=needs.requests,
+        charges=asked.charges,
+        shares=asked.shares,
         min_count=said.min_count,
         node_selector=needs.node_selector,
         tolerations=needs.tolerations,

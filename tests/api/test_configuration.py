@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,13 +10,25 @@ import yaml
 import gangline.control
 import gangline.engine
 from gangline.api.read import configuration
-from gangline.api.read.configuration import ManagedJobs, gate_table, metrics_settings, resources
+from gangline.api.read.configuration import (
+    ManagedJobs,
+    gate_table,
+    metrics_settings,
+    multikueue,
+    resources,
+    tls_settings,
+)
 from gangline.api.read.configuration.gates import Gates
+from gangline.api.read.configuration.managed_jobs import FRAMEWORKS
 from gangline.api.read.configuration.manager import LeaseSettings, Manager
 from gangline.api.read.configuration.metrics_settings import LONGEST_VALUE, UNTRACKED, MetricsSettings
 from gangline.api.read.configuration.versions import VERSIONS
+from gangline.control.recovery import stuck_pods, unhealthy_nodes
 from gangline.engine import model
+from gangline.kube import resources as kube
+from gangline.kube.resources import Resource
 
+Json = dict[str, Any]
 SHIPPED = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -133,14 +146,22 @@ def test_what_holds_without_a_section_depends_on_the_version() -> None:
 
 
 def test_gates_that_gangline_cannot_follow_are_told() -> None:
-    wanted = {"MultiKueue": True, "VisibilityOnDemand": False, "TASCacheTopologyTree": False, "PriorityBoost": True}
+    wanted = {
+        "MultiKueueClusterProfile": True,
+        "VisibilityOnDemand": False,
+        "TASCacheTopologyTree": False,
+        "PriorityBoost": True,
+    }
     chosen = configuration.load({"featureGates": wanted})
     assert chosen.warnings == (
-        "featureGates.MultiKueue=true has no effect: Gangline does not have what it switches on",
+        "featureGates.MultiKueueClusterProfile=true has no effect: Gangline does not have what it switches on",
         "featureGates.VisibilityOnDemand=false has no effect: what it switches off is always on in Gangline",
     )
     assert chosen.settings.gates == {"PriorityBoost": True}
-    assert configuration.load({"featureGates": {"MultiKueue": False, "VisibilityOnDemand": True}}).warnings == ()
+    assert (
+        configuration.load({"featureGates": {"MultiKueueClusterProfile": False, "VisibilityOnDemand": True}}).warnings
+        == ()
+    )
     all_alpha = configuration.load({"featureGates": {"AllAlpha": True, "TASBalancedPlacement": False}})
     assert all_alpha.gates.on("PriorityBoost")
     assert not all_alpha.gates.on("TASBalancedPlacement")
@@ -169,16 +190,25 @@ def test_the_table_of_gates() -> None:
 
 #: as the engine and the metrics take them without settings
 OFF_WITHOUT_SETTINGS = {
+    "ConcurrentAdmission",
+    "ElasticJobsViaWorkloadSlicesWithTAS",
+    "FailureRecoveryPolicy",
     "CustomMetricLabels",
+    "MultiKueueAllowInsecureKubeconfigs",
+    "MultiKueueOrchestratedPreemption",
+    "PrioritizePreemptorWorkloads",
     "PriorityBoost",
     "TASBalancedPlacement",
+    "TASReplaceNodeDueToNotReadyOverFixedTime",
     "TASRespectNodeAffinityPreferred",
+    "UnadmittedWorkloadsExplicitStatus",
 }
 
 
 def test_which_jobs_are_managed() -> None:
     usual = configuration.load(None).jobs
-    assert usual == ManagedJobs()
+    assert usual.unlisted == frozenset(FRAMEWORKS.values()) - {("batch", "Job"), ("jobset.x-k8s.io", "JobSet")}
+    assert usual == ManagedJobs(unlisted=usual.unlisted)
     assert usual.kind("jobset.x-k8s.io/v1alpha2", "JobSet")
     assert not usual.asks_namespace(queued=False)
     chosen = configuration.load(
@@ -188,7 +218,9 @@ def test_which_jobs_are_managed() -> None:
                 "matchLabels": {"team": "a"},
                 "matchExpressions": [{"key": "stage", "operator": "NotIn", "values": ["dev"]}],
             },
-            "integrations": {"frameworks": ["batch/job", "ray.io/rayjob"]},
+            "integrations": {
+                "frameworks": ["batch/job", "ray.io/rayjob", "sparkoperator.k8s.io/sparkapplication", "statefulset"]
+            },
         }
     )
     jobs = chosen.jobs
@@ -199,10 +231,12 @@ def test_which_jobs_are_managed() -> None:
     assert jobs.asks_namespace(queued=True)
     assert not jobs.kind("jobset.x-k8s.io/v1alpha2", "JobSet")
     assert jobs.kind("batch/v1", "Job")
+    assert jobs.kind("ray.io/v1", "RayJob")
+    assert not jobs.kind("ray.io/v1", "RayCluster")
     assert jobs.kind("gangline.io/v1alpha1", "GPUJob")
-    assert chosen.warnings == (
-        "integrations.frameworks[1]: Gangline does not manage ray.io/rayjob: such jobs start without quota",
-    )
+    assert jobs.kind("sparkoperator.k8s.io/v1beta2", "SparkApplication")
+    assert chosen.warnings == ()
+    assert (jobs.pods, jobs.pods_of) == (False, {"statefulset"})
     assert chosen.ignored == ()
     gate = {"ManagedJobsNamespaceSelectorAlwaysRespected": False}
     selector = {"managedJobsNamespaceSelector": {"matchLabels": {"team": "a"}}}
@@ -270,7 +304,8 @@ def test_labels_are_added_to_metrics_only_with_their_gate() -> None:
     found = configuration.load({**body, "featureGates": {"CustomMetricLabels": True}})
     team, size, note = found.metrics.custom_labels
     assert found.labels_to_copy == ("a", "size"), "Workloads need the label"
-    assert "metrics.customLabels[2] (annotations of jobs are not copied to Workloads)" in found.ignored
+    assert found.annotations_to_copy == ("note",), "and the annotation"
+    assert (off.annotations_to_copy, found.ignored) == ((), ())
     workload = {"metadata": {"labels": {"size": "big", "example.com/team": "t" * 1000}, "annotations": {"note": "y"}}}
     assert (size.value(workload), note.value(workload)) == ("big", UNTRACKED)
     assert (len(team.value(workload)), size.value({"metadata": {}})) == (LONGEST_VALUE, "")
@@ -384,7 +419,54 @@ def test_the_gates_that_are_named_are_those_that_are_read() -> None:
     found = {name for text in sources for name in re.findall(r'(?:gates\.get|_gate)\(\s*"(\w+)"', text)}
     by_metrics = set(re.findall(r'\bon\("(\w+)"', Path(metrics_settings.__file__).read_text()))
     assert by_metrics == metrics_settings.GATES
-    assert found | {*resources.GATES} | by_metrics == configuration.GATES
+    named = {*resources.GATES, stuck_pods.GATE, unhealthy_nodes.GATE, tls_settings.GATE, *multikueue.GATES}
+    assert found | named | by_metrics == configuration.GATES
+
+
+def test_how_workloads_are_sent_to_other_clusters() -> None:
+    assert configuration.load({}).multikueue == multikueue.USUAL
+    section = {
+        "gcInterval": "0s",
+        "origin": "east",
+        "workerLostTimeout": "1m",
+        "dispatcherName": multikueue.INCREMENTAL,
+        "incrementalDispatcherConfig": {"stepSize": 5},
+        "externalFrameworks": [{"name": "Policy.v1beta1.example.com"}],
+    }
+    gates = {"MultiKueueKubeConfigPathValidation": False, "MultiKueueIncrementalDispatcherRespectConfigOrder": False}
+    chosen = configuration.load({"namespace": "kueue", "multiKueue": section, "featureGates": gates})
+    assert chosen.ignored == chosen.warnings == ()
+    assert chosen.multikueue == multikueue.MultiKueue(
+        gc_interval=0.0,
+        origin="east",
+        worker_lost_timeout=60.0,
+        dispatcher=multikueue.INCREMENTAL,
+        step=5,
+        in_listed_order=False,
+        paths_checked=False,
+        external=(Resource("example.com", "v1beta1", "policies", kind="Policy"),),
+        namespace="kueue",
+    )
+    assert not configuration.load({"featureGates": {"MultiKueue": False}}).multikueue.enabled
+    older = {"multiKueue": section, "gangline": {"kueueCompatibility": "0.18"}}
+    assert configuration.load(older).multikueue.step == multikueue.STEP, "before the gate there was no field"
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"origin": "a b"}, r"multiKueue\.origin: 'a b' cannot be the value of a label"),
+        ({"workerLostTimeout": "-1s"}, r"multiKueue\.workerLostTimeout: .*is negative"),
+        ({"incrementalDispatcherConfig": {"stepSize": 2}}, "is only for multiKueue.dispatcherName"),
+        (
+            {"dispatcherName": multikueue.INCREMENTAL, "incrementalDispatcherConfig": {"stepSize": 0}},
+            "stepSize: a whole number from 1",
+        ),
+    ],
+)
+def test_mistakes_about_other_clusters_are_named(section, words):
+    with pytest.raises(configuration.ConfigurationError, match=words):
+        configuration.load({"multiKueue": section})
 
 
 @pytest.mark.parametrize(
@@ -417,3 +499,66 @@ def test_retention_that_makes_no_sense_names_its_field(written: str, complaint: 
     with pytest.raises(configuration.ConfigurationError) as caught:
         configuration.load(yaml.safe_load(f"objectRetentionPolicies: {written}"))
     assert str(caught.value).startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["TrainingRun"], r"externalFrameworks\[0\].name: 'TrainingRun' is not of the form Kind.version.group"),
+        (["Deployment.v1.apps"], "a Deployment of apps runs in its own cluster only"),
+        (["Run.v1.example.com", "Run.v1.example.com"], r"\[1\].name: Run.v1.example.com is named twice"),
+        (["GPUJob.v1alpha1.gangline.io"], "a GPUJob of gangline.io runs in its own cluster only"),
+        (["Workload.v1beta2.kueue.x-k8s.io"], "runs in its own cluster only"),
+        (["A" * 400], "is longer than 384 characters"),
+        ([f"Run{i}.v1.example.com" for i in range(33)], "at most 32 kinds"),
+    ],
+)
+def test_kinds_that_cannot_be_sent_are_refused_by_name(names: list[str], words: str) -> None:
+    with pytest.raises(configuration.ConfigurationError, match=words):
+        configuration.load({"multiKueue": {"externalFrameworks": [{"name": name} for name in names]}})
+
+
+def test_a_named_kind_that_is_declared_can_be_sent() -> None:
+    kind = {
+        "group": "example.com",
+        "version": "v1",
+        "kind": "Run",
+        "plural": "running",
+        "pods": [{"template": "spec.template"}],
+        "ready": {"condition": "Ready"},
+        "running": {"condition": "Running"},
+    }
+    root = {"integrations": {"declared": [kind]}}
+    assert multikueue.sent(*_managed(root)) == [kube.JOBS, kube.JOB_SETS]
+    root["multiKueue"] = {"externalFrameworks": [{"name": "Run.v1.example.com"}, {"name": "Other.v1.example.com"}]}
+    chosen = configuration.load(root)
+    [declared] = chosen.jobs.declared
+    assert declared.managed_by == ("spec", "managedBy")
+    other = Resource("example.com", "v1", "others", kind="Other")
+    assert chosen.multikueue.external == (declared.resource, other)
+    assert multikueue.sent(*_managed(root)) == [kube.JOBS, kube.JOB_SETS, declared.resource, other]
+
+
+def test_kinds_that_are_managed_and_name_their_controller_are_sent() -> None:
+    listed = {"integrations": {"frameworks": ["ray.io/rayjob", "kubeflow.org/pytorchjob", "pod"]}}
+    assert {each.kind for each in multikueue.sent(*_managed(listed))} == {"RayJob", "PyTorchJob", "Pod"}
+    named = {"multiKueue": {"externalFrameworks": [{"name": "RayJob.v1.ray.io"}]}}
+    assert [each.kind for each in multikueue.sent(*_managed(named))] == ["Job", "JobSet", "RayJob"]
+    serving = {"integrations": {"frameworks": ["deployment", "statefulset"]}}
+    assert [each.kind for each in multikueue.sent(*_managed(serving))] == ["Pod", "StatefulSet"], "pods of Deployments"
+
+
+def test_without_its_gate_no_other_kind_is_sent_and_that_is_said() -> None:
+    root = {
+        "multiKueue": {"externalFrameworks": [{"name": "Run.v1.example.com"}]},
+        "featureGates": {"MultiKueueAdaptersForCustomJobs": False},
+    }
+    chosen = configuration.load(root)
+    assert chosen.multikueue.external == ()
+    [warning] = chosen.warnings
+    assert "multiKueue.externalFrameworks has no effect" in warning
+
+
+def _managed(root: Json) -> tuple[configuration.ManagedJobs, multikueue.MultiKueue]:
+    chosen = configuration.load(root)
+    return chosen.jobs, chosen.multikueue

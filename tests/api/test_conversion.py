@@ -15,7 +15,7 @@ from tests.examples import examples
 
 from gangline.api import names
 from gangline.api.convert.conversion import ConversionError, convert
-from gangline.api.read import topology_slices
+from gangline.api.read.workloads import topology_slices
 from gangline.api.schema import kinds
 from gangline.api.schema.json_schema import structural
 
@@ -349,3 +349,25 @@ def test_a_note_that_does_not_fit_its_field_is_not_put_back(kind: str, notes: Js
     )
     assert {**old, "metadata": 0} == {**plain, "metadata": 0}
     orjson.dumps(old)
+
+
+def test_usage_over_time_in_the_status_survives_v1beta2() -> None:
+    usage = {"consumedResources": {"cpu": "3", "nvidia.com/gpu": 8}, "lastUpdate": "2026-01-31T12:00:00Z"}
+    obj = {
+        "apiVersion": names.V1BETA1,
+        "kind": "ClusterQueue",
+        "metadata": {"name": "x"},
+        "spec": {},
+        "status": {"fairSharing": {"weightedShare": 7, "admissionFairSharingStatus": usage}},
+    }
+    stored = convert(obj, "v1beta2")
+    assert stored["status"] == {"fairSharing": {"weightedShare": 7}}
+    assert convert(stored, "v1beta1") == obj
+    stored["status"]["fairSharing"]["weightedShare"] = 9
+    assert convert(stored, "v1beta1")["status"]["fairSharing"] == {
+        "weightedShare": 9,
+        "admissionFairSharingStatus": usage,
+    }
+    note = {"admissionFairSharingStatus": {"consumedResources": {"cpu": "x" * 99}, "lastUpdate": "2026"}}
+    stored["metadata"]["annotations"] = {names.V1BETA1_FIELDS: json.dumps(note)}
+    assert convert(stored, "v1beta1")["status"]["fairSharing"] == {"weightedShare": 9}

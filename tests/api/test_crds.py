@@ -85,7 +85,13 @@ def version(kind: str, name: str) -> Json:
 @pytest.mark.parametrize(
     ("kind", "scope", "short_names", "status", "columns"),
     [
-        ("ClusterQueue", "Cluster", ["cq"], True, ["Cohort", "Strategy*", "Pending Workloads", "Admitted Workloads*"]),
+        (
+            "ClusterQueue",
+            "Cluster",
+            ["cq"],
+            True,
+            ["Cohort", "Strategy*", "Pending Workloads", "Admitted Workloads*", "Policy"],
+        ),
         (
             "LocalQueue",
             "Namespaced",

@@ -140,6 +140,10 @@ POLICY = {
 }  # fmt: skip
 
 
+def placing(**placement: Any) -> Json:
+    return {**POLICY, "spec": {"clusterQueues": {"names": ["q"]}, "placement": placement}}
+
+
 def provisioning(**spec: Any) -> Json:
     return {**head("ProvisioningRequestConfig"), "spec": {"provisioningClassName": "atomic.example.com", **spec}}
 
@@ -155,8 +159,20 @@ GOOD = {
     "flavor": flavor(nodeLabels={"a": "b"}, topologyName="t", tolerations=[{"operator": "Exists"}]),
     "topology": topology("block", "rack", "kubernetes.io/hostname"),
     "gpu job, short": gpu_job(workers=2, gpusPerWorker=8, template=TEMPLATE, runtime={"expected": "1h30m"}),
+    "gpu job, shares": gpu_job(roles=[{**ROLE, "gpus": 1, "share": {"by": "KAI", "percent": 50}}]),
+    "gpu job, short with a share": gpu_job(gpusPerWorker=1, share={"by": "HAMi", "percent": 1}, template=TEMPLATE),
     "gpu job, roles": gpu_job(roles=[ROLE], framework="PyTorch", restart={"onNodeFailure": "Swap"}),
     "policy": POLICY,
+    "policy with a profile of placement": placing(profile="Spread"),
+    "policy with scores of placement": placing(
+        scores=[
+            {"name": "NodeLabel", "label": "a/b", "value": "c", "weight": 100},
+            {"name": "NetworkCost", "label": "rtt", "tier": 1},
+            {"name": "Pack", "tier": 9, "weights": {"gpu": 1}},
+            {"name": "Fragmentation"},
+        ]
+    ),
+    "policy with a placement of nothing": placing(),
     "priority class": {**head("WorkloadPriorityClass"), "value": 1000, "description": "for the brave"},
     "cohort": {**head("Cohort"), "spec": {"parentName": "root", "fairSharing": {"weight": "1500m"}}},
     "check": {**head("AdmissionCheck"), "spec": {"controllerName": "example.com/check"}},
@@ -184,7 +200,7 @@ GOOD = {
 @pytest.mark.parametrize(
     ("case", "columns"),
     [
-        ("queue", "NAME COHORT STRATEGY PENDING WORKLOADS ADMITTED WORKLOADS"),
+        ("queue", "NAME COHORT STRATEGY PENDING WORKLOADS ADMITTED WORKLOADS POLICY"),
         ("local queue", "NAME CLUSTERQUEUE PENDING WORKLOADS ADMITTED WORKLOADS"),
         ("workload", "NAME QUEUE RESERVED IN ADMITTED FINISHED AGE"),
         ("priority class", "NAME VALUE"),
@@ -287,6 +303,9 @@ BAD = {
     "no clusters": ({**head("MultiKueueConfig"), "spec": {"clusters": []}}, "should have at least 1 items"),
     "both forms": (gpu_job(template=TEMPLATE, roles=[ROLE]), "exactly one of roles and template"),
     "neither form": (gpu_job(framework="JAX"), "exactly one of roles and template"),
+    "share with roles": (gpu_job(share={"by": "KAI", "percent": 5}, roles=[ROLE]), "belong to the short form"),
+    "a share of all": (gpu_job(share={"by": "KAI", "percent": 100}, template=TEMPLATE), "spec.share.percent"),
+    "a share of nobody": (gpu_job(share={"by": "Run", "percent": 5}, template=TEMPLATE), "spec.share.by"),
     "workers with roles": (gpu_job(workers=2, roles=[ROLE]), "belong to the short form"),
     "minReplicas above replicas": (
         gpu_job(roles=[{**ROLE, "minReplicas": 9}]),
@@ -313,6 +332,18 @@ BAD = {
         {**POLICY, "spec": {**POLICY["spec"], "preemption": {"nonPreemptibleGpus": 0}}},
         "spec.preemption.nonPreemptibleGpus",
     ),
+    "a profile that needs cards": (placing(profile="CardPack"), 'Unsupported value: "CardPack"'),
+    "an unknown scorer": (placing(scores=[{"name": "Best"}]), "spec.placement.scores[0].name"),
+    "a placement by two ways": (placing(profile="Pack", scores=[{"name": "Pack"}]), "set profile or scores, not both"),
+    "no label": (placing(scores=[{"name": "NodeLabel"}]), "NodeLabel and NetworkCost need a label"),
+    "a label too many": (placing(scores=[{"name": "Pack", "label": "a"}]), "NodeLabel and NetworkCost need a label"),
+    "a value too many": (placing(scores=[{"name": "NetworkCost", "label": "a", "value": "1"}]), "value belongs to"),
+    "weights of a label": (
+        placing(scores=[{"name": "NodeLabel", "label": "a", "weights": {"gpu": 1}}]),
+        "weights belong to Pack",
+    ),
+    "weights of nothing": (placing(scores=[{"name": "Pack", "weights": {"cpu": 0}}]), "one weight at least"),
+    "a placement that is not there yet": (placing(extender="x"), 'unknown field "spec.placement.extender"'),
 }
 
 

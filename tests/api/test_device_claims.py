@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -56,7 +57,8 @@ def by_template(name: str = "t") -> Json:
     ],
 )
 def test_what_a_template_asks_for(requests: list[Json], devices: dict[str, int]) -> None:
-    assert device_claims.claim(template(*requests)) == Claim(devices)
+    found = device_claims.claim(template(*requests))
+    assert (found.devices, found.refused) == (devices, "")
 
 
 @pytest.mark.parametrize(
@@ -162,9 +164,9 @@ def test_mappings() -> None:
         "KueueDRAIntegrationExtendedResource": False,  # needs the first one
         "KueueDRAIntegrationPartitionableDevices": False,
     }
-    assert configured(**without) == Devices(counted=False)
+    assert configured(**without) == Devices(counted=False, extends=False)
     off = configured(**without, KueueDRARejectWorkloadsWhenDRADisabled=False)
-    assert off == Devices(counted=False, ignored=True)
+    assert off == Devices(counted=False, ignored=True, extends=False)
 
 
 def mapping(name: Any = "gpus", classes: Any = (GPU,), **more: Any) -> Json:
@@ -191,3 +193,59 @@ def mapping(name: Any = "gpus", classes: Any = (GPU,), **more: Any) -> Json:
 def test_mistakes_are_named(mappings: list[Json], field: str) -> None:
     with pytest.raises(configuration.ConfigurationError, match=field):
         configured(*mappings)
+
+
+def device_class(resource: str, created: str = "2026-11-24T10:00:00Z") -> Json:
+    return {"metadata": {"name": "c", "creationTimestamp": created}, "spec": {"extendedResourceName": resource}}
+
+
+def standing(devices: Devices = DEVICES, **classes: Json) -> Devices:
+    """The DeviceClasses by their names, with _ for a dot."""
+    found = {name.replace("_", "."): device_claims.extended_class(body) for name, body in classes.items()}
+    known = {name: each for name, each in found.items() if each is not None}
+    return replace(devices, extended=device_claims.extended(known, devices))
+
+
+def test_what_a_device_class_stands_for_counts_as_its_devices() -> None:
+    by = rules(standing(gpu_example_com=device_class("example.com/gpu")))
+    [pod_set] = read(by, requests={"example.com/gpu": "2", "cpu": "1"}).pod_sets
+    assert pod_set.counted == {"gpus": 2, "cpu": 1000}
+    assert pod_set.requests["example.com/gpu"] == 2, "nodes are asked for what the pod requests"
+    assert read(by, requests={"cpu": "1"}).pod_sets[0].counted == {"cpu": 1000}
+
+
+def test_requests_and_claims_of_one_resource_add_up() -> None:
+    by = rules(standing(gpu_example_com=device_class("example.com/gpu")), t=Claim({GPU: 3}))
+    assert read(by, by_template(), requests={"example.com/gpu": "2"}).pod_sets[0].counted == {"gpus": 5}
+
+
+def test_without_a_mapping_it_counts_under_its_name_whatever_is_excluded() -> None:
+    devices = standing(other=device_class("example.com/gpu"))
+    by = Rules.of(NO_LIMITS, {}, ResourceRules(excluded=("example.com/",), devices=devices))
+    assert read(by, requests={"example.com/gpu": "2", "example.com/x": "1"}).pod_sets[0].counted == {
+        "example.com/gpu": 2
+    }
+
+
+def test_of_several_classes_the_newest_counts_and_then_the_first_by_name() -> None:
+    old, new = "2026-11-24T10:00:00Z", "2026-11-24T10:00:01Z"
+    gpu, mig = device_class("example.com/gpu", old), device_class("example.com/gpu", new)
+    assert standing(gpu_example_com=gpu, mig_example_com=mig).extended == {"example.com/gpu": "slices"}
+    assert standing(gpu_example_com=gpu, mig_example_com=gpu).extended == {"example.com/gpu": "gpus"}
+
+
+@pytest.mark.parametrize("gate", ["KueueDRAIntegration", "KueueDRAIntegrationExtendedResource"])
+def test_with_a_gate_off_it_counts_as_any_resource(gate: str) -> None:
+    gates = (
+        {gate: False} if gate != "KueueDRAIntegration" else {gate: False, "KueueDRAIntegrationExtendedResource": False}
+    )
+    gates |= {"KueueDRAIntegrationPartitionableDevices": False} if gate == "KueueDRAIntegration" else {}
+    devices = configuration.load({"featureGates": gates}).resources.devices
+    assert standing(devices, gpu_example_com=device_class("example.com/gpu")).extended == {}
+
+
+def test_a_class_that_stands_for_nothing() -> None:
+    assert device_claims.extended_class({"metadata": {"name": "c"}, "spec": {}}) is None
+    assert device_claims.extended_class(device_class("cpu")) is None
+    with pytest.raises(ParseError, match=r"spec\.extendedResourceName"):
+        device_claims.extended_class({"spec": {"extendedResourceName": 3}})

@@ -24,7 +24,9 @@ METADATA = {"name": "x", "namespace": "y", "uid": "u", "creationTimestamp": T0}
 OF_METADATA = frozenset(
     (
         *("uid", "namespace", "name", "boost", "created", "gates", "job_uid", "checkpoint_seconds"),
-        *("replaced", "avoid", "healed_at", "restarts_whole"),
+        *("replaced", "avoid", "healed_at", "restarts_whole", "allowed_flavors", "variant_of", "has_variants"),
+        *("unowned", "lone_pod"),
+        "replaces",
     )
 )
 
@@ -44,7 +46,7 @@ def _conditions(kinds: list[str]) -> st.SearchStrategy[list[Json]]:
 RESERVED = {"type": names.QUOTA_RESERVED, "status": "True", "reason": "x", "message": "", "lastTransitionTime": T0}
 OTHERS = [
     *(names.ADMITTED, names.EVICTED, names.PODS_READY, names.PREEMPTED, names.REQUEUED),
-    *(names.FINISHED, names.BACKFILLED, names.OVERRUN, names.STALLED, "Other"),
+    *(names.FINISHED, names.BACKFILLED, names.OVERRUN, names.STALLED, names.DEACTIVATION_TARGET, "Other"),
 ]
 CONDITIONS = st.one_of(
     _conditions(OTHERS).map(lambda others: [RESERVED, *others]), _conditions([names.QUOTA_RESERVED, *OTHERS])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import pytest
@@ -20,7 +20,8 @@ from gangline.api.read import parse, policy_reader, render
 from gangline.api.read.parse import ParseError
 from gangline.api.schema import kinds
 from gangline.api.schema.json_schema import structural
-from gangline.engine import model
+from gangline.api.schema.v1alpha1 import queuepolicy
+from gangline.engine import PROFILES, PlacingProfile, Score, model
 
 T0 = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 
@@ -151,6 +152,7 @@ def test_a_waiting_workload() -> None:
         gates=("a.example/x", "b"),
         max_execution_seconds=60,
         job_uid="j1",
+        unowned=True,
     )
 
 
@@ -198,6 +200,21 @@ def test_a_running_workload() -> None:
     assert parsed.reclaimable == {"main": 1}
     assert parsed.checks == (model.CheckState("check", "Retry", "later", T0, 30, 1, {"main": {"pool": "p7"}}),)
     assert parsed.unhealthy_nodes == ("n1",)
+
+
+def test_whose_it_is_decides_who_replaces_its_nodes() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    grouped = {names.IS_GROUP_WORKLOAD: "true"}
+    for owners, written, unowned, alone in (
+        ([], {}, True, False),
+        ([job], {}, False, False),
+        ([pod], {}, False, True),
+        ([pod], grouped, False, False),
+        ([pod, {**pod, "uid": "q"}], {}, False, False),
+    ):
+        parsed = parse.workload(workload(ownerReferences=owners, annotations=written))
+        assert (parsed.unowned, parsed.lone_pod) == (unowned, alone)
 
 
 @pytest.mark.parametrize(("written", "seconds"), [("30m", 1800.0), ("0s", None), ("soon", None)])
@@ -690,6 +707,12 @@ def test_foreign_pods_count_while_they_are_on_a_node() -> None:
     assert parse.foreign_pod({**obj, "spec": pod()}) is None
 
 
+@pytest.mark.parametrize("key", ["required", "preferred", "unconstrained", "slice-required"])
+def test_the_workload_counts_for_pods_that_ask_for_a_place_by_topology(key: str) -> None:
+    meta = {"name": "x", "namespace": "y", "annotations": {f"kueue.x-k8s.io/podset-{key}-topology": "true"}}
+    assert parse.foreign_pod({"metadata": meta, "spec": {**pod(), "nodeName": "n"}}) is None
+
+
 # --- admissions -------------------------------------------------------------------------------------------------------
 
 TEXT = st.sampled_from(["a", "b", "node-1", "node-2"])
@@ -750,6 +773,11 @@ def test_a_written_admission() -> None:
     }
 
 
+def test_an_admission_of_pods_that_request_nothing_has_no_empty_maps() -> None:
+    (row,) = render.admission(model.Admission("cq", (model.PodSetAssignment("main", 2, {}, {}),)))["podSetAssignments"]
+    assert row == {"name": "main", "count": 2}
+
+
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
@@ -791,3 +819,54 @@ def test_the_quota_of_a_workload_that_cannot_be_read_is_counted_all_the_same() -
     assert held.pod_sets[0].requests == {"nvidia.com/gpu": 2}
     body["status"]["conditions"][0]["status"] = "False"
     assert parse.holding(body) is None
+
+
+def test_a_placement_policy_is_read_as_it_is_written() -> None:
+    def read(**placement: Any) -> model.PlacementPolicy | None:
+        return policy_reader.placement({"metadata": {"name": "p"}, "spec": {"placement": placement}})
+
+    assert policy_reader.placement({"metadata": {"name": "p"}, "spec": {}}) is None
+    assert read() == model.PlacementPolicy("Fragmentation")
+    assert read(profile="Pack") == model.PlacementPolicy("Pack")
+    scores = [
+        {"name": "NodeLabel", "label": "disk", "value": "ssd", "tier": 1, "weight": 3},
+        {"name": "Pack", "weights": {"gpu": 2}},
+    ]
+    label = model.PlacementScore("NodeLabel", 1, 3, "disk", "ssd")
+    pack = model.PlacementScore("Pack", weights=(("cpu", 0), ("memory", 0), ("gpu", 2)))
+    assert read(scores=scores) == model.PlacementPolicy(scores=(label, pack))
+
+
+@pytest.mark.parametrize(
+    ("placement", "complaint"),
+    [
+        ({"profile": "CardPack"}, "spec.placement.profile: "),
+        ({"profile": "Best"}, "spec.placement.profile: "),
+        ({"scores": [{"name": "Best"}]}, "spec.placement.scores[0].name: "),
+        ({"scores": []}, "spec.placement.scores: "),
+        ({"scores": [{"name": "Pack", "tier": 10}]}, "spec.placement.scores[0].tier: "),
+        ({"scores": [{"name": "Pack", "weights": {"gpu": -1}}]}, "spec.placement.scores[0].weights.gpu: "),
+        ({"scores": [{"name": "NodeLabel", "label": "x" * 400}]}, "spec.placement.scores[0].label: "),
+    ],
+)
+def test_what_a_placement_policy_may_not_say_is_named(placement: Any, complaint: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        policy_reader.placement({"metadata": {"name": "p"}, "spec": {"placement": placement}})
+    assert str(caught.value).startswith(complaint)
+
+
+def _score(name: str) -> dict[str, Any]:
+    return {"name": name, "label": "a", "annotation": "a", "deviation": "a", "resource": "a", "plugin": "a"}
+
+
+def test_the_scores_and_profiles_that_a_policy_may_name_are_known_to_the_engine() -> None:
+    section = get_args(queuepolicy.PlacementScore.model_fields["name"].annotation)
+    profiles = [
+        name for part in get_args(queuepolicy.Placement.model_fields["profile"].annotation) for name in get_args(part)
+    ]
+    assert section and profiles
+    for name in section:
+        policy = policy_reader.placement({"metadata": {"name": "p"}, "spec": {"placement": {"scores": [_score(name)]}}})
+        assert policy is not None
+        PlacingProfile((), tuple(Score(each.name) for each in policy.scores))
+    assert set(profiles) <= set(PROFILES)

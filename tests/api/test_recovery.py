@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gangline.api import names
-from gangline.api.read import swap_record
-from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, RecordedSwap
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, Record, RecordedSwap
 from gangline.engine.model import SWAP_WINDOW
 
 T = 1_700_000_000_000

@@ -14,7 +14,8 @@ from bench.objects import LOCAL_QUEUE, workload
 from bench.parameters import read
 
 from gangline.api.read import conditions, render
-from gangline.control.status import queue_status, status_changes
+from gangline.control.status import queue_status, run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.engine import model
 
 Json = dict[str, Any]
@@ -35,13 +36,13 @@ def admitted(queue: str, kind: Any = LARGE, number: int = 0, *, at: int = NOW) -
     return changed(waiting(queue, kind, number), admit(queue, kind), at=at)
 
 
-def admit(queue: str, kind: Any = LARGE) -> status_changes.Change:
+def admit(queue: str, kind: Any = LARGE) -> Change:
     assignment = model.PodSetAssignment("main", kind.pods, {"cpu": "default"}, {"cpu": kind.cores * 1000})
     decision = model.Admit("", "", model.Admission(queue, (assignment,)), admitted=True, at=NOW)
     return status_changes.admit(decision)
 
 
-def changed(old: Json, *changes: status_changes.Change, at: int = NOW) -> Json:
+def changed(old: Json, *changes: Change, at: int = NOW) -> Json:
     new = copy.deepcopy(old)
     for change in changes:
         change(new.setdefault("status", {}), at)
@@ -54,7 +55,7 @@ def preempted(old: Json, *, at: int) -> Json:
 
 
 def finished(old: Json) -> Json:
-    return changed(old, status_changes.finish(True, "done"))
+    return changed(old, run_changes.finish(True, "done"))
 
 
 def test_a_life_as_it_should_be() -> None:

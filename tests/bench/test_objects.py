@@ -74,14 +74,13 @@ def test_phases_of_a_workload():
     assert driver.phase(finished) == "finished"
 
 
-def test_an_eviction_is_ended_for_kueue_alone():
+def test_an_eviction_is_ended_by_the_load():
     kind = read("baseline", "full").classes[0]
     workload = _stored(objects.workload(kind, "queue-0-0", 0))
     admitted = {**workload, "status": floor.admitted_patch(workload, NOW)["status"]}
     evicted = {"type": names.EVICTED, "status": "True"}
     leaving = {**admitted, "status": {"conditions": [*admitted["status"]["conditions"], evicted]}}
-    assert DRIVERS["workloads"].release(leaving, NOW) is None
-    driver = DRIVERS["workloads-of-kueue"]
+    driver = DRIVERS["workloads"]
     assert driver.release(admitted, NOW) is None
     patch = driver.release(leaving, NOW)
     assert patch is not None and patch["metadata"]["resourceVersion"] == "7"

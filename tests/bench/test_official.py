@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 #: judges that share no code with what they judge
 INDEPENDENT = (
     "bench/official.py",
+    "bench/card_proof.py",
     "bench/evidence.py",
     "bench/proof.py",
     "bench/revisions.py",

@@ -27,15 +27,16 @@ LIFE = 86_400
 async def grant(kubeconfig: Path, directory: Path, *, probe_nodes: bool = False) -> dict[str, Path]:
     """Applies the manifests; account -> a kubeconfig with its token. Policies of the tests name Secret `inbox` of `default`."""
     async with connect(kubeconfig) as api:
-        for body in rights.manifests(notify_secrets=["default/inbox"], probe_nodes=probe_nodes):
+        granted = {"notify_secrets": ["default/inbox"], "cluster_secrets": ["worker-1", "worker-2"]}
+        for body in rights.manifests(**granted, probe_nodes=probe_nodes):
             meta, resource = body["metadata"], RESOURCES[body["kind"]]
             await api.client.patch(
                 resource, meta.get("namespace"), meta["name"], body, kind="apply", field_manager="test", force=True
             )
-        return {account.name: await _login(api, kubeconfig, directory, account.name) for account in rights.ACCOUNTS}
+        return {account.name: await login(api, kubeconfig, directory, account.name) for account in rights.ACCOUNTS}
 
 
-async def _login(api: Api, kubeconfig: Path, directory: Path, account: str) -> Path:
+async def login(api: Api, kubeconfig: Path, directory: Path, account: str) -> Path:
     """As the administrator's kubeconfig, but with the token of the account and nothing else."""
     tokens = Resource("", "v1", f"serviceaccounts/{account}/token")
     answer = await api.client.create(tokens, names.SYSTEM_NAMESPACE, {"spec": {"expirationSeconds": LIFE}})

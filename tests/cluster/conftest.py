@@ -136,6 +136,7 @@ async def system(plane: System) -> AsyncIterator[System]:
     yield plane
     plane.kill_operators()
     async with harness.connect(plane.kubeconfig) as api:
+        await api.withdraw_answers()
         await api.wipe()
     refused = plane.new_refusals()
     assert plane.restarted or not refused

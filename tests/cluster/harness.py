@@ -23,11 +23,12 @@ from typing import Any
 
 from bench.official import OfficialClient, ReadError
 
+from gangline.control.visibility import api_service
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import load
 from gangline.kube.errors import ApiError, NotFound, Unavailable, from_status
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Resource, controller_of
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -107,7 +108,7 @@ class OperatorProcess:
         self.process.start()
         return self
 
-    def wait_ready(self, seconds: float = 30.0) -> OperatorProcess:
+    def wait_ready(self, seconds: float = 90.0) -> OperatorProcess:
         wait_until(lambda: self.ready_file.exists() or not self.process.is_alive(), seconds, "the operator is ready")
         if not self.process.is_alive():
             raise AssertionError(f"the operator ended with {self.process.exitcode}:\n{self.tail()}")
@@ -150,7 +151,7 @@ class WebhookProcess:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(lambda: ready.exists() or self.process.poll() is not None, 30, "the webhooks are ready")
+        wait_until(lambda: ready.exists() or self.process.poll() is not None, 90, "the webhooks are ready")
         if self.process.poll() is not None:
             raise AssertionError((self.directory / "webhooks.log").read_text()[-3000:])
         return self
@@ -211,7 +212,13 @@ class Api:
         return None
 
     async def until(
-        self, condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 30.0, period: float = 0.1
+        self,
+        condition: Callable[[], Awaitable[Any]],
+        what: str,
+        seconds: float = 60.0,
+        period: float = 0.1,
+        *,
+        namespace: str = "default",
     ) -> Any:
         """Ask again until the answer is true; errors of the API server are waited out."""
         deadline = time.monotonic() + seconds
@@ -224,11 +231,11 @@ class Api:
             except ApiError as error:
                 trouble = error
             await asyncio.sleep(period)
-        raise AssertionError(f"not within {seconds:g} s: {what} (last: {trouble!r})\n{await self.scene()}")
+        raise AssertionError(f"not within {seconds:g} s: {what} (last: {trouble!r})\n{await self.scene(namespace)}")
 
     async def scene(self, namespace: str = "default") -> str:
         """What runs and what waits, for the message of a test that waited in vain."""
-        lines: list[str] = []
+        lines = await self._in_the_way(namespace)
         for resource in (kube.JOB_SETS, kube.GPU_JOBS, kube.JOBS, kube.WORKLOADS, kube.PODS, kube.EVENTS, kube.NODES):
             try:
                 found = await self.all(resource, namespace if resource.namespaced else None)
@@ -242,6 +249,17 @@ class Api:
                 meta = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "ownerReferences")}
                 lines.append(f"{resource.plural} {json.dumps(meta, sort_keys=True)} {json.dumps(told, sort_keys=True)}")
         return "\n".join(lines)
+
+    async def _in_the_way(self, namespace: str) -> list[str]:
+        """What keeps a namespace from being deleted, and groups of the API that nobody serves."""
+        try:
+            services = await self.all(api_service.API_SERVICES)
+            status = (await self.get(kube.NAMESPACES, namespace))["status"]
+        except ApiError as error:
+            return [f"namespace {namespace}: {error}"]
+        lines = [] if status["phase"] == "Active" else [f"namespace {namespace}: {json.dumps(status)}"]
+        dead = [each for each in services if not condition(each, "Available")]
+        return lines + [f"apiservice {each['metadata']['name']}: {json.dumps(each['status'])}" for each in dead]
 
     async def finished(self, *jobs: str, namespace: str = "default", seconds: float = 60.0) -> None:
         """All these batch Jobs are complete."""
@@ -258,8 +276,14 @@ class Api:
             with contextlib.suppress(NotFound):
                 await self.client.delete(kube.PODS, namespace, pod["metadata"]["name"], grace_seconds=0)
 
+    async def withdraw_answers(self) -> None:
+        """As an operator does at its end, unless it is killed: no namespace can be deleted while APIServices lead nowhere."""
+        for service in await self.all(api_service.API_SERVICES, selector="app.kubernetes.io/part-of=gangline"):
+            with contextlib.suppress(NotFound):
+                await self.client.delete(api_service.API_SERVICES, None, service["metadata"]["name"])
+
     async def wipe(self, namespace: str = "default") -> None:
-        """Remove every job and queue object; finalizers included, whatever the operator is doing."""
+        """Remove every job, queue object and pod; finalizers included, whatever the operator is doing."""
         for resource in (kube.JOBS, kube.GPU_JOBS):
             for obj in await self.all(resource, namespace):
                 with contextlib.suppress(NotFound):
@@ -274,10 +298,15 @@ class Api:
                     await self.client.delete(resource, scope, name)
 
         async def empty() -> bool:
-            left = [*(await self.all(kube.WORKLOADS, namespace)), *(await self.all(kube.PODS, namespace))]
+            pods = await self.all(kube.PODS, namespace)
+            for pod in pods:
+                if not controller_of(pod):  # a failed test's own: nothing else deletes it
+                    with contextlib.suppress(NotFound):
+                        await self.client.delete(kube.PODS, namespace, pod["metadata"]["name"], grace_seconds=0)
+            left = [*(await self.all(kube.WORKLOADS, namespace)), *pods]
             return not left and not await self.all(kube.JOBS, namespace)
 
-        await self.until(empty, "nothing is left", 30)
+        await self.until(empty, f"nothing is left in namespace {namespace}", 60, namespace=namespace)
 
 
 def _remarkable(node: Json) -> bool:

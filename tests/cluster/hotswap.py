@@ -13,7 +13,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, condition, queue_policy
 from tests.cluster.stand_in import StandIn, uninstall
 
-from gangline.api.read import swap_record
+from gangline.api.read.workloads import swap_record
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound

@@ -18,10 +18,11 @@ from tests.cluster import accounts, harness
 from tests.cluster.conftest import System
 
 from gangline.console.cli import main
+from gangline.console.views import following
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.control.visibility import api_service
 from gangline.control.visibility.aggregated_api import Options
-from gangline.devcluster.components import Layout
+from gangline.devcluster.layout import Layout
 from gangline.install import rights
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -101,7 +102,9 @@ async def busy(api: harness.Api) -> None:
     theirs = harness.local_queue(f"{SECRET}-queue", "shared", SECRET)
     await api.apply(harness.flavor(), harness.cluster_queue("shared", 8), harness.local_queue("mine", "shared"), theirs)
     away = {"namespace": SECRET, "queue": f"{SECRET}-queue"}
-    await api.create(job(f"{SECRET}-runs", 6, "20m", **away), job("runs", 2, "30m"))
+    # no tie, however late anything is written: the other team's 6 GPUs are free long before our 2, and its next job, which is
+    # before ours, needs all of them and more
+    await api.create(job(f"{SECRET}-runs", 6, "20m", **away), job("runs", 2, "5h"))
 
     async def both_run() -> bool:
         found = [await api.workload_of("runs"), await api.workload_of(f"{SECRET}-runs", SECRET)]
@@ -109,7 +112,13 @@ async def busy(api: harness.Api) -> None:
 
     await api.until(both_run, "both teams run")
     await api.create(job(f"{SECRET}-waits", 4, "10m", **away))
-    await asyncio.sleep(1.1)  # of a later second: age decides who is first
+
+    async def theirs_is_queued() -> bool:
+        return await api.workload_of(f"{SECRET}-waits", SECRET) is not None
+
+    # of a later second than its Workload, not its job: the age of Workloads decides who is first
+    await api.until(theirs_is_queued, "the other team's second job is queued")
+    await asyncio.sleep(1.1)
     await api.create(job("waits", 4, "10m"))
 
     async def waits() -> bool:
@@ -165,6 +174,11 @@ async def test_a_user_is_told_the_truth_and_nothing_of_others(
     assert answer["startsInSeconds"]["p50"] > 0 and answer["because"].startswith("after ")
     assert any("GPUs instead of 8" in offer["change"] for offer in answer["suggestions"])
     assert "no forecast could be checked yet" in await ask("eta", "--accuracy")
+    happened = json.loads(await ask("events", "-o", "json"))
+    assert {(each["jobName"], each["event"]) for each in happened} >= {("runs", "Starting"), ("waits", "Submitted")}
+    shared = json.loads(await ask("events", "-q", "shared", "-o", "json"))
+    assert {each["gpus"] for each in shared if each["hidden"]} == {6, 4}
+    await what_happens_is_told_while_it_happens(api, alice)
     everywhere = await alice.run("queue", "-A")
     assert "you may not ask about all namespaces" in everywhere.stderr and "waits" in everywhere.stdout
     for result in (*told, everywhere):
@@ -181,6 +195,30 @@ async def test_a_user_is_told_the_truth_and_nothing_of_others(
         await api.client.get(api_service.API_SERVICES, None, "v1alpha1.answers.gangline.io")
     gone = await alice.run("queue")
     assert gone.exit_code == 0 and "no operator serves its answers on this cluster" in gone.stderr
+
+
+async def what_happens_is_told_while_it_happens(api: harness.Api, alice: Person) -> None:
+    """Through the API server, with the user's own rights: the stream goes on after the list, and tells of others the size."""
+    path, query = f"{ROOT}/namespaces/default/jobevents", {"clusterQueue": "shared"}
+    async with ApiClient(load(alice.kubeconfig)) as client:
+        listed = json.loads(await client.raw(f"{path}?clusterQueue=shared"))
+        stream = following.events(client, "default", listed["metadata"]["resourceVersion"], query)
+        await api.create(job("told", 1, "10m"), job(f"{SECRET}-told", 3, "10m", SECRET, f"{SECRET}-queue"))
+        told: list[Json] = []
+        async with asyncio.timeout(60):
+            async for event in stream:
+                told.append(event)
+                if {each["gpus"] for each in told if each["event"] == "Submitted"} == {1, 3}:
+                    break
+    assert SECRET not in json.dumps(told)
+    assert {each["jobName"] for each in told if not each["hidden"]} == {"told"}
+    for name, namespace in (("told", "default"), (f"{SECRET}-told", SECRET)):
+        await api.client.delete(kube.JOBS, namespace, name, propagation="Background")
+
+    async def gone() -> bool:
+        return not [await api.workload_of("told"), await api.workload_of(f"{SECRET}-told", SECRET)].count(None) < 2
+
+    await api.until(gone, "the two are gone again")
 
 
 async def an_administrator_sees_all_of_it(system: System) -> None:
@@ -238,7 +276,7 @@ async def where_nobody_answers(api: harness.Api, alice: Person) -> None:
     assert set(rows) == {"runs", "waits"} and "Pending       " in rows["waits"], "no position"
     why = await alice.run("why", "waits")
     assert why.exit_code == 0 and "Pending for" in why.stdout and "4 more GPUs" in why.stdout
-    for word in ("waiting in", "ahead", "held by", "is enough"):
+    for word in ("waiting in", "ahead", "held by", "frees as much"):
         assert word not in why.stdout
     history = await alice.run("why", "waits", "--history")
     assert history.exit_code == 0 and "from the Workload's conditions" in history.stderr

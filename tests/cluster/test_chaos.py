@@ -38,7 +38,7 @@ from tests.cluster.stand_in import StandIn, uninstall
 from tests.cluster.witness import Witness
 
 from gangline.api import names
-from gangline.api.read import swap_record
+from gangline.api.read.workloads import swap_record
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound

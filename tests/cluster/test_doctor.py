@@ -41,9 +41,9 @@ HOME = names.SYSTEM_NAMESPACE
 #: a configuration that Gangline cannot follow everywhere
 SETTINGS = """
 gangline: {kueueCompatibility: "0.19"}
-multiKueue: {origin: here}
-featureGates: {MultiKueue: true}
-integrations: {frameworks: [pod, batch/job]}
+multiKueue: {clusterProfile: {credentialsProviders: [{name: p}]}}
+featureGates: {MultiKueueClusterProfile: true}
+integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication, batch/job]}
 """
 
 
@@ -115,7 +115,7 @@ async def test_an_installation_in_order(system: System, api: Api, tmp_path: Path
     report = await examine(system.kubeconfig)
     assert {row["verdict"] for row in report.findings} == {"ok"}, json.dumps(report.findings, indent=1)
     report.says("lease", "ok", "held by ordered")
-    report.says("leader", "ok", "0 writes wait")
+    report.says("leader", "ok", "healthy, ready", "writes wait")
     report.says("operator's rights", "ok", "has all")
     report.says("jobs", "ok", "1 job in queues")
     after = await api.all(kube.RESOURCE_FLAVORS), await api.all(kube.JOBS, "default")
@@ -385,9 +385,8 @@ async def test_deployments_that_are_not_as_they_should_be(system: System, api: A
         report.says("images", "not known", "has no tag")
         report.says("Pod Security", "warning", f"{HOME} enforces nothing", "enforce=restricted")
         report.says("configuration", "ok", "is read as Kueue 0.19 reads it")
-        report.says("configuration", "warning", "without effect: multiKueue")
-        report.says("configuration", "warning", "featureGates.MultiKueue=true has no effect")
-        report.says("configuration", "warning", "integrations.frameworks[0]: Gangline does not manage pod")
+        report.says("configuration", "warning", "without effect: multiKueue.clusterProfile")
+        report.says("configuration", "warning", "featureGates.MultiKueueClusterProfile=true has no effect")
 
 
 async def test_queues_and_jobs_that_nobody_looks_after(

@@ -29,7 +29,7 @@ from gangline.kube.resources import Resource
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
-RAY_JOBS = Resource("ray.io", "v1", "rayjobs", kind="RayJob")
+TUNINGS = Resource("example.com", "v1", "tunings", kind="Tuning")
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
@@ -41,7 +41,7 @@ def plane() -> Iterator[Path]:
 
     async def prepare(path: Path) -> None:
         async with connect(path) as api:
-            await install_kinds(api.client, [*crds, _open_crd(RAY_JOBS)])
+            await install_kinds(api.client, [*crds, _open_crd(TUNINGS)])
             await _namespace(api, kueue_names.NAMESPACE)
 
     with LocalControlPlane(Options(gogc=400)) as control_plane:
@@ -146,8 +146,7 @@ async def test_a_cluster_that_can_change_over(plane: Path, api: Api) -> None:
     says(findings, "configuration", "unchanged", "is read as it is")
     says(findings, "feature gates", "unchanged", "TASProfileMixed")
     says(findings, "queue objects", "unchanged", "all 4 can be read")
-    says(findings, "jobs", "unchanged", "1 Job in queues")
-    says(findings, "job kinds", "unchanged", "GPUJob, Job, JobSet")
+    says(findings, "job kinds", "unchanged", "GPUJob, JAXJob, Job, JobSet")
 
     text = await asyncio.to_thread(CliRunner().invoke, main, ["doctor", "--from-kueue", "--kubeconfig", str(plane)])
     assert text.exit_code == 0
@@ -162,34 +161,42 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     await configure(
         api,
         manageJobsWithoutQueueName=True,
+        integrations={"externalFrameworks": ["Box.v1.agents.example.com"]},
         resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
-        multiKueue={"gcInterval": "1m"},
-        featureGates={"MultiKueue": True, "ReclaimablePods": True},
+        multiKueue={"gcInterval": "1m", "clusterProfile": {"credentialsProviders": [{"name": "p"}]}},
+        featureGates={"MultiKueueClusterProfile": True, "VisibilityOnDemand": True},
     )
     manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
     await api.client.patch(DEPLOYMENTS, kueue_names.NAMESPACE, kueue_names.DEPLOYMENT, {"spec": manager["spec"]})
     check = {"metadata": {"name": "capacity"}, "spec": {"controllerName": MULTIKUEUE}}
     whole = {"apiVersion": names.V1BETA2, "kind": "AdmissionCheck"}
     await api.client.create(kube.ADMISSION_CHECKS, None, {**whole, **check})
+    sources = {"a": {"kubeConfig": {"location": "worker-1"}}, "by-profile": {"clusterProfileRef": {"name": "p"}}}
+    for name, source in sources.items():
+        cluster = {"metadata": {"name": name}, "spec": {"clusterSource": source}}
+        head = {"apiVersion": names.V1BETA2, "kind": "MultiKueueCluster"}
+        await api.client.create(kube.MULTI_KUEUE_CLUSTERS, None, {**head, **cluster})
     strategy = {"admissionChecks": [{"name": "capacity"}]}
     await api.apply(cluster_queue("checked", 8, admissionChecksStrategy=strategy))
     labels = {"kueue.x-k8s.io/queue-name": "lq"}
-    ray = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "tune", "labels": labels}, "spec": {}}
-    made = await api.client.create(RAY_JOBS, "default", ray)
+    head = {"apiVersion": "example.com/v1", "kind": "Tuning"}
+    train = {**head, "metadata": {"name": "tune", "labels": labels}, "spec": {}}
+    made = await api.client.create(TUNINGS, "default", train)
     owner = {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayJob",
+        "apiVersion": "example.com/v1",
+        "kind": "Tuning",
         "name": "tune",
         "uid": made["metadata"]["uid"],
         "controller": True,
     }
     container = {"name": "main", "image": "example.com/tune"}
     pod_set = {"name": "head", "count": 1, "template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
-    workload = {"metadata": {"name": "rayjob-tune", "ownerReferences": [owner]}, "spec": {"podSets": [pod_set]}}
-    await api.client.create(kube.WORKLOADS, "default", {"apiVersion": names.V1BETA2, "kind": "Workload", **workload})
-    elastic = job("grows", "lq")
-    elastic["metadata"].setdefault("annotations", {})["kueue.x-k8s.io/elastic-job"] = "true"
-    await api.create(elastic)
+    workload = {"metadata": {"name": "tuning-tune", "ownerReferences": [owner]}, "spec": {"podSets": [pod_set]}}
+    head = {"apiVersion": names.V1BETA2, "kind": "Workload"}
+    await api.client.create(kube.WORKLOADS, "default", {**head, **workload})
+    # of a controller that goes on making Workloads of its own
+    meta = {"name": "box", "ownerReferences": [{**owner, "apiVersion": "agents.example.com/v1", "kind": "Box"}]}
+    await api.client.create(kube.WORKLOADS, "default", {**head, **workload, "metadata": meta})
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -201,17 +208,18 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     status, findings = await examine(plane)
     assert status == 1
     assert not [finding for finding in findings if "transformations" in str(finding)]
-    says(findings, "configuration", "changes", "multiKueue has no effect")
+    says(findings, "configuration", "changes", "multiKueue.clusterProfile has no effect")
     says(findings, "configuration", "changes", "this Kueue is 0.15", 'kueueCompatibility: "0.15"')
-    says(findings, "feature gates", "changes", "MultiKueue=true: without effect")
-    says(findings, "feature gates", "unchanged", "ReclaimablePods: as Gangline does")
+    says(findings, "feature gates", "changes", "MultiKueueClusterProfile=true: without effect")
+    says(findings, "feature gates", "unchanged", "VisibilityOnDemand: as Gangline does")
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
     says(findings, "Kueue", "changes", "--kube-api-burst=9")
-    says(findings, "AdmissionChecks", "blocks", "capacity", MULTIKUEUE)
-    says(findings, "Workloads", "blocks", "1 Workload of RayJob (default/rayjob-tune)")
-    says(findings, "job kinds", "blocks", "1 RayJob in queues (default/tune)")
-    says(findings, "job kinds", "blocks", "1 Pod in queues (default/alone)")
-    says(findings, "jobs", "changes", "default/grows", "elastic")
+    says(findings, "AdmissionChecks", "unchanged", "capacity", MULTIKUEUE)
+    says(findings, "MultiKueue", "changes", "worker-1", "gangline rbac --cluster-secret worker-1")
+    says(findings, "MultiKueue", "blocks", "by-profile", "ClusterProfiles")
+    says(findings, "Workloads", "blocks", "1 Workload of Tuning (default/tuning-tune)")
+    assert not [finding for finding in findings if "Box" in str(finding)]
+    says(findings, "job kinds", "changes", "1 Pod in queues (default/alone)", "frameworks lists pod")
 
 
 async def test_a_configuration_that_gangline_refuses(plane: Path, api: Api) -> None:

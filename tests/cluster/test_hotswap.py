@@ -7,7 +7,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, condition, condition_row
 from tests.cluster.hotswap import HIGH, LOW, field, node_pool
 
-from gangline.api.read import swap_record
+from gangline.api.read.workloads import swap_record
 
 pytestmark = pytest.mark.cluster
 

@@ -239,7 +239,12 @@ async def test_what_slipped_through_is_suspended(system: System, api: Api) -> No
         for resource, objects in ((kube.MUTATING_WEBHOOKS, mutating), (kube.VALIDATING_WEBHOOKS, validating)):
             for obj in objects:
                 await api.client.delete(resource, None, obj["metadata"]["name"])
-        await api.client.patch(kube.JOBS, "default", "slipped", labels)
+
+        async def named() -> bool:
+            await api.client.patch(kube.JOBS, "default", "slipped", labels)
+            return True
+
+        await api.until(named, "the API server has seen that there are no webhooks any more")
         system.operator().wait_ready()
 
         async def held() -> bool:
@@ -281,7 +286,7 @@ async def test_what_is_incomplete_says_so(system: System, api: Api) -> None:
         checks = await api.client.get(kube.ADMISSION_CHECKS, None, "elsewhere")
         cluster = await api.get(kube.CLUSTER_QUEUES, "cq")
         reasons = [condition_row(obj, "Active").get("reason") for obj in (queue, checks, cluster)]
-        return reasons == ["ClusterQueueDoesNotExist", "NotSupported", "AdmissionCheckInactive"]
+        return reasons == ["ClusterQueueDoesNotExist", "BadConfig", "AdmissionCheckInactive"]
 
     await api.until(all_say_why, "each says why it is inactive")
     workload = await api.workload_of("train")

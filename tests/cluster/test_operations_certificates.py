@@ -21,7 +21,7 @@ from tests.cluster.harness import Api, cluster_queue, flavor, job, local_queue
 
 from gangline.control.visibility import aggregated_api, api_service
 from gangline.devcluster.certs import Authority, Pair
-from gangline.devcluster.components import Layout
+from gangline.devcluster.layout import Layout
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.tls import issuing

@@ -34,8 +34,10 @@ Json = dict[str, Any]
 
 #: a user that /etc/passwd does not know, as OpenShift gives each namespace some
 NOBODY = 1_000_650_000
-#: for which a leader is stopped, in seconds: its Lease lasts 15
-ASLEEP = 40.0
+#: a configuration with shorter times than usual
+LEASE = "leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}"
+#: for which a leader is stopped, in seconds
+ASLEEP = 16.0
 
 
 class Command:
@@ -60,7 +62,7 @@ class Command:
             )
 
     def wait_ready(self) -> Command:
-        wait_until(lambda: self.ready.exists() or self.process.poll() is not None, 40, "the operator is ready")
+        wait_until(lambda: self.ready.exists() or self.process.poll() is not None, 90, "the operator is ready")
         assert self.process.poll() is None, self.log.read_text()[-3000:]
         return self
 
@@ -118,11 +120,13 @@ async def test_an_operator_whose_user_nobody_knows_decides(system: System, api: 
         await _queue(api)
         await api.create(job("j", "lq", gpus=2, runtime="300ms"))
         await api.finished("j")
-        decided = [line for line in operator.lines() if line["logger"] == "gangline.control.decision_log"]
-        told = [
-            (line["message"], line["workload"].rpartition("-")[0], line["queue"], line["flavors"]) for line in decided
-        ]
-        assert told == [(what, "default/job-j", "cq", "gpu") for what in ("admitted", "finished")]
+
+        async def told() -> bool:
+            lines = [line for line in operator.lines() if line["logger"] == "gangline.control.decision_log"]
+            rows = [(row["message"], row["workload"].rpartition("-")[0], row["queue"], row["flavors"]) for row in lines]
+            return rows == [(what, "default/job-j", "cq", "gpu") for what in ("admitted", "finished")]
+
+        await api.until(told, "the log has both decisions")
         assert operator.stop() == 0, operator.log.read_text()[-3000:]
 
 
@@ -131,13 +135,15 @@ async def test_a_leader_that_was_asleep_under_load_writes_nothing_any_more(
 ) -> None:
     """It is stopped in the middle of its work for much longer than its Lease lasts, and goes on while the other one leads."""
     before = int((await api.official.list(kube.NODES)).version)
-    login = system.operators_login
+    configuration = tmp_path / "kueue.yaml"
+    configuration.write_text(LEASE)
+    started = (system.operators_login, tmp_path)
     with commands() as start:
-        one = start(login, tmp_path, "first").wait_ready()
+        one = start(*started, "first", "--config", str(configuration)).wait_ready()
         await _queue(api)
         await api.create(*(job(f"a{number}", "lq", gpus=2, runtime="300ms") for number in range(8)))
         await api.finished("a0")
-        two = start(login, tmp_path, "second").wait_ready()
+        two = start(*started, "second", "--config", str(configuration)).wait_ready()
         assert one.asks("/readyz") == "ok\nleading\n"
         await api.until(
             lambda: _says(two, "waiting: 'first' holds Lease kueue-system/c1f6bfd2.kueue.x-k8s.io since"), "it waits"
@@ -200,7 +206,7 @@ def kueue(system: System, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
 async def test_kueue_and_gangline_never_decide_at_once(system: System, api: Api, tmp_path: Path) -> None:
     """client-go's candidate and ours hold one Lease in turn, and respect each other's times."""
     configuration = tmp_path / "kueue.yaml"
-    configuration.write_text("leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}")
+    configuration.write_text(LEASE)
     with suppress(NotFound):
         await api.client.delete(kube.LEASES, names.KUEUE_NAMESPACE, names.KUEUE_LEASE)
 

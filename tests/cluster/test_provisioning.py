@@ -60,7 +60,7 @@ async def answer(api: Api, request: Json, kind: str, message: str, **details: st
 async def test_from_the_request_to_the_started_job_and_back(system: System, api: Api) -> None:
     """Failed → a second attempt → provisioned → the job starts on its nodes → they are revoked → it is deactivated; and the
     request of a deleted job goes with it. The kind is installed while the operator runs."""
-    system.operator("asking", replaced={"gangline.control.process.operator_process:ABSENT_RETRY": 0.5}).wait_ready()
+    system.operator("asking", replaced={"gangline.control.process.watches:ABSENT_RETRY": 0.5}).wait_ready()
     checked = {"admissionChecks": [{"name": "nodes"}]}
     await api.apply(CONFIG, CHECK, flavor(), cluster_queue("cq", 8, admissionChecksStrategy=checked))
     await api.apply(local_queue("lq", "cq"))

@@ -24,8 +24,9 @@ from tests.cluster.harness import (
     queue_policy,
 )
 
-from gangline.api.read import swap_record
+from gangline.api.read.workloads import parse_admission, swap_record
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
+from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -385,3 +386,114 @@ async def test_with_recovery_off_a_placed_gang_is_mended_as_kueue_does_it(
         assert workload is not None
         assert swap_record.of(workload).log == ()
         assert not workload["status"].get("unhealthyNodes"), "it was mended"
+
+
+def bare(name: str, pods: int) -> Json:
+    """A Workload of nobody, whose pods need a rack with so many nodes."""
+    container = {"name": "main", "image": "training", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    pod_set = {"name": "main", "count": pods, "template": template, "topologyRequest": {"required": "rack"}}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"queueName": "swap", "podSets": [pod_set]},
+    }
+
+
+async def test_a_failed_node_is_listed_until_it_returns_or_is_replaced(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    """As in Kueue, for a Workload whose pods are not made by a job that Gangline runs."""
+    waits = model.Settings(gates={"TASFailedNodeReplacementFailFast": False}, pods_ready=None)
+
+    async def admitted() -> Json | None:
+        found = await api.client.get(kube.WORKLOADS, "default", "whole")
+        return found if condition(found, "Admitted") else None
+
+    async def lists(*hosts: str) -> Json:
+        async def does() -> Json | None:
+            found = await api.client.get(kube.WORKLOADS, "default", "whole")
+            rows = found["status"].get("unhealthyNodes") or []
+            return found if tuple(row["name"] for row in rows) == hosts else None
+
+        return await api.until(does, f"the Workload lists {hosts}", 60)
+
+    async with racks(system, api):
+        system.operator(settings=waits).wait_ready()
+        await api.create(bare("whole", 4))
+        before = (await api.until(admitted, "it is admitted", 60))["status"]["admission"]
+        rack = hosts_of(before)[0].rpartition("-")[0]
+        victim = f"{rack}-1"
+        await fail_node(api.client, victim)
+        await lists(victim)
+        await asyncio.sleep(3)
+        assert (await lists(victim))["status"]["admission"] == before, "its rack has no other node"
+        await recover_node(api.client, victim)
+        assert (await lists())["status"]["admission"] == before
+        await api.client.delete(kube.NODES, None, victim)
+        await lists(victim)
+        spare = NodePool(f"{rack}x", 1, {"nvidia.com/gpu": 8}, {"field": "racks", "rack": f"r{rack[-1]}"})
+        await create_pools(api.client, [spare])
+        after = (await lists())["status"]["admission"]
+        assert set(hosts_of(before)) - set(hosts_of(after)) == {victim}
+        assert set(hosts_of(after)) - set(hosts_of(before)) == set(spare.node_names)
+        await api.client.delete(kube.WORKLOADS, "default", "whole")
+        await delete_pool(api.client, spare.name)
+
+
+def hosts_of(admission: Json) -> list[str]:
+    value = parse_admission.admission(admission)
+    return [domain.values[-1] for each in value.pod_sets if each.topology for domain in each.topology.domains]
+
+
+async def test_a_pod_that_may_be_deleted_by_force_is_reported_as_failed(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    """It belongs to no gang, so Kueue's failure recovery alone looks after it."""
+    node = nodes[0]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "left",
+            "namespace": "default",
+            "annotations": {"kueue.x-k8s.io/safe-to-forcefully-delete": "true"},
+            "finalizers": ["example.com/witness"],  # it stays to be looked at
+        },
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "none"}],
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
+    await api.create(pod)
+    await fail_node(api.client, node)
+    silent = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "simulated silence"}
+    status = {"status": {"conditions": [silent]}}  # the node controller taints the node
+    await api.client.patch(kube.NODES, None, node, status, kind="strategic", subresource="status")
+    settings = model.Settings(gates={"FailureRecoveryPolicy": True})
+    system.operator(
+        "recovering",
+        settings=settings,
+        replaced={"gangline.control.recovery.stuck_pods:PATIENCE": 1_000},
+    ).wait_ready()
+    await api.client.delete(kube.PODS, "default", "left")
+
+    async def failed() -> Json | None:
+        found = await api.get(kube.PODS, "left")
+        rows = found["status"].get("conditions", ())
+        done = any(row["type"] == "KueueFailureRecovery" for row in rows)
+        return found if done and not found["metadata"]["deletionGracePeriodSeconds"] else None
+
+    found = await api.until(failed, "the pod has failed and is deleted by force", 60)
+    assert found["status"]["phase"] == "Failed"
+    assert condition_row(found, "KueueFailureRecovery")["reason"] == "KueueForcefullyDeleted"
+
+    async def told() -> bool:
+        events = await api.all(kube.EVENTS, "default")
+        return any(e["reason"] == "KueueForcefullyDeleted" and e["regarding"]["name"] == "left" for e in events)
+
+    await api.until(told, "its event", 30)
+    await api.client.patch(kube.PODS, "default", "left", {"metadata": {"finalizers": None}})

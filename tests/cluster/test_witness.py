@@ -36,14 +36,15 @@ class Scene:
         body = {"metadata": found, "spec": {"nodeName": node, **GPUS}}
         self.witness.see(PODS, name, {**body, "status": {"phase": phase, "conditions": rows("Ready")}})
 
-    def gang(self, name: str, pods: int, *true: str, priority: int = 0, alone: int = 0) -> None:
+    def gang(self, name: str, pods: int, *true: str, priority: int = 0, alone: int = 0, slice_of: str = "") -> None:
         assignment = {"name": "main", "count": pods}
-        whole = f'{{"main": {{"by": "slice", "count": {alone}}}}}'
+        notes = {"gangline.io/whole-domains": f'{{"main": {{"by": "slice", "count": {alone}}}}}'} if alone else {}
+        notes |= {"kueue.x-k8s.io/workload-slice-name": slice_of} if slice_of else {}
         self.witness.see(
             WORKLOADS,
             name,
             {
-                "metadata": {"name": name, "annotations": {"gangline.io/whole-domains": whole} if alone else {}},
+                "metadata": {"name": name, "annotations": notes},
                 "spec": {
                     "priority": priority,
                     "podSets": [{"name": "main", "count": pods, "template": {"spec": GPUS}}],
@@ -107,6 +108,28 @@ def test_more_quota_than_there_is() -> None:
     assert scene.witness.violations == []
     scene.gang("c", 2, "QuotaReserved")
     assert scene.witness.violations == ["gangs hold 16 GPUs of a quota of 12"]
+
+
+def test_slices_of_an_elastic_job_hold_quota_together() -> None:
+    scene = Scene(quota=12)
+    scene.gang("a", 1, *RUNS, slice_of="a")
+    scene.gang("a-2", 2, "QuotaReserved", slice_of="a")
+    scene.gang("b", 1, *RUNS)
+    assert scene.witness.violations == [], "one follows the other"
+    scene.gang("a", 1, *RUNS, "Finished", slice_of="a")
+    scene.gang("a-2", 3, *RUNS, slice_of="a")
+    assert scene.witness.violations == ["gangs hold 16 GPUs of a quota of 12"]
+
+
+def test_a_partial_slice_and_one_whose_pods_are_of_the_slice_before() -> None:
+    scene = Scene()
+    scene.gang("a", 1, *RUNS, "Finished", slice_of="a")
+    scene.gang("a-2", 2, *RUNS, "PodsReady", slice_of="a")
+    scene.pod("a", "n0")
+    scene.pod("b", "n1", index=1)
+    assert scene.lasts(2 * READY_GRACE) == []
+    scene.witness.see(PODS, "b", None)
+    assert scene.lasts(READY_GRACE + 1, 100) == ["a-2: partial for 16 s: 1 of 2 pods are there"]
 
 
 def test_a_partial_gang_that_counts_as_running() -> None:

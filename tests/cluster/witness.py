@@ -24,6 +24,8 @@ NODES, PODS = Kind("", "v1", "nodes"), Kind("", "v1", "pods")
 WORKLOADS = Kind("kueue.x-k8s.io", "v1beta2", "workloads")
 GPU = "nvidia.com/gpu"
 WORKLOAD = "kueue.x-k8s.io/workload"
+#: what the Workloads of an elastic job, and its pods, have in common
+SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
 WHOLE_DOMAINS = "gangline.io/whole-domains"
 RECOVERY = "gangline.io/recovery"
 
@@ -55,7 +57,10 @@ class Witness:
     _ready_since: dict[str, float] = field(default_factory=dict)
     _used: Counter[str] = field(default_factory=Counter)  # node -> GPUs of the pods there
     _running: Counter[Member] = field(default_factory=Counter)
-    _held: int = 0  # GPUs that gangs hold quota of
+    _holding: dict[str, dict[str, int]] = field(
+        default_factory=dict
+    )  # gang -> its Workloads -> GPUs they hold quota of
+    _held: int = 0  # … by all gangs
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -92,9 +97,7 @@ class Witness:
         elif resource == NODES:
             self._see_node(key, new, time.monotonic() if now is None else now)
         else:
-            self._held += (held(new) if new else 0) - (held(old) if old else 0)
-            if self.quota is not None and self._held > self.quota:
-                self.violations.append(f"gangs hold {self._held} GPUs of a quota of {self.quota}")
+            self._see_workload(key, old, new)
 
     def _see_pod(self, old: Json | None, new: Json | None) -> None:
         for pod, sign in ((old, -1), (new, 1)):
@@ -113,6 +116,17 @@ class Witness:
             self.violations.append(f"index {who[1]} of Job {who[0]} runs {self._running[who]} times")
         if all(who) and new["status"].get("phase") == "Succeeded":
             self.succeeded.setdefault(who, set()).add(new["metadata"]["uid"])
+
+    def _see_workload(self, key: str, old: Json | None, new: Json | None) -> None:
+        """What a slice of an elastic job holds is part of what its successor does."""
+        for workload, holds in ((old, 0), (new, held(new) if new else 0)):
+            if workload is not None:
+                own = self._holding.setdefault(name_of(workload), {})
+                self._held -= max(own.values(), default=0)
+                own[key] = holds
+                self._held += max(own.values())
+        if self.quota is not None and self._held > self.quota:
+            self.violations.append(f"gangs hold {self._held} GPUs of a quota of {self.quota}")
 
     def _see_node(self, name: str, node: Json | None, now: float) -> None:
         if node is not None and is_ready(node):
@@ -145,8 +159,8 @@ class Witness:
             name = workload["metadata"]["name"]
             if not condition(workload, "PodsReady") or condition(workload, "Finished") or not runs(workload):
                 continue
-            if alive[name] < size(workload):
-                words = f"{alive[name]} of {size(workload)} pods are there"
+            if alive[name_of(workload)] < size(workload):
+                words = f"{alive[name_of(workload)]} of {size(workload)} pods are there"
                 yield from self._lasting("partial", name, now, READY_GRACE, words)
 
     def _inverted(self, now: float) -> Iterable[tuple[str, str]]:
@@ -154,18 +168,18 @@ class Witness:
         waiting = [w for w in self.objects[WORKLOADS].values() if not condition(w, "QuotaReserved") and not over(w)]
         for workload in waiting:
             lesser = {
-                other["metadata"]["name"]
+                name_of(other)
                 for other in self.objects[WORKLOADS].values()
                 if runs(other) and priority(other) < priority(workload)
             }
             name = workload["metadata"]["name"]
-            if lesser and self._fits(workload, lesser, now):
+            if lesser and self._fits(workload, {*lesser, name_of(workload)}, now):
                 words = f"priority {priority(workload)} waits behind {sorted(lesser)}"
                 yield from self._lasting("inverted", name, now, WAITING_GRACE, words)
 
     def _fits(self, workload: Json, without: set[str], now: float) -> bool:
         """It would fit into the quota and on trusted nodes if these others were not there, beside all who stay."""
-        others = [w for w in self.objects[WORKLOADS].values() if w["metadata"]["name"] not in without and held(w)]
+        others = [w for w in self.objects[WORKLOADS].values() if name_of(w) not in without and held(w)]
         if self.quota is not None and sum(map(held, others)) + wish(workload) > self.quota:
             return False
         free = {
@@ -175,7 +189,7 @@ class Witness:
         }
         there = Counter[str]()
         taken: set[str] = set()  # domains that others have for themselves alone
-        alone = {w["metadata"]["name"] for w in others if whole_domains(w)}
+        alone = {name_of(w) for w in others if whole_domains(w)}
         for pod in self.objects[PODS].values():
             node, gang = node_of(pod), gang_of(pod)
             if node is None or not takes_room(pod) or gang in without:
@@ -185,7 +199,7 @@ class Witness:
                 free[node] -= gpus(pod)
             if gang in alone:
                 taken.update(self._labels(node).values())
-        absent = [(w, size(w) - there[w["metadata"]["name"]]) for w in others]
+        absent = [(w, size(w) - there[name_of(w)]) for w in others]
         return all(_seat(free, gpus_each(w), count) for w, count in absent if count > 0) and self._seat_all(
             workload, free, taken
         )
@@ -226,7 +240,7 @@ class Witness:
     def _scene(self, name: str) -> Json:
         workload = next(w for w in self.objects[WORKLOADS].values() if w["metadata"]["name"] == name)
         rows = (workload.get("status") or {}).get("conditions") or ()
-        pods = [pod for pod in self.objects[PODS].values() if gang_of(pod) == name]
+        pods = [pod for pod in self.objects[PODS].values() if gang_of(pod) == name_of(workload)]
         return {
             "workload": name,
             "at": time.strftime("%H:%M:%S", time.gmtime()),
@@ -277,7 +291,8 @@ def member(pod: Json) -> Member:
 
 
 def gang_of(pod: Json) -> str:
-    return (pod["metadata"].get("annotations") or {}).get(WORKLOAD, "")
+    notes = pod["metadata"].get("annotations") or {}
+    return notes.get(SLICE_NAME) or notes.get(WORKLOAD, "")
 
 
 def node_of(pod: Json) -> str | None:
@@ -313,9 +328,15 @@ def size(workload: Json) -> int:
     return sum(pod_set["count"] for pod_set in workload["spec"]["podSets"])
 
 
+def name_of(workload: Json) -> str:
+    """Of its gang, which the slices of an elastic job have in common."""
+    meta = workload["metadata"]
+    return (meta.get("annotations") or {}).get(SLICE_NAME) or meta["name"]
+
+
 def gpus_each(workload: Json) -> int:
-    """GPUs of one of its pods, which are all alike."""
-    return gpus({"spec": workload["spec"]["podSets"][0]["template"]["spec"]})
+    """GPUs of one of its pods: the most that any of them has."""
+    return max(gpus({"spec": pod_set["template"]["spec"]}) for pod_set in workload["spec"]["podSets"])
 
 
 def wish(workload: Json) -> int:
@@ -324,14 +345,16 @@ def wish(workload: Json) -> int:
 
 
 def held(workload: Json) -> int:
-    """GPUs that it holds quota of."""
+    """GPUs that it holds quota of: an elastic job that was cut holds what it has left, whatever was admitted."""
     status = workload.get("status", {})
     if not condition(workload, "QuotaReserved") or condition(workload, "Finished"):
         return 0
     ended = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
     rows = (status.get("admission") or {}).get("podSetAssignments") or ()
     each = {p["name"]: gpus({"spec": p["template"]["spec"]}) for p in workload["spec"]["podSets"]}
-    return sum(each[row["name"]] * max(0, row["count"] - ended.get(row["name"], 0)) for row in rows)
+    left = {p["name"]: p["count"] for p in workload["spec"]["podSets"]}
+    counts = {row["name"]: min(row["count"], left[row["name"]]) for row in rows}
+    return sum(each[name] * max(0, count - ended.get(name, 0)) for name, count in counts.items())
 
 
 def whole_domains(workload: Json) -> dict[str, tuple[str, int]]:

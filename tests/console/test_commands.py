@@ -89,13 +89,23 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict[str, st
 
 async def add_workload(api: ApiClient, namespace: str, job: str, status: dict[str, Any], gpus: int = 8) -> None:
     container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU: gpus}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    job_body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job}}
+    # it has to be there: the garbage collector deletes what belongs to nothing
+    owner = await api.create(JOBS, namespace, {**job_body, "spec": {"suspend": True, "template": template}})
     body = {
         "apiVersion": WORKLOADS.api_version,
         "kind": "Workload",
         "metadata": {
             "name": f"job-{job}-0f3a1",
             "ownerReferences": [
-                {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": f"uid-of-{job}", "controller": True}
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": job,
+                    "uid": owner["metadata"]["uid"],
+                    "controller": True,
+                }
             ],
         },
         "spec": {
@@ -104,7 +114,7 @@ async def add_workload(api: ApiClient, namespace: str, job: str, status: dict[st
                 {
                     "name": "main",
                     "count": 1,
-                    "template": {"spec": {"containers": [container], "restartPolicy": "Never"}},
+                    "template": template,
                 }
             ],
         },
@@ -176,21 +186,21 @@ async def test_why_takes_a_job_by_all_its_names(gangline: Run, workloads: None, 
     result = await gangline("why", named)
     assert result.exit_code == 0, result.output
     assert "1st of 1 waiting" in result.output
-    assert "8 more GPUs of a100 free: the end of job/runs (16) is enough" in result.output
+    assert "8 more GPUs of a100 free: the end of job/runs (16) frees as much" in result.output
     assert SHORT in result.output
 
 
 async def test_why_as_json(gangline: Run, workloads: None):
     told = json.loads((await gangline("why", "waits", "-o", "json")).stdout)
     assert told["jobName"] == "waits"
-    assert ["needs", "8 more GPUs of a100 free: the end of job/runs (16) is enough"] in told["explanation"]
+    assert ["needs", "8 more GPUs of a100 free: the end of job/runs (16) frees as much"] in told["explanation"]
 
 
 async def test_why_refuses_what_is_not_there(gangline: Run, workloads: None):
     for named, words in [
         ("nope", "no job 'nope' in namespace"),
         ("gpujob/waits", "no job 'gpujob/waits' in namespace"),
-        ("deployment/waits", "unknown kind 'deployment'"),
+        ("daemonset/waits", "unknown kind 'daemonset'"),
     ]:
         result = await gangline("why", named)
         assert result.exit_code == 1

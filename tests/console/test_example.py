@@ -12,7 +12,7 @@ from gangline.api.convert.conversion import convert
 from gangline.api.schema.kinds import KINDS
 from gangline.console.run import example as examples
 from gangline.console.run.example import Example, ExampleError, Manifest
-from gangline.control.answers.snapshot import requested
+from gangline.control.answers.workloads.snapshot import requested
 from gangline.engine import accelerators
 from gangline.jobs import kind_of
 
@@ -181,7 +181,10 @@ def test_jobs_are_in_the_order_of_their_arrival(tmp_path):
         ("a: [", "10.yaml"),
         ("just text", "10.yaml, document 1: not a manifest"),
         (f"{JOB}---\nkind: Job\n", "10.yaml, document 2: metadata.name is missing"),
-        ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", "Deployment of 'apps/v1' is not supported"),
+        (
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: d}\n",
+            "Ingress of 'networking.k8s.io/v1' is not supported",
+        ),
         ("apiVersion: batch/v1\nkind: ClusterQueue\nmetadata: {name: d}\n", "ClusterQueue of 'batch/v1'"),
         (JOB.replace("name: j", "name: j, annotations: {gangline.io/simulated-arrival: soon}"), "simulated-arrival"),
         ("apiVersion: v1\nkind: Namespace\nmetadata: {name: d}\n", "no Job and no GPUJob"),

@@ -6,7 +6,7 @@ import pytest
 from tests.console.objects import GPU, NOW, cluster_queue, condition, flavor, local_queue, pending, running, workload
 
 from gangline.control.answers.explanation import explain, needs, ordinal, some
-from gangline.control.answers.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 
 QUEUES = [
     cluster_queue("vision", flavor("a100", 40, 40), pending=2, admitted=2),
@@ -52,14 +52,14 @@ def test_a_waiting_job_hears_its_place_its_quota_and_who_is_ahead():
 
 def test_it_names_the_smallest_job_whose_end_would_do():
     assert told(pending("mine", "WaitingForQuota", short(8)))["needs"] == (
-        "8 more GPUs of a100 free: the end of job/small (8) is enough"
+        "8 more GPUs of a100 free: the end of job/small (8) frees as much"
     )
     assert "the end of job/theirs (24)" in told(pending("mine", "WaitingForQuota", short(9)))["needs"]
 
 
 def test_where_no_single_job_is_enough_it_counts_the_largest():
     assert told(pending("mine", "WaitingForQuota", short(50)))["needs"] == (
-        "50 more GPUs of a100 free: the end of its 2 largest holders is enough"
+        "50 more GPUs of a100 free: the end of its 2 largest holders frees as much"
     )
 
 
@@ -73,8 +73,8 @@ def test_every_pod_set_needs_room_and_any_flavor_will_do():
     both = f"{short(8)}, insufficient unused quota for {GPU} in flavor h100, 4 more needed"
     message = f"{both}; {short(1).replace('pod set main', 'pod set reward')}"
     assert told(pending("mine", "WaitingForQuota", message))["needs"] == (
-        "for main: 8 more GPUs of a100 free: the end of job/small (8) is enough — or 4 more GPUs of h100 free; "
-        "and for reward: 1 more GPU of a100 free: the end of job/small (8) is enough"
+        "for main: 8 more GPUs of a100 free: the end of job/small (8) frees as much — or 4 more GPUs of h100 free; "
+        "and for reward: 1 more GPU of a100 free: the end of job/small (8) frees as much"
     )
 
 

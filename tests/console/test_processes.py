@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gangline.console.stack.processes import Services, end, tail
+from gangline.console.stack.keeper import Keeper
+from gangline.console.stack.processes import Services, end, running, tail
 from gangline.devcluster.errors import StartError
 from gangline.devcluster.process import ProcessId
 
@@ -105,7 +109,7 @@ def test_a_detached_service_can_be_ended_by_a_later_command(tmp_path, program):
     services.start("operator", ["stays"])
     process = process_of(services, "operator")
     services.leave()
-    assert end(state) == ["operator"]
+    assert end(state) == ["keeper", "operator"]
     assert not process.alive()
     assert end(state) == []
     assert end(tmp_path / "nowhere") == []
@@ -116,3 +120,54 @@ def test_a_tail_is_short_and_a_missing_log_no_error(tmp_path):
     log.write_text("\n".join(["x" * 1000] * 100))
     assert len(tail(log, 3)) == 3 * 500 + 2
     assert tail(tmp_path / "none") == "(no log)"
+
+
+def test_a_detached_service_that_ends_is_started_again_until_all_are_ended(tmp_path: Path, program: tuple[str, ...]):
+    directory = tmp_path / "state"
+    services = Services(directory, detached=True, program=program)
+    services.start("operator", ["stays"])
+    services.leave()
+    kept, first = ProcessId.read(directory / "keeper.pid"), ProcessId.read(directory / "operator.pid")
+    assert kept is not None and kept.alive() and first is not None
+    try:
+        assert set(running(directory)) == {"keeper", "operator"}
+        first.end(patience=0)
+        second = wait_for(lambda: (found := ProcessId.read(directory / "operator.pid")) != first and found)
+        assert second.alive() and running(directory)["operator"] == second.pid
+        assert wait_for(lambda: "operator had ended: it was started again" in (directory / "keeper.log").read_text())
+    finally:
+        assert "keeper" in end(directory)
+    assert not kept.alive() and running(directory) == {}
+    assert not list(directory.glob("*.command"))
+
+
+def wait_for(found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (result := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return result
+
+
+def test_a_service_that_ends_at_once_is_started_more_and_more_rarely(tmp_path: Path):
+    (tmp_path / "operator.command").write_text(json.dumps({"command": ["/bin/false"]}))
+    (tmp_path / "jobset.command").write_text(json.dumps({"command": ["/bin/false"]}))
+    (tmp_path / "webhooks.command").write_text("broken")
+    now = 0.0
+    keeper = Keeper(tmp_path, clock=lambda: now)
+    starts: list[float] = []
+    for _ in range(2000):
+        time.sleep(0.002)
+        starts += [now for name in keeper.look() if name == "operator"]
+        now += 0.5
+    gaps = [b - a for a, b in pairwise(starts)]
+    assert starts[0] == 1.0 and gaps[:3] == [2.5, 4.5, 8.5] and max(gaps) <= 61 and len(starts) < 30
+
+
+def test_a_service_that_has_ended_is_told_as_ended(tmp_path: Path, program: tuple[str, ...]):
+    services = Services(tmp_path / "state", program=program)
+    services.start("operator", ["stays"])
+    process_of(services, "operator").end(patience=0)
+    assert running(services.directory) == {"operator": None}
+    services.stop()
+    assert running(services.directory) == {} and running(tmp_path / "none") == {}

@@ -4,7 +4,7 @@ from tests.console.objects import cluster_queue, condition, flavor, local_queue,
 
 from gangline.console.run.progress import Tally
 from gangline.console.views.watch import changes, in_use
-from gangline.control.answers.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 
 QUEUES = [cluster_queue("vision", flavor("a100", 64))]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.console.objects import GPU
 
-from gangline.control.answers.reasons import Obstacle, Preemption, brief, parse, preemption
+from gangline.control.answers.workloads.reasons import Obstacle, Preemption, brief, parse, preemption
 
 SHORT = f"insufficient unused quota for {GPU} in flavor a100, 8 more needed"
 BIG = (
@@ -45,6 +45,11 @@ def test_amounts_are_in_the_units_of_their_resource():
 def test_every_kind_of_obstacle_is_recognised(text, kind, flavor, resource):
     (obstacle,) = parse(frame(text)).obstacles
     assert (obstacle.kind, obstacle.flavor, obstacle.resource) == (kind, flavor, resource)
+
+
+def test_what_the_queue_has_no_quota_for_outranks_what_is_in_use():
+    message = frame(SHORT, "resource example.com/fpga unavailable in ClusterQueue")
+    assert brief("NoMatchingFlavor", message) == "the queue has no quota for example.com/fpga"
 
 
 def test_several_flavors_and_pod_sets_are_told_apart():
@@ -116,5 +121,5 @@ def test_a_preemption_is_read_with_who_and_why():
         "InCohortReclamation: Preempted to accommodate a workload (UID: 7f84, JobUID: d95a) due to reclamation within the "
         "cohort; preemptor path: /lab/language; preemptee path: /lab/vision"
     )
-    assert preemption(message) == Preemption("7f84", "reclamation within the cohort")
+    assert preemption(message) == Preemption("7f84", "reclamation within the cohort", "d95a")
     assert preemption("The ClusterQueue is stopped") is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.console.objects import (
     GPU,
@@ -13,8 +15,8 @@ from tests.console.objects import (
     workload,
 )
 
-from gangline.console.views.table import why
-from gangline.control.answers.snapshot import State, pod_requests, snapshot
+from gangline.control.answers.workloads.snapshot import State, pod_requests, snapshot
+from gangline.control.answers.workloads.words import why
 
 QUEUES = [cluster_queue("vision", flavor("a100", 40, used=56, borrowed=16, borrowing_limit=24), pending=2, admitted=3)]
 
@@ -227,3 +229,24 @@ def test_a_preempted_workload_names_the_job_that_it_made_room_for():
     alone = view_of(victim)
     assert alone.evicted == "preempted for another job (prioritization in the ClusterQueue)"
     assert why(alone) == alone.evicted
+
+
+def test_a_group_is_called_after_the_object_that_it_was_made_for():
+    def owned(kind: str, name: str, index: str = "") -> dict[str, Any]:
+        api_version = "apps/v1" if kind == "StatefulSet" else "leaderworkerset.x-k8s.io/v1"
+        notes = {
+            "kueue.x-k8s.io/is-group-workload": "true",
+            "kueue.x-k8s.io/job-owner-gvk": f"{api_version}, Kind={kind}",
+            "kueue.x-k8s.io/job-owner-name": name,
+        }
+        notes |= {"kueue.x-k8s.io/component-workload-index": index} if index else {}
+        owners = [{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u1"}]
+        owners.append({"apiVersion": "v1", "kind": "Pod", "name": f"{name}-0", "uid": "u2"})
+        meta = {"name": "w", "namespace": "ns", "uid": "w", "annotations": notes, "ownerReferences": owners}
+        return {"metadata": meta, "spec": {"podSets": []}, "status": {}}
+
+    assert view_of(owned("StatefulSet", "db")).job == "statefulset/db"
+    assert view_of(owned("LeaderWorkerSet", "llm", "1")).job == "leaderworkerset/llm-1"
+    gone = owned("StatefulSet", "db")
+    gone["metadata"]["ownerReferences"].pop(0)
+    assert view_of(gone).job == "podgroup/w"

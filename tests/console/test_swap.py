@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.console.objects import NOW, workload
 
 from gangline.api import names
-from gangline.api.read import swap_record
-from gangline.api.read.swap_record import Record, RecordedSwap
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import Record, RecordedSwap
 from gangline.console.commands import swap
-from gangline.console.views import table
+from gangline.console.output.layout import plain
 
 AT = int(NOW * 1000)
 
@@ -25,8 +25,8 @@ OPEN = RecordedSwap("Replace", "Deleted", tuple(f"n{i}" for i in range(5)), AT -
 
 
 def test_the_latest_come_first_and_every_stage_is_told():
-    found = swap.entries([struck("train", OVER), workload("quiet"), struck("tune", OPEN, namespace="team-b")])
-    rows = swap.rows(found, NOW)
+    found = swap.rows_of([struck("train", OVER), workload("quiet"), struck("tune", OPEN, namespace="team-b")])
+    rows = swap.LISTING.rows(found, NOW)
     assert rows.cells == (
         ("team-b", "job/tune", "gpus", "1s", "Replace", "Deleted", "0.1s", "–", "–", "–", "n0, n1, n2 +2", "…"),
         (
@@ -44,17 +44,16 @@ def test_the_latest_come_first_and_every_stage_is_told():
             "n7",
         ),
     )
-    assert "n0, n1, n2 +2" in table.plain(rows)
+    assert "n0, n1, n2 +2" in plain(rows)
 
 
 def test_json_has_times_seconds_and_all_nodes():
-    [entry] = swap.entries([struck("train", OVER)])
-    found = entry.as_json()
+    [found] = swap.rows_of([struck("train", OVER)])
     assert (found["state"], found["from"], found["to"]) == ("Recovered", ["n1", "n2"], ["n7"])
     assert found["seconds"] == {"decided": 2.0, "created": 1.5, "running": 0.5, "total": 4.0}
-    assert found["times"]["detected"].endswith("Z")
-    [unfinished] = swap.entries([struck("tune", OPEN)])
-    assert (unfinished.as_json()["state"], unfinished.as_json()["times"]["running"]) == ("Recovering", None)
+    assert found["times"]["detected"] == OVER.detected / 1000
+    [unfinished] = swap.rows_of([struck("tune", OPEN)])
+    assert (unfinished["state"], unfinished["times"]["running"]) == ("Recovering", None)
 
 
 def test_the_story_of_one_gang():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,16 @@ import pytest
 from tests import worlds
 from tests.worlds import NOW, gpujob
 
-from gangline.console.commands import eta, plan, queue, whatif
-from gangline.console.views import reach, table, times
-from gangline.control.answers import items
+from gangline.console.commands import eta, plan, whatif
+from gangline.console.commands import forecast as forecast_command
+from gangline.console.views import jobs as views
+from gangline.console.views import reach, times
 from gangline.control.answers.answers import Wish
 from gangline.control.answers.sight import Everybody
+from gangline.control.answers.workloads import items
+from gangline.control.answers.workloads.snapshot import State
 from gangline.jobs.gpujob import GPUJob
+from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, Forbidden, Invalid
 
 Json = dict[str, Any]
@@ -27,15 +32,17 @@ async def jobs(here: Any = None) -> list[Json]:
 
 async def test_the_table_is_in_the_order_of_starts() -> None:
     waiting = [item for item in await jobs() if item["state"] == "Pending"]
-    rows = eta.rows(waiting[::-1], NOW)
+    found = views.by_start(views.of_items(waiting[::-1]))
+    rows = views.STARTS.rows(found, NOW)
     assert [row[1] for row in rows.cells] == ["next", "last"]
     assert rows.cells[0][rows.header.index("BECAUSE")] == "after runs ends"
+    assert "–" in rows.cells[0][rows.header.index("STARTS IN")] and ":" in rows.cells[0][rows.header.index("AT")]
 
 
 async def test_json_for_scripts_has_the_jobs_name_and_its_times() -> None:
     told = times.as_json((await jobs())[1])
     assert (told["name"], told["kind"], told["because"]) == ("next", "GPUJob", "after runs ends")
-    assert list(told)[-4:] == ["elapsedSeconds", "expectedStart", "because", "forecast"]
+    assert list(told)[-5:] == ["elapsedSeconds", "expectedStart", "because", "forecast", "record"]
 
 
 def test_words_for_starts() -> None:
@@ -54,16 +61,11 @@ async def test_the_flavor_is_named_where_it_makes_a_difference() -> None:
 
 
 async def test_queue_shows_times_before_its_last_column() -> None:
-    shown = await jobs()
-    rows = table.with_columns(
-        table.workload_rows(map(items.of_json, shown), NOW),
-        ("ELAPSED", "RUNS FOR", "STARTS IN"),
-        [queue._times(item, NOW) for item in shown],
-    )
-    assert rows.header[-4:] == ("ELAPSED", "RUNS FOR", "STARTS IN", "REASON")
+    rows = views.listing(with_times=True).rows(views.of_items(await jobs()), NOW)
+    assert rows.header[-5:] == ("ELAPSED", "RUNS FOR", "STARTS IN", "AT", "REASON")
     by_name = {row[1]: row for row in rows.cells}
-    assert by_name["runs"][-4] == "20m" and by_name["runs"][-2] == ""
-    assert by_name["next"][-4] == "" and "–" in by_name["next"][-2]
+    assert by_name["runs"][-5] == "20m" and by_name["runs"][-3] == ""
+    assert by_name["next"][-5] == "" and "–" in by_name["next"][-3]
 
 
 async def planned() -> list[Json]:
@@ -100,7 +102,7 @@ async def test_what_if_prints_the_start_and_what_gains(capsys: pytest.CaptureFix
     told = capsys.readouterr().out
     assert told.startswith("Submitted now to queue a, it would start in ")
     assert "(Hint, from 0 finished runs)." in told
-    assert "submit it to queue b (ClusterQueue b)  at once" in told
+    assert "1  at once" in told and "submit it to queue b (ClusterQueue b)" in told
 
 
 async def test_what_if_says_why_nothing_helps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,3 +163,92 @@ async def test_people_are_sent_nowhere_but_to_this_machine() -> None:
     api: Any = None
     assert await reach._directly(api, {"url": "http://example.com:80"}, "/forecasts") is None
     assert await reach._directly(api, {}, "/forecasts") is None
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("Succeeded", "it has succeeded, 5m ago"),
+        ("Running", "it has started, 5m ago: running"),
+        ("Inactive", "inactive: a user deactivated it"),
+        ("Not managed", "not managed: no queue"),
+    ],
+)
+async def test_a_job_that_does_not_wait_has_not_waited_until_now(state: str, words: str) -> None:
+    (view,) = [view for view in map(items.of_json, await jobs()) if view.job_name == "runs"]
+    item = items.as_json(replace(view, created=NOW - 9000, since=NOW - 300, state=State(state)))
+    item["why"] = "a user deactivated it" if state == "Inactive" else "no queue"
+    ((*_, waited, starts, _at, _runs, because),) = views.STARTS.rows(views.of_items([item]), NOW).cells
+    assert (waited, starts, because) == ("", "", words)
+
+
+def test_promises_are_rows_and_the_outcome_is_told_against_the_first() -> None:
+    first = {"at": NOW, "p50": NOW + 600, "p90": NOW + 1200, "because": "after a ends", "cause": ""}
+    moved = first | {"at": NOW + 60, "p50": NOW + 900, "cause": "a: expected to last longer than before"}
+    rows = eta.promise_rows([first, moved])
+    assert [row[3] for row in rows.cells] == ["first promise: after a ends", "a: expected to last longer than before"]
+    record = {"starts": 412, "withinP50": 0.5, "withinP90": 0.91, "medianError": 0.1}
+    told = {"promises": [first, moved], "started": NOW + 1000.0, "record": record, "job": {"clusterQueue": "q"}}
+    outcome, summed = eta.outcome_lines(told)
+    assert outcome.endswith("6m40s after the first p50, before its p90: kept")
+    assert summed == (
+        "ClusterQueue q: p90 held 91% of 412 starts, p50 50%; the median error of p50 was 10% of the wait"
+    )
+    assert eta.outcome_lines(told | {"started": NOW + 5000.0})[0].endswith("after its p90: not kept")
+    assert eta.outcome_lines(told | {"started": None, "record": None}) == []
+    assert times.record_lines([{"clusterQueue": "q", "record": record}, {"clusterQueue": "b", "record": None}]) == [
+        summed
+    ]
+
+
+async def test_the_operators_forecast_of_a_job_is_words() -> None:
+    told = {item["jobName"]: times.as_json(item) for item in await jobs()}
+    waiting = forecast_command._show_operators(told["next"], NOW)  # pyright: ignore[reportPrivateUsage]
+    first, runs, starts = waiting.splitlines()
+    assert first == "gpujob/next in namespace ml: pending"
+    assert runs.startswith("runs for 119m – ") and "from Hint (0 runs)" in runs
+    assert starts.startswith("starts in ") and starts.endswith("after runs ends")
+    running = forecast_command._show_operators(told["runs"], NOW)  # pyright: ignore[reportPrivateUsage]
+    assert "has run for 20m" in running and "starts" not in running
+
+
+async def test_what_a_queue_follows_instead_of_its_policy_is_said() -> None:
+    row = {
+        "clusterQueue": "a",
+        "mode": "Easy",
+        "since": "2023-11-14T20:00:00Z",
+        "message": "512 workloads would have waited",
+    }
+    policy = {
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {"clusterQueues": {"names": ["a"]}, "order": {"key": "ShortestFirst"}},
+        "status": {"fallenBack": [row]},
+    }
+    here = worlds.busy()
+    here.mirror.upsert(kube.QUEUE_POLICIES, policy)
+    queue = here.engine._store.cluster_queues["a"]  # pyright: ignore[reportPrivateUsage]
+    assert queue.fallen_back == "Easy", "without an operator, too, times are those of the mode"
+    runs = (await here.answers().plan(Everybody(), "ml", "a", 86_400)).items
+    found = await jobs(here)
+    (waits,) = [item for item in found if item["jobName"] == "next"]
+    assert waits["fallenBack"]["mode"] == "Easy"
+    lines = times.floor_lines(runs, NOW)
+    assert lines == times.floor_lines(found, NOW) != []
+    assert len(lines) == 1 and lines[0].startswith(
+        "ClusterQueue a follows EASY (in order of age, one reservation) instead"
+    )
+    assert lines[0].endswith("ago): 512 workloads would have waited")
+    shown = views.of_items(found)
+    remarks = views.LISTING.remarks
+    assert remarks is not None and len(remarks(shown)) == 1
+    assert views.LISTING.as_json(shown[0])["fallenBack"]["message"] == "512 workloads would have waited"
+    assert plan.listing(86_400).as_json(runs[0])["fallenBack"]["mode"] == "Easy"
+    assert times.floor_lines(await jobs(), NOW) == []
+
+
+@pytest.mark.parametrize("status", [{"fallenBack": 7}, {"fallenBack": [{"mode": "Easy", "since": "noon"}]}])
+async def test_a_strange_status_of_a_policy_is_no_mode(status: Json) -> None:
+    here = worlds.busy()
+    spec = {"clusterQueues": {"names": ["a"]}, "order": {"key": "ShortestFirst"}}
+    here.mirror.upsert(kube.QUEUE_POLICIES, {"metadata": {"name": "p", "uid": "p"}, "spec": spec, "status": status})
+    assert {item["fallenBack"] for item in await jobs(here)} == {None}

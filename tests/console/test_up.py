@@ -9,11 +9,13 @@ from click.testing import CliRunner
 from tests.console.objects import cluster_queue, flavor, local_queue, pending
 
 from gangline.console.cli import COMMANDS, main
+from gangline.console.commands import up
+from gangline.console.run import example as examples
 from gangline.console.run.screen import TABLE_EVERY, LinesScreen
 from gangline.console.stack import stack
 from gangline.console.stack.processes import Services
 from gangline.console.stack.stack import Wishes, bring_up, parse_webhook_url
-from gangline.control.answers.snapshot import snapshot
+from gangline.control.answers.workloads.snapshot import snapshot
 from gangline.devcluster.connection import Connection
 
 #: stands for `gangline NAME …`: writes down what it was told, and is ready
@@ -85,6 +87,20 @@ def test_whether_fields_are_tracked_is_told_to_both_processes(
             assert ("--track-fields" in told) is wanted
     finally:
         services.stop()
+
+
+def test_the_hint_is_an_example_that_has_its_nodes_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = examples.load(examples.bundled())
+    flavors = [each.obj["spec"]["nodeLabels"] for each in example.settings if each.resource.kind == "ResourceFlavor"]
+    assert flavors
+    for labels in flavors:
+        assert any(labels.items() <= pool.labels.items() for pool in up.quickstart_pools()), labels
+    monkeypatch.chdir(examples.bundled().parents[1])
+    assert "kubectl apply -f examples/quickstart/ " in up.hint(Connection(tmp_path / "kc", None, "local"))
+    monkeypatch.chdir(tmp_path)
+    assert f"kubectl apply -f {examples.bundled()}/ " in up.hint(Connection(tmp_path / "kc", None, "local"))
+    foreign = up.hint(Connection(tmp_path / "kc", "prod", "kubeconfig"))
+    assert "apply" not in foreign and "gangline doctor --cluster" in foreign, "its nodes and webhooks aren't ours"
 
 
 def test_run_names_what_is_wrong_with_an_example_before_it_starts_anything(tmp_path: Path):

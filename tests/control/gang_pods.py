@@ -82,7 +82,7 @@ class Listener:
 class Recorder:
     said: list[tuple[str, str]] = field(default_factory=list)
 
-    def record(self, about: Json, kind: str, reason: str, note: str) -> None:
+    def record(self, about: Json, kind: str, reason: str, note: str, action: str = "") -> None:
         self.said.append((reason, note))
 
 

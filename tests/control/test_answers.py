@@ -11,11 +11,16 @@ import pytest
 from tests import worlds
 from tests.worlds import NOW, SECRET, key_of
 
-from gangline.control.answers import items, times
-from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, NotReadableError, Page, Wish
-from gangline.control.answers.lookup import WrongNameError
+from gangline.control.answers.ahead import times
+from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, NotReadableError, Wish
+from gangline.control.answers.pages import Page
 from gangline.control.answers.sight import ALL, Everybody, Sight
-from gangline.control.answers.snapshot import State, WorkloadView, workload_view
+from gangline.control.answers.source import NoForecastsError
+from gangline.control.answers.workloads import briefs, items
+from gangline.control.answers.workloads.lookup import WrongNameError
+from gangline.control.answers.workloads.snapshot import State, WorkloadView, workload_view
+from gangline.control.forecasting.promises import Ledger, Record
+from gangline.engine.simulation import Outlook
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
 
@@ -68,7 +73,7 @@ async def test_one_job_is_found_by_all_its_names() -> None:
     with pytest.raises(NoSuchJobError, match="there is one in ml: use -n ml"):
         await answers.job(Everybody(), "other", "", "next")
     with pytest.raises(WrongNameError, match="unknown kind"):
-        await answers.job(Everybody(), "ml", "deployment", "next")
+        await answers.job(Everybody(), "ml", "daemonset", "next")
 
 
 def test_a_running_job_is_told_no_more_than_its_limit() -> None:
@@ -118,6 +123,13 @@ async def test_the_plan_has_what_runs_and_what_will() -> None:
         await worlds.busy().answers().plan(Everybody(), "other", "a", 60)
     with pytest.raises(NoSuchQueueError, match="there is no ClusterQueue 'c' "):
         await worlds.busy().answers().plan(Everybody(), "", "c", 60)
+
+
+async def test_what_was_read_beforehand_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = worlds.busy().answers()
+    await answers.prepare()
+    monkeypatch.setattr(briefs, "brief_of", lambda raw: pytest.fail("it was read before"))
+    assert len((await answers.jobs(Everybody(), Wish(namespace="ml"))).items) == 3
 
 
 async def test_lists_come_in_pages() -> None:
@@ -203,7 +215,19 @@ async def test_of_a_namespace_that_may_not_be_read_no_job_is_named() -> None:
 
 def test_a_hidden_view_keeps_nothing_but_size_times_and_state() -> None:
     """Every field of a view is either listed here, or comes out empty: a new field is hidden until somebody lists it."""
-    kept = {"pods", "amounts", "flavors", "held", "created", "since", "state", "position", "hidden"}
+    kept = {
+        "pods",
+        "amounts",
+        "flavors",
+        "held",
+        "created",
+        "since",
+        "state",
+        "position",
+        "hidden",
+        "end",
+        "latest_end",
+    }
     labels = {"name", "uid", "job_name", "cluster_queue"}
     here = worlds.shared()
     raw = here.mirror.objects[kube.WORKLOADS][key_of(here, f"{SECRET}-waits")]
@@ -249,3 +273,43 @@ async def test_an_item_can_be_read_back() -> None:
             view = items.of_json(orjson.loads(orjson.dumps(item)))
             assert items.as_json(view).items() <= item.items()
             assert view.state in State
+
+
+# --- promises ---------------------------------------------------------------------------------------------------------
+
+
+async def test_promises_are_told_with_the_queues_record_and_without_others_names() -> None:
+    here = worlds.shared()
+    answers, ledger = here.answers(), Ledger()
+    seen = here.outlook()
+    ledger.told(seen.starts.values(), NOW * 1000)
+    ledger.records["a"] = Record(412, 200, 375)
+    here.ledger = ledger
+    job, told = await answers.promises(Reader("ml"), "ml", "", "next")
+    assert job["jobName"] == "next" and told["started"] is None
+    assert told["promises"][0]["p50"] > NOW and told["record"]["withinP90"] == pytest.approx(0.91, abs=0.001)
+    assert SECRET not in everything_said(told)
+    (mine,) = [
+        item for item in (await answers.jobs(Everybody(), Wish("ml", times=True))).items if item["jobName"] == "next"
+    ]
+    assert mine["record"]["starts"] == 412
+    planned = {run["job"]: run["record"] for run in (await answers.plan(Everybody(), "ml", "", 86_400)).items}
+    assert planned["next"]["starts"] == 412
+    with pytest.raises(NoForecastsError):
+        await worlds.shared().answers().promises(Reader("ml"), "ml", "", "next")
+
+
+async def test_asking_for_promises_makes_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = worlds.shared()
+    here.ledger = ledger = Ledger()
+    foresee = here.outlook
+
+    def told(only: frozenset[str] | None) -> Outlook:
+        seen = foresee(only)
+        ledger.told(seen.starts.values(), NOW * 1000)
+        return seen
+
+    monkeypatch.setattr(here, "outlook", told)
+    for _ in range(2):
+        _, said = await here.answers().promises(Reader("ml"), "ml", "", "next")
+        assert len(said["promises"]) == 1

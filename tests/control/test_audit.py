@@ -36,6 +36,8 @@ def made_up(kind: Any, chance: random.Random) -> Any:
         hints = typing.get_type_hints(kind)
         wanted = [f for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING or chance.random() < 0.7]
         return kind(**{field.name: made_up(hints[field.name], chance) for field in wanted})
+    if origin is typing.Literal:
+        return chance.choice(arguments)
     if type(None) in arguments:
         (other,) = [argument for argument in arguments if argument is not type(None)]
         return made_up(other, chance) if chance.random() < 0.7 else None

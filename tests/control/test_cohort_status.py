@@ -12,6 +12,7 @@ from gangline.control.writes.outgoing import Write
 from gangline.control.writes.queue_writes import QueueWrites
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
+from gangline.kube.reflector import Upsert
 
 Json = dict[str, Any]
 
@@ -71,3 +72,18 @@ def test_a_cohort_shows_its_weighted_share_as_long_as_it_borrows_and_then_zero(f
     writer.sent.clear()
     part.act(0)
     assert writer.sent["Cohort", "team"] == {"status": {"fairSharing": {"weightedShare": 0}}}
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_a_cohort_without_queues_shows_a_share_of_zero(fair: bool) -> None:
+    engine = Engine(model.Settings(fair_sharing=model.FairSharing()))
+    mirror, writer = Mirror(engine.observe), Writer()
+    part = QueueWrites(mirror, None, writer, engine, lambda: 0, fair=fair)  # type: ignore[arg-type]
+    cohort = whole("Cohort", {"spec": {}}, "new")
+    mirror.upsert(kube.COHORTS, cohort)
+    part.observe(kube.COHORTS, Upsert(cohort))
+    part.act(0)
+    assert writer.sent == ({("Cohort", "new"): {"status": {"fairSharing": {"weightedShare": 0}}}} if fair else {})
+    cohort["status"] = {"fairSharing": {"weightedShare": 0}}
+    part.observe(kube.COHORTS, Upsert(cohort))
+    assert part._new_cohorts == set()

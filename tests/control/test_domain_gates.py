@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
+import pytest
 from tests.control.gang_pods import Json, a_pod
 
 from gangline.control.gates import domain_gates
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.writes.outgoing import Write
+from gangline.control.writes.writer import Writer
+from gangline.engine import Engine, model
 
 POOL = "cloud.google.com/gke-nodepool"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -85,3 +91,48 @@ def test_a_pod_whose_workload_is_not_known_is_not_kept() -> None:
     store.upsert(waiting())
     [(_, body)] = domain_gates.released(store.at_domain_gate(), lambda workload: {}, lambda workload, label: ("a",))
     assert "affinity" not in body["spec"]
+
+
+# --- gangs that stop --------------------------------------------------------------------------------------------------
+
+RUNS = model.Workload("u", "ns", "w", "lq", (), admission=model.Admission("cq", ()), admitted=True)
+
+
+@dataclass
+class World:
+    """One Workload and one pod of it that waits. The engine holds nothing for it: any domain will do."""
+
+    workload: model.Workload | None
+    written: list[Write] = field(default_factory=list[Write])
+
+    def workload_value(self, key: str) -> model.Workload | None:
+        return self.workload if key == "ns/w" else None
+
+    def domains_of(self, workload: str, label: str) -> None:
+        return None
+
+    def pending(self, target: object) -> bool:
+        return False
+
+    def submit(self, write: Write) -> None:
+        self.written.append(write)
+
+
+@pytest.mark.parametrize(
+    ("workload", "goes"),
+    [
+        (RUNS, True),
+        (None, True),  # it is not known
+        (replace(RUNS, evicted=True), False),
+        (replace(RUNS, admission=None, admitted=False), False),  # its quota was released already
+        (replace(RUNS, admitted=False), False),
+        (replace(RUNS, finished=True), False),
+    ],
+)
+def test_no_pod_of_a_gang_that_stops_loses_its_gate(workload: model.Workload | None, goes: bool) -> None:
+    """It would be bound before its Job has it deleted, and its place may be another's by then."""
+    world, store = World(workload), PodIndex(lambda change: None, lambda workload: {})
+    store.upsert(waiting())
+    gates = domain_gates.DomainGates(cast(Mirror, world), store, cast(Writer, world), cast(Engine, world))
+    gates.act(0)
+    assert [write.key.name for write in world.written] == (["p"] if goes else [])

@@ -12,7 +12,7 @@ from tests.engine.test_outlook import world as played
 from tests.engine.world import gang
 
 from gangline.api.read.conditions import timestamp
-from gangline.control.answers import whatif
+from gangline.control.answers.ahead import whatif
 from gangline.control.forecasting import expected_starts as module
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.rehearsals import rehearse

@@ -9,9 +9,11 @@ from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 
 from gangline.control.mirror import pod as pods
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod import read_pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.recovery import fencing
 from gangline.control.recovery.fencing import Fencing
+from gangline.control.recovery.swap_rules import are_in_the_way
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -53,6 +55,7 @@ def test_a_pod_that_cannot_be_ended_is_left_behind_not_deleted() -> None:
     assert (meta["uid"], meta["ownerReferences"], meta["finalizers"]) == ("uid-p", None, None)
     assert meta["annotations"] == {
         "kueue.x-k8s.io/workload": None,
+        "kueue.x-k8s.io/workload-slice-name": None,
         "alpha.jobset.sigs.k8s.io/exclusive-topology": None,
         "gangline.io/left-behind": "ns/w",
     }
@@ -142,5 +145,68 @@ def test_pods_linger_while_they_run_on_a_node_that_answers() -> None:
     assert not lingers(going(phase="Failed"))
     assert not lingers(going(node="silent")), "it may be left behind"
     assert not lingers(going(node="gone"))
-    assert not lingers(a_pod("p", "", phase="Pending")), "it has no node yet"
     assert not lingers(going(), owner="forged"), "it belongs to somebody else"
+    assert lingers(a_pod("p", "", phase="Pending")), "it may be bound before its Job has it deleted"
+    assert not lingers(a_pod("p", "", phase="Pending", due=T)), "it is not bound any more"
+    gated = a_pod("p", "", phase="Pending")
+    gated["spec"]["schedulingGates"] = [{"name": "a-gate"}]
+    assert not lingers(gated), "it is not bound yet"
+
+
+def owned(name: str, kind: str, **meta: Any) -> Json:
+    """A pod that cannot end, of a controller of this kind."""
+    pod = going(name)
+    owner = {"apiVersion": "x/v1", "kind": kind, "name": "c", "uid": "u", "controller": True}
+    pod["metadata"] |= {"ownerReferences": [owner], **meta}
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pod", "label"),
+    [
+        (owned("p", "RayCluster", generateName="c-worker-"), "ray.io/cluster"),
+        (owned("p", "Pod"), "sparkoperator.k8s.io/app-name"),
+        (owned("p", "Job", generateName="c-"), "job-name"),
+        (owned("p", "Workflow", labels={"kueue.x-k8s.io/managed": "true"}), "job-name"),  # queued itself, in its group
+    ],
+)
+def test_a_pod_whose_successor_has_another_name_is_left_behind_without_the_labels_of_its_kind(
+    pod: Json, label: str
+) -> None:
+    [(verb, _, body)] = World(a_node("n1", ready="Unknown"), pods=(pod,)).act()
+    assert verb == "patch"
+    assert body["metadata"]["labels"][label] is None
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "SparkApplication", "StatefulSet"])
+def test_for_a_pod_whose_successor_needs_its_name_the_gang_waits_and_says_so_once(kind: str) -> None:
+    pod = owned("c-worker-0", kind, **({"generateName": "c-worker-"} if kind == "StatefulSet" else {}))
+    world = World(a_node("n1", ready="Unknown"), pods=(pod,))
+    world.mirror.upsert(
+        kube.WORKLOADS,
+        {"metadata": {"name": "w", "namespace": "ns", "uid": "uw", "resourceVersion": "1"}, "spec": {}, "status": {}},
+    )
+    assert world.act() == []
+    assert world.act(T + 5000) == []
+    [(reason, note)] = world.recorder.said
+    assert reason == "PodKeepsItsName"
+    assert note.startswith("The gang waits: pod ns/c-worker-0 can't terminate on unreachable node n1")
+    assert are_in_the_way(world.pods.of("ns/w"))
+    # until it may be deleted by force
+    world.policy = model.Recovery(force_delete=True)
+    assert [verb for verb, *_ in world.act(T + 6000)] == ["delete"]
+    world.policy = model.Recovery()
+    world.mirror.upsert(kube.NODES, a_node("n1", ready="Unknown", taint=fencing.OUT_OF_SERVICE))
+    assert [verb for verb, *_ in world.act(T + 7000)] == ["delete"]
+
+
+def test_only_pods_that_end_are_in_the_way_of_the_next_attempt() -> None:
+    def in_the_way(pod: Json) -> bool:
+        return are_in_the_way([read_pod(pod, "ns/w")])
+
+    running = owned("p", "PyTorchJob")
+    del running["metadata"]["deletionTimestamp"]
+    ended = owned("p", "PyTorchJob")
+    ended["status"]["phase"] = "Failed"
+    assert [in_the_way(each) for each in (owned("p", "PyTorchJob"), running, ended)] == [True, False, False]
+    assert not in_the_way(owned("p", "Job", generateName="c-"))

@@ -18,10 +18,11 @@ from tests.control.test_forecasts import START, World
 from gangline.control.forecasting import forecasting as module
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json
+from gangline.control.forecasting.group_coverage import LEAST, Coverage, Group, Groups
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.engine import Engine
-from gangline.forecast import HistoryStore, Run
+from gangline.forecast import Forecast, HistoryStore, Run, Source
 from gangline.kube import resources as kube
 
 
@@ -196,6 +197,18 @@ def test_accuracy_is_shares_and_a_factor() -> None:
     record.below |= {0.5: 2, 0.9: 4}
     (row,) = accuracy_as_json({"Model": record})
     assert (row["runs"], row["within"]["0.5"], row["within"]["0.9"], row["factor"]) == (4, 0.5, 1.0, pytest.approx(2))
+
+
+def test_coverage_is_shown_of_tenants_and_sizes_with_enough_runs() -> None:
+    groups = Groups()
+    forecast = Forecast(10.0, 20.0, 30.0, 40.0, 50.0, Source.DEFAULT, 0)
+    for number in range(LEAST):
+        seconds = 40.0 if number % 4 else 41.0
+        groups.ended(Run("u", 0.0, 16 if number else 1, namespace="ml", queue="q", start=0.0, finish=seconds), forecast)
+    groups.ended(Run("u", 0.0, 8, namespace="ml", queue="other", start=0.0, finish=1.0), forecast)
+    assert dict(groups.shown()) == {Group("tenant", "ml/q"): Coverage(LEAST, 3 * LEAST // 4)}, "of >8 there are 199"
+    groups.ended(Run("u", 0.0, 9, namespace="ml", queue="other", start=0.0, finish=1.0), forecast)
+    assert dict(groups.shown())[Group("size", ">8")] == Coverage(LEAST, 3 * LEAST // 4 + 1)
 
 
 async def test_metrics_tell_sources_outcomes_and_the_history(tmp_path: Path) -> None:

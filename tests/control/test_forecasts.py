@@ -13,7 +13,7 @@ from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.control.mirror.mirror import Mirror
 from gangline.engine import model
 from gangline.forecast import Run
-from gangline.forecast.flavors import FlavorScale
+from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -23,7 +23,12 @@ def test_a_new_operator_goes_on_from_what_the_status_says() -> None:
     assert delays.of(held) == 1000
     assert delays.see({"q": {"backfill": 5.0, "early_end": 9.0}, "other": {"backfill": 7.0}}, lambda: {"p": ["q"]})
     assert delays.of(policy(said="1005")) == 1005, "its own writes are not counted again"
-    assert policy_status.status(held, ["q"], now=0, head_delay=delays.of(held))["headDelaySeconds"] == "1005"
+    assert (
+        policy_status.status(held, policy_status.Selection(("q",)), now=0, head_delay=delays.of(held))[
+            "headDelaySeconds"
+        ]
+        == "1005"
+    )
 
 
 def test_what_is_new_counts_for_the_policy_in_force() -> None:

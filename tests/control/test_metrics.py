@@ -54,6 +54,7 @@ class World:
         self.engine = IsolatedEngine(settings)
         self.now = millis(0)
         self.version = 0
+        self.generation = 1
         self.controller = Controller(
             None,  # type: ignore[arg-type]
             Writer(None, gate=lambda: False),  # type: ignore[arg-type]
@@ -83,6 +84,7 @@ class World:
         self.version += 1
         obj = an_object(resource, name, spec=spec, status=status or {})
         obj["metadata"] |= {"resourceVersion": str(self.version), "creationTimestamp": START, "labels": labels or {}}
+        obj["metadata"]["generation"] = self.generation
         self.controller.sink(resource)(Upsert(obj))
         self.controller.absorb()
         return obj
@@ -189,6 +191,9 @@ def drive_everything(world: World) -> None:
     world.workload("ends", RESERVED, ADMITTED, ("Finished", True, "Succeeded", 100))
     kueue.attempted(success=True, seconds=0.1)
     kueue.workload_created("Job", ended, ended)
+    kueue.slice_replaced(ended, "a")
+    kueue.dispatched("a", "east")
+    kueue.admitted_elsewhere("a", "east")
     kueue.gate_removed("kueue.x-k8s.io/topology", ended, millis(40))
     world.engine.preemption_skips["a"] = 1  # type: ignore[index]
     world.engine.recomputations["a", "skipped"] = 2  # type: ignore[index]
@@ -334,6 +339,27 @@ async def test_a_standby_counts_what_it_sees_under_its_role() -> None:
     assert await world.value("kueue_finished_workloads", replica_role="follower", cluster_queue="a") == 1
 
 
+async def test_a_cohort_without_an_object_takes_its_counts_with_it() -> None:
+    world, metric = World(), "kueue_cohort_subtree_admitted_workloads_total"
+    world.metrics.kueue.reserved(world.workload("w", RESERVED), "a", 1, admitted=True)
+    assert await world.value(metric, cohort="all") == 1
+    world.show(kube.COHORTS, "team")
+    await world.value(metric, cohort="all")
+    assert await world.value(metric, cohort="all") is None
+    assert await world.value(metric, cohort="team") == 1
+
+
+async def test_also_where_nobody_has_looked_before_it_is_named_again() -> None:
+    world, metric = World(), "kueue_cohort_subtree_admitted_workloads_total"
+    [tally] = (part for part in world.controller.parts if part.name == "metrics")
+    world.metrics.kueue.reserved(world.workload("w", RESERVED), "a", 1, admitted=True)
+    for parent in ("", "all"):
+        world.show(kube.COHORTS, "team", **({"parentName": parent} if parent else {}))
+        tally.act(0)
+    assert await world.value(metric, cohort="all") is None
+    assert await world.value(metric, cohort="team") == 1
+
+
 async def test_admission_is_counted_for_queue_local_queue_and_cohorts() -> None:
     world = World()
     workload = world.workload("w", RESERVED)
@@ -408,6 +434,23 @@ async def test_the_series_of_deleted_queues_and_cohorts_are_removed() -> None:
         world.remove(resource, key)
         assert gone not in await world.text()
     assert 'cluster_queue="b"' in await world.text()
+
+
+async def test_the_quota_of_a_deleted_cohort_is_shown_again_when_a_queue_of_it_changes() -> None:
+    """As in Kueue: the queues that name it share their quota without it, and its series go until then."""
+    world = World(FAIR)
+    quota = {"cohort": "team", "resource": "cpu"}
+    assert await world.value("kueue_cohort_subtree_quota", **quota) == 8
+    world.remove(kube.COHORTS, "team")
+    assert await world.value("kueue_cohort_subtree_quota", **quota) is None
+    assert await world.value("kueue_cohort_subtree_admitted_active_workloads", cohort="team") is None
+    assert await world.value("kueue_cohort_info", cohort="team") == 1
+    spec = world.controller.mirror.objects[kube.CLUSTER_QUEUES]["a"]["spec"]
+    world.show(kube.CLUSTER_QUEUES, "a", status={"pendingWorkloads": 1}, **spec)
+    assert await world.value("kueue_cohort_subtree_quota", **quota) is None, "its status says nothing"
+    world.generation = 2
+    world.show(kube.CLUSTER_QUEUES, "a", **spec)
+    assert await world.value("kueue_cohort_subtree_quota", **quota) == 8
 
 
 async def test_names_that_others_write_make_no_series() -> None:
@@ -491,3 +534,7 @@ async def test_added_labels_show_what_the_objects_say() -> None:
     assert "crimson" not in await world.text(), "other labels begin other series"
     assert await world.value("kueue_admitted_active_workloads", cluster_queue="a", custom_team="blue") == 1
     assert await world.value("kueue_admitted_workloads_total", cluster_queue="a") is None
+    world.show(kube.COHORTS, "team", labels={"site": "south"}, parentName="all")
+    assert await world.value("kueue_cohort_info", cohort="team", custom_site="south") == 1
+    assert await world.value("kueue_cohort_info", **north) is None
+    assert await world.value("kueue_cohort_subtree_admitted_workloads_total", **north) == 1

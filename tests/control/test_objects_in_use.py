@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.writes.objects_in_use import ObjectsInUse
 from gangline.engine import Engine
 from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError, Conflict, Forbidden
 from gangline.kube.reflector import Upsert
-from gangline.kube.resources import ObjectKey, Resource
+from gangline.kube.resources import ObjectKey
 
 Json = dict[str, Any]
 OURS = "kueue.x-k8s.io/resource-in-use"
@@ -20,16 +22,29 @@ CHECKED = {"admissionChecksStrategy": {"admissionChecks": [{"name": "a"}]}}
 
 
 class Writes:
-    """Keeps what is sent."""
+    """Sends at once and keeps what is sent; `refusals` are the answers to the next writes."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, Any]] = []
+        self.refusals: list[ApiError] = []
 
-    def pending(self, resource: Resource, key: str) -> bool:
-        return False
-
-    def send(self, key: ObjectKey, verb: str, body: Json, *, priority: object) -> None:
-        self.sent.append((key.resource.kind, key.name, body["metadata"]["finalizers"]))
+    def send(
+        self,
+        key: ObjectKey,
+        verb: str,
+        body: Callable[[], Json | None],
+        *,
+        done: Callable[[Json | None], None],
+        failed: Callable[[ApiError], None],
+        **_: object,
+    ) -> None:
+        if self.refusals:
+            failed(self.refusals.pop())
+            return
+        rendered = body()
+        if rendered is not None:
+            self.sent.append((key.resource.kind, key.name, rendered["metadata"]["finalizers"]))
+        done(None)
 
 
 class World:
@@ -37,7 +52,11 @@ class World:
         engine = Engine()
         self.mirror, self.writes = Mirror(engine.observe), Writes()
         self.mirror.know_pods()
-        self.part = ObjectsInUse(self.mirror, self.writes, engine)  # type: ignore[arg-type]
+        self.woken = 0
+        self.part = ObjectsInUse(self.mirror, self.writes, engine, self._wake)  # type: ignore[arg-type]
+
+    def _wake(self) -> None:
+        self.woken += 1
 
     def put(self, kind: str, spec: Json, **meta: Any) -> None:
         obj = whole(kind, {"spec": spec}, "a")
@@ -85,3 +104,17 @@ def test_a_new_leader_looks_at_all() -> None:
     world.act()
     world.part.lead()
     assert world.act() == [("AdmissionCheck", "a", [OURS])]
+
+
+def test_a_conflict_is_followed_by_another_round_and_a_refusal_is_not() -> None:
+    for refusal, rounds in ((Conflict(409, "Conflict", "newer"), 1), (Forbidden(403, "Forbidden", "no"), 0)):
+        world = World()
+        world.put("AdmissionCheck", {"controllerName": "example.com/c"})
+        world.writes.refusals = [refusal]
+        assert (world.act(), world.woken) == ([], rounds)
+    world = World()
+    gone = {"finalizers": [OURS], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    world.put("ResourceFlavor", {}, **gone)
+    world.writes.refusals = [Conflict(409, "Conflict", "newer")]
+    assert (world.act(), world.woken) == ([], 1)
+    assert world.act() == [("ResourceFlavor", "a", None)], "no event was needed for that"

@@ -11,10 +11,13 @@ from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job
 
 from gangline.api import names
-from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import RecordedSwap
-from gangline.control.plan import job_plan
+from gangline.api.read import conditions
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import RecordedSwap
+from gangline.control.mirror.pod import read_pod
+from gangline.control.plan import job_plan, job_workload
 from gangline.control.plan.injection import pod_set_infos
+from gangline.control.plan.job_planning import completing
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
     CreateWorkload,
@@ -25,7 +28,8 @@ from gangline.control.plan.plan_steps import (
     PatchWorkload,
     Step,
 )
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
@@ -39,6 +43,7 @@ NOW = 1_700_000_000_000
 class Lookups:
     progress_url = ""
     labels_to_copy = ()
+    annotations_to_copy = ()
 
     def flavor(self, name: str) -> Json | None:
         return {"spec": {"nodeLabels": {"pool": name}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
@@ -110,6 +115,16 @@ def steps(job: Json, *owned: Json, ancestor: bool = False, lingering: bool = Fal
 
 def kinds(result: list[Step]) -> list[str]:
     return [type(step).__name__ for step in result]
+
+
+def pod_status(phase: str, ready: str, reason: str = "") -> Json:
+    return {"status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready, "reason": reason}]}}
+
+
+READY, UNREADY = pod_status("Running", "True"), pod_status("Running", "False", "ContainersNotReady")
+COMPLETED, SUCCEEDED = (pod_status(phase, "False", "PodCompleted") for phase in ("Running", "Succeeded"))
+FAILED = pod_status("Failed", "False", "PodFailed")
+GOING = {**READY, "metadata": {"name": "p", "namespace": "ns", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
 def running_job(workload: Json) -> Json:
@@ -192,7 +207,7 @@ def test_a_running_job_reports_its_pods() -> None:
 
 def test_a_pod_that_completes_before_its_peers_has_not_failed() -> None:
     """For a moment it is neither ready nor succeeded."""
-    workload = a_workload(a_job(), a=admitted, b=status_changes.pods_ready(True))
+    workload = a_workload(a_job(), a=admitted, b=run_changes.pods_ready(True))
     job = running_job(workload)
     job["status"] = {"active": 2, "ready": 1}
     view = JobView(JOB_KIND, job, (workload,), Children(), managed_ancestor=False, completing=True)
@@ -201,6 +216,29 @@ def test_a_pod_that_completes_before_its_peers_has_not_failed() -> None:
     assert change.slot == "pods-ready", "a lost node is another matter"  # type: ignore[union-attr]
     [change] = steps(job, workload)
     assert change.slot == "pods-ready", "so is a pod that failed"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([READY, READY], False),
+        ([READY, COMPLETED], True),
+        ([READY, SUCCEEDED], True),  # its Job has counted it, and the status that follows the Job's has not
+        ([COMPLETED, SUCCEEDED], True),
+        ([READY, FAILED], False),
+        ([SUCCEEDED, FAILED], False),  # one that failed beside it is another matter
+        ([SUCCEEDED, UNREADY], False),
+        ([SUCCEEDED, GOING], False),
+        ([SUCCEEDED], False),
+    ],
+)
+def test_a_gang_completes_while_each_pod_is_ready_or_has_completed(pods: list[Json], expected: bool) -> None:
+    workload = a_workload(a_job(), a=admitted)
+    read = [
+        read_pod({"metadata": {"name": f"p{n}", "namespace": "ns"}, "spec": {}, **pod}, "ns/j")
+        for n, pod in enumerate(pods)
+    ]
+    assert completing(workload, read) is expected
 
 
 def test_quota_is_not_released_while_pods_that_were_told_to_go_still_run() -> None:
@@ -283,7 +321,19 @@ def test_surplus_workloads_are_deleted_and_the_one_with_quota_stays() -> None:
     result = steps(job, extra, holder)
     assert isinstance(result[0], DeleteWorkload)
     assert result[0].workload["metadata"]["name"] == "extra"
-    assert kinds(result)[1:] == ["PatchJob", "Note"]
+    assert result[1] == Note("Normal", "DeletedWorkload", "Deleted not matching Workload: ns/extra")
+    assert kinds(result)[2:] == ["PatchJob", "Note"]
+
+
+def test_of_several_waiting_workloads_one_that_describes_the_job_stays() -> None:
+    job = a_job()
+    same, other = a_workload(job), a_workload(job)
+    other["metadata"] |= {"name": "a-before-the-other", "uid": "x", "creationTimestamp": "2025-01-01T00:00:00Z"}
+    other["spec"]["podSets"][0]["count"] += 1
+    result = steps(job, other, same)
+    assert isinstance(result[0], DeleteWorkload)
+    assert result[0].workload["metadata"]["name"] == "a-before-the-other"
+    assert kinds(result)[1:] == ["Note"]
 
 
 def test_a_job_being_deleted_lets_its_workload_go_when_its_pods_are_gone() -> None:
@@ -453,6 +503,48 @@ def test_pods_are_told_where_to_report_to_only_if_the_operator_says_so() -> None
     assert "gangline.io/progress-url" not in info.annotations
 
 
+def test_pods_of_a_workload_that_another_cluster_has_sent_say_so() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    (info,) = pod_set_infos(workload, Lookups())
+    assert "kueue.x-k8s.io/multikueue-worker-workload-pod" not in info.labels
+    workload["metadata"].setdefault("labels", {})[names.MULTIKUEUE_ORIGIN] = "east"
+    (info,) = pod_set_infos(workload, Lookups())
+    assert info.labels["kueue.x-k8s.io/multikueue-worker-workload-pod"] == "true"
+
+
+def test_a_workload_without_a_queue_starts_its_pods_too() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    assert pod_set_infos(workload, Lookups())[0].labels[names.LOCAL_QUEUE_LABEL] == workload["spec"]["queueName"]
+    del workload["spec"]["queueName"]
+    assert names.LOCAL_QUEUE_LABEL not in pod_set_infos(workload, Lookups())[0].labels
+
+
+def not_ready_again(status: Json, now: int) -> None:
+    run_changes.pods_ready(True)(status, now)
+    run_changes.pods_ready(False)(status, now)
+
+
+@pytest.mark.parametrize("before", [run_changes.pods_ready(True), not_ready_again])
+@pytest.mark.parametrize("job", [a_job(), a_job(suspend=False, status={"active": 2, "ready": 2})])
+def test_pods_count_as_not_started_once_somebody_took_the_quota_back(job: Json, before: Change) -> None:
+    def taken(status: Json, now: int) -> None:
+        before(status, now)
+        conditions.put(status["conditions"], "QuotaReserved", False, "Pending", "by hand", now=now)
+        conditions.put(status["conditions"], "Admitted", False, "NoReservation", "by hand", now=now)
+
+    workload = a_workload(a_job(), admitted=admitted, taken=taken)
+
+    def told() -> list[ChangeStatus]:
+        return [step for step in steps(job, workload) if isinstance(step, ChangeStatus) and step.slot == "pods-ready"]
+
+    [step] = told()
+    step.change(workload["status"], NOW)
+    ready = conditions.find(workload["status"]["conditions"], "PodsReady")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
+    assert not told(), "once"
+
+
 def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_gang() -> None:
     class Elsewhere(Lookups):
         def selects_nodes(self, labels: Any) -> bool:
@@ -512,17 +604,17 @@ def test_the_next_attempt_waits_for_the_pods_of_the_last() -> None:
     lost = restarted(a_workload(a_job(), a=admitted))
     view = JobView(JOB_KIND, a_job(), [lost], Children(), held_back=True)
     assert job_plan.plan(view, Lookups()) == []
-    status_changes.pods_ready(True)(lost["status"], NOW)
+    run_changes.pods_ready(True)(lost["status"], NOW)
     [step] = job_plan.plan(view, Lookups())
     assert isinstance(step, ChangeStatus)
     step.change(lost["status"], NOW)
-    assert not job_plan.has(lost, names.PODS_READY), "it does not count as running meanwhile"
+    assert not job_workload.has(lost, names.PODS_READY), "it does not count as running meanwhile"
     assert job_plan.plan(view, Lookups()) == []
 
 
 def test_a_gang_with_a_pod_on_a_dead_node_does_not_count_as_running() -> None:
     """Nobody takes back what a dead node last said of its pods."""
-    workload = a_workload(a_job(), a=admitted, b=status_changes.pods_ready(True))
+    workload = a_workload(a_job(), a=admitted, b=run_changes.pods_ready(True))
     job = running_job(workload)
     job["status"] = {"ready": 2, "active": 2}
     for unreachable, expected in ((False, []), (True, ["ChangeStatus"])):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.control.gates import pod_gates
+from gangline.control.gates.card_choice import CardChoice
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.engine import model
 
@@ -68,6 +69,37 @@ def test_ranks_of_grouped_pods_count_through_the_groups() -> None:
     pod = a_pod("x", index=1)
     pod["metadata"]["labels"]["group"] = "1"
     assert rank(pod) == 3
+
+
+def test_workers_that_are_numbered_from_one_follow_the_order_of_the_domains() -> None:
+    gang = [a_pod(f"p{index}", index=index) for index in (3, 1, 2)]
+    for pod in gang:
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-index-offset"] = "1"
+    found = pod_gates.places(topology(1, 2), gang, pod_gates.rank_of({"count": 3}))
+    assert hosts(found) == {"p1": "h0", "p2": "h1", "p3": "h1"}
+    assert (
+        pod_gates.rank_of({"count": 3})(gang[0] | {"metadata": gang[0]["metadata"] | {"labels": {INDEX: "0"}}}) is None
+    )
+
+
+def test_workers_of_a_group_are_numbered_after_their_leader() -> None:
+    counts = {"leader": 1, "worker": 2}
+    request = {"required": "rack", "podSetGroupName": "gang"}
+    rows = [{"name": name, "count": count, "topologyRequest": request} for name, count in counts.items()]
+    assigned = tuple(
+        model.PodSetAssignment(name, count, {"cpu": "f"}, {"cpu": 1}, topology=topology(*[1] * count))
+        for name, count in counts.items()
+    )
+    gang = [a_pod("w1", index=1), a_pod("w2", index=2), a_pod("l0", index=0)]
+    for pod, role in zip(gang, ("worker", "worker", "leader"), strict=True):
+        pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] = role
+    admission = model.Admission("cq", assigned)
+    workload = model.Workload("w", "ns", "w", "lq", (), admission=admission, admitted=True)
+    chosen = {
+        pod["metadata"]["name"]: body["spec"]["nodeSelector"]["host"]
+        for pod, body in pod_gates.ungating(workload, rows, reversed(gang))
+    }
+    assert chosen == {"l0": "h0", "w1": "h0", "w2": "h1"}
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
@@ -146,3 +178,36 @@ def test_a_pod_that_no_longer_belongs_to_its_gang_is_a_stranger() -> None:
     store.upsert(left)
     assert store.of("ns/w") == []
     assert [change.item.key for change in told if isinstance(change, model.Put)] == ["ns/p0"]  # type: ignore[union-attr]
+
+
+# --- cards --------------------------------------------------------------------------------------------------------------
+
+
+def on_cards(*cards: str) -> model.TopologyAssignment:
+    pods = tuple((model.CardSeat(card, 500, 8),) for card in cards)
+    return model.TopologyAssignment(("host",), (model.Domain(("h0",), len(pods), pods),))
+
+
+def told(pod: Json, cards: str) -> Json:
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {"gangline.io/cards": cards}}}
+
+
+def test_each_pod_is_told_its_card_and_a_later_one_gets_what_is_left() -> None:
+    place = {"host": "h0"}
+    choice = CardChoice(on_cards("a", "a", "b"), [])
+    found = [choice.annotations(a_pod(f"p{number}"), place) for number in range(4)]
+    assert found == [{"gangline.io/cards": card} for card in ("a", "a", "b")] + [{}]
+    started = [told(a_pod("p0", at="h0", gated=False), "b"), a_pod("old", at="h0", gated=False)]
+    choice = CardChoice(on_cards("a", "a", "b"), started)
+    assert choice.annotations(a_pod("p1"), place) == {"gangline.io/cards": "a"}
+    assert choice.annotations(a_pod("p2"), place) == {}, "one pod started before its card was chosen"
+    assert CardChoice(topology(2), []).annotations(a_pod("p0"), {"host": "h0"}) == {}
+
+
+def test_hami_is_told_in_its_own_words() -> None:
+    pod = a_pod("p0")
+    pod["spec"]["containers"] = [{"resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}}}]
+    assert CardChoice(on_cards("a"), []).annotations(pod, {"host": "h0"}) == {
+        "gangline.io/cards": "a",
+        "nvidia.com/use-gpuuuid": "a",
+    }

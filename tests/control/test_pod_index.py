@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.control.gang_pods import T, a_pod
 
+from gangline.api import names
 from gangline.control.mirror.pod import claimed_workload, read_pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.engine import model
@@ -125,3 +126,22 @@ def test_more_pods_than_a_gang_can_have_do_not_speak_for_it() -> None:
     names = [pod.name for pod in change.item.pods]  # type: ignore[union-attr]
     assert [name for name in names if name.startswith("p")] == [f"p{number:02}" for number in range(8)], "the oldest"
     assert [name for name in names if name.startswith("q")] == [f"q{number}" for number in range(68, 100)], "the newest"
+
+
+def test_a_version_that_is_older_than_the_answer_to_a_write_gives_a_pod_no_gate_again() -> None:
+    found, _ = store()
+    gated = a_pod("a", "", phase="Pending")
+    gated["metadata"] |= {
+        "resourceVersion": "7",
+        "annotations": {**gated["metadata"]["annotations"], names.SLICE_NAME: "w"},
+    }
+    gated["spec"]["schedulingGates"] = [{"name": names.ELASTIC_GATE}]
+    started = {**gated, "metadata": {**gated["metadata"], "resourceVersion": "9"}, "spec": {}}
+    found.upsert(gated)
+    assert [pod.at_elastic_gate for pod in found.of("ns/w")] == [True]
+    found.upsert(started)
+    found.upsert({**gated, "metadata": {**gated["metadata"], "resourceVersion": "8"}})
+    assert [pod.at_elastic_gate for pod in found.of("ns/w")] == [False]
+    anew = {**gated, "metadata": {**gated["metadata"], "uid": "another", "resourceVersion": "8"}}
+    found.upsert(anew)
+    assert [pod.at_elastic_gate for pod in found.of("ns/w")] == [True], "another pod of that name"

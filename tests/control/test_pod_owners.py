@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.control.gang_pods import T, a_pod
 
+from gangline.api.jobkinds.spark import SPARK_APPLICATION
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import GATE
 from gangline.control.mirror.pod_index import PodIndex
@@ -143,3 +144,34 @@ def test_a_stranger_is_in_no_gang_and_keeps_its_gates() -> None:
     assert pods.at_domain_gate() == []
     pods.upsert({**pod, "metadata": {**pod["metadata"], "annotations": {}}})
     assert [each.workload for each in pods.at_domain_gate()] == [""], "it claims nothing, and nobody keeps it"
+
+
+def of_spark(name: str, owner: str, kind: str = "Pod", **labels: str) -> Json:
+    made = a_pod(name, created=T, **{"sparkoperator.k8s.io/app-name": "app", **labels})
+    api_version = "v1" if kind == "Pod" else "sparkoperator.k8s.io/v1beta2"
+    reference = {"apiVersion": api_version, "kind": kind, "name": owner, "uid": f"uid-{owner}", "controller": True}
+    made["metadata"]["ownerReferences"] = [reference]
+    return made
+
+
+def test_executors_of_spark_belong_to_the_gang_of_their_driver_whichever_comes_first() -> None:
+    mirror = Mirror(observe=lambda change: None)
+    app = an_object("app")
+    mirror.upsert(
+        SPARK_APPLICATION.resource, {**app, "apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication"}
+    )
+    workload = an_object("w", podSets=[])
+    reference = {"kind": "SparkApplication", "name": "app", "uid": "uid-app", "controller": True}
+    workload["metadata"]["ownerReferences"] = [reference]
+    mirror.upsert(kube.WORKLOADS, workload)
+    owners = PodOwners(mirror)
+    pods = PodIndex(observe=lambda change: None, counts=lambda workload: {}, owners=owners)
+    executor, driver = of_spark("executor", "driver"), of_spark("driver", "app", "SparkApplication")
+    for pod in (executor, of_spark("stranger", "driver", **{"sparkoperator.k8s.io/app-name": "other"}), driver):
+        pods.upsert(pod)
+    for pod in owners.provable():
+        pods.upsert(pod)
+    assert sorted(pod.name for pod in pods.of("ns/w")) == ["driver", "executor"]
+    pods.upsert(of_spark("late", "driver"))
+    assert sorted(pod.name for pod in pods.of("ns/w")) == ["driver", "executor", "late"]
+    assert not PodOwners(mirror).gang_of(executor), "without its driver it proves nothing"

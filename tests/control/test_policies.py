@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gangline.api.read import policy_reader
+from gangline.api.schema.kinds import CLUSTER_QUEUE
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.status import policy_status
+from gangline.control.status import policy_status, queue_status
 from gangline.engine import FIXES, model
 from gangline.kube import resources as kube
 
@@ -62,7 +63,7 @@ def test_fixes_follow_from_profile_and_choice(spec: Json, expected: frozenset[st
 
 def test_the_status_says_what_is_wrong() -> None:
     def active(policy: Json, *matched: str) -> Json:
-        return policy_status.status(policy, matched, now=0)["conditions"][0]
+        return policy_status.status(policy, policy_status.Selection(matched), now=0)["conditions"][0]
 
     assert active(a_policy("p", "cq"), "cq")["status"] == "True"
     assert active(a_policy("p", "cq"))["reason"] == "NothingSelected"
@@ -70,6 +71,41 @@ def test_the_status_says_what_is_wrong() -> None:
     assert (wrong["status"], wrong["reason"]) == ("False", "UnknownFix")
     assert "spec.fixes" in wrong["message"]
     assert "Unknown" in wrong["message"]
+
+
+def test_names_of_no_queue_and_shadowing_are_told() -> None:
+    queues = {name: a_queue(name) for name in ("a", "b", "c")}
+
+    def told(policy: Json, in_force: dict[str, str]) -> Json:
+        chosen = policy_status.selection(policy, queues, in_force)
+        return policy_status.status(policy, chosen, now=0)
+
+    mine = a_policy("mine", "a")
+    mine["spec"]["clusterQueues"]["names"] = ["a", "b", "typo", "typo2"]
+    status = told(mine, {"a": "mine", "b": "other"})
+    [row] = status["conditions"]
+    assert (row["status"], row["reason"], status["matched"]) == ("True", "Ready", ["a"])
+    assert row["message"] == (
+        "In force for 1 ClusterQueue(s); no ClusterQueue has the name typo, typo2; for b QueuePolicy other is in force instead"
+    )
+    [row] = told(mine, {"a": "other", "b": "other"})["conditions"]
+    assert (row["status"], row["reason"]) == ("False", "Shadowed") and "for a, b QueuePolicy other" in row["message"]
+    [row] = told(a_policy("p", "none"), {})["conditions"]
+    assert row["reason"] == "NothingSelected" and row["message"].endswith("no ClusterQueue has the name none")
+
+
+def test_a_queue_shows_its_policy() -> None:
+    def rows(policy: str, old: Json) -> list[Json]:
+        status = model.QueueStatus(True, "Ready", "", 0, 0, 0, (), ())
+        return queue_status.cluster_queue_status(status, old, now=0, generation=1, fair=False, policy=policy)[
+            "conditions"
+        ]
+
+    first = rows("mine", {})
+    assert [(row["type"], row["message"]) for row in first if row["type"] != "Active"] == [("QueuePolicy", "mine")]
+    assert [row["type"] for row in rows("", {"conditions": first})] == ["Active"]
+    [column] = [each for each in CLUSTER_QUEUE.versions[-1].columns if each.name == "Policy"]
+    assert "QueuePolicy" in column.path
 
 
 def test_a_policy_reaches_the_engine_whichever_comes_first() -> None:
@@ -132,6 +168,8 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
             "quantiles": {"running": "0.6", "candidate": "0.95"},
             "revoke": "Any",
             "overdueFactor": "1500m",
+            "lossBudget": "0.01",
+            "restartCost": "90s",
             "giveWay": {
                 "longerThan": "10",
                 "longerThanBackfilled": "300m",
@@ -152,9 +190,9 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
         0.95,
         "Any",
         overdue_factor=1.5,
-        checkpoint_preemption=model.CheckpointPreemption(
-            10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3, loss_budget=0.004
-        ),
+        checkpoint_preemption=model.CheckpointPreemption(10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3),
+        loss_budget=0.004,
+        restart_seconds=90.0,
     )
 
 

@@ -10,7 +10,7 @@ from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, admitted, kin
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import ChangeStatus, JobView, Note, PatchWorkload, Step
+from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, PatchWorkload, Step
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children
 from gangline.kube import resources as kube
@@ -79,8 +79,10 @@ def test_a_workload_of_its_own_is_deleted_so_that_quota_is_taken_once() -> None:
     job = naming_job()
     own = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7)
     own["metadata"] |= {"uid": "o", "resourceVersion": "3"}
-    result = steps(job, prebuilt(job, owned=True), own)
-    assert [(type(s).__name__, s.workload["metadata"]["uid"]) for s in result] == [("DeleteWorkload", "o")]  # type: ignore[union-attr]
+    first, second = steps(job, prebuilt(job, owned=True), own)
+    assert isinstance(first, DeleteWorkload)
+    assert first.workload["metadata"]["uid"] == "o"
+    assert isinstance(second, Note)
 
 
 def test_an_admitted_prebuilt_workload_starts_its_job_and_lets_it_run() -> None:
@@ -160,3 +162,11 @@ def test_the_mirror_plans_a_job_when_the_workload_that_it_names_comes_and_goes()
     changed.take()
     mirror.upsert(kube.WORKLOADS, prebuilt(job))
     assert changed.take() == set()
+
+
+def test_the_annotation_has_precedence_over_the_label() -> None:
+    job = naming_job()
+    job["metadata"]["annotations"] = {LABEL: "another"}
+    [note] = steps(job, None)
+    assert isinstance(note, Note)
+    assert note.message == "Prebuilt workload ns/another: not found"

@@ -9,11 +9,13 @@ from typing import Any, cast
 import pytest
 from tests.control.test_provisioning import CLASS, FLAVOR, RIGHT, check, workload
 
+from gangline.control.checks.active_checks import ActiveChecks
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.provisioning import provisioning
+from gangline.control.provisioning.activity import CONTROLLER
 from gangline.control.provisioning.provisioning import Provisioning
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError, Forbidden
@@ -44,6 +46,8 @@ class Room:
             wake=lambda: None,
             quarantine=Quarantine(lambda *_: None),
         )
+        judges = {CONTROLLER: self.part.judge}
+        self.checks = ActiveChecks(self.mirror, cast(Any, self), Quarantine(lambda *_: None), judges)
         self.put(kube.RESOURCE_FLAVORS, {"metadata": {"name": "a100"}, **FLAVOR})
         spec = {"provisioningClassName": CLASS, "retryStrategy": {"backoffBaseSeconds": 7}}
         self.put(kube.PROVISIONING_CONFIGS, {"metadata": {"name": "c"}, "spec": spec})
@@ -61,6 +65,7 @@ class Room:
     def act(self) -> list[str]:
         """One round; what it sent."""
         before = len(self.sent)
+        self.checks.act(START)
         self.part.act(START)
         return [f"{verb} {key.resource.kind} {key.name}" for key, verb, *_ in self.sent[before:]]
 
@@ -190,7 +195,7 @@ def test_a_check_follows_its_configuration_and_whether_requests_are_served() -> 
     assert room.sent[0][2]["status"]["conditions"][0]["reason"] == "NotServed"
     room.done()
     room.served = True
-    room.part.observe(kube.PROVISIONING_REQUESTS, Synced())
+    room.checks.observe(kube.PROVISIONING_REQUESTS, Synced())
     room.act()
     assert room.sent[0][2]["status"]["conditions"][0]["reason"] == "Active"
     room.done()

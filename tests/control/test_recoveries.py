@@ -8,8 +8,9 @@ import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
 
 from gangline.api import names
-from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import Record, RecordedSwap
+from gangline.api.read import conditions
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import Record, RecordedSwap
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
@@ -17,7 +18,7 @@ from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import EvictionWanted, Messages
 from gangline.control.recovery.swap_rules import describe, holds_back, wanted_pods
 from gangline.control.recovery.swaps import Recoveries
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -141,6 +142,20 @@ def test_pods_that_came_to_a_node_after_it_was_lost_stay() -> None:
     world = World(a_workload(record), a_pod("new", "n1", created=T + 5000))
     world.recoveries.act(T + 6000)
     assert world.writer.take() == []
+
+
+def test_a_pod_that_waits_for_a_place_on_the_lost_node_goes_as_well() -> None:
+    """It has lost its gate and can't be given another place; a pod that came later has one on a node that is trusted again."""
+    world = World(a_workload(), *gang()[1:])
+    for name, created in (("p0", T - 1_000), ("p3", T + 1_000)):
+        waiting = a_pod(name, "", phase="Pending", ready=False, created=created)
+        waiting["metadata"]["finalizers"] = []
+        waiting["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n1"}
+        world.pods.upsert(waiting)
+    world.recoveries.heal(heal())
+    world.written()
+    world.recoveries.act(T)
+    assert world.writer.take() == [("delete", "p0", {"uid": "uid-p0"})]
 
 
 def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
@@ -373,7 +388,7 @@ def test_what_is_told_of_a_swap() -> None:
         "Lost pods moved from a, b (NotReady) to c in 2.0 s: decided 0.5 s, created 1.0 s, running 0.5 s"
     )
     status: Json = {}
-    status_changes.swapping(RecordedSwap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
+    run_changes.swapping(RecordedSwap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
     assert status["conditions"][0]["reason"] == "Queued"
 
 

@@ -131,6 +131,23 @@ def test_a_template_of_claims_concerns_its_namespace() -> None:
     assert cluster.take() == {"a": 0}
 
 
+def test_a_device_class_concerns_those_who_request_what_it_stands_for() -> None:
+    cluster = Cluster(RequestRules(ResourceRules(devices=Devices({"gpu.example.com": "cpu"}))))
+    container = {"name": "c", "resources": {"requests": {"example.com/gpu": "3"}}}
+    for body in (workload("a", containers=[container]), workload("b"), workload("c", containers="none")):
+        cluster.mirror.upsert(kube.WORKLOADS, body)
+    cluster.take()
+    body = stored("DeviceClass", "gpu.example.com", spec={"extendedResourceName": "example.com/gpu"})
+    body["metadata"] = {**body["metadata"], "creationTimestamp": "2026-11-24T10:00:00Z"}
+    del body["metadata"]["namespace"]
+    cluster.mirror.upsert(kube.DEVICE_CLASSES, body)
+    assert cluster.take() == {"a": 3}
+    cluster.mirror.upsert(kube.DEVICE_CLASSES, {**body, "metadata": {**body["metadata"], "resourceVersion": "999"}})
+    assert cluster.mirror.recounted() == []
+    cluster.mirror.remove(kube.DEVICE_CLASSES, "gpu.example.com")
+    assert cluster.take() == {"a": 0}
+
+
 def test_what_cannot_be_read_changes_nothing() -> None:
     cluster = Cluster()
     cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("2"))

@@ -11,7 +11,7 @@ from tests.control.test_plan import JOB_KIND, NOW, a_job
 from gangline.api.read.configuration.retention import Retention
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.plan.retention import MOST_AT_ONCE, RETRY, Retainer
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
 from gangline.engine import model
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
@@ -54,7 +54,7 @@ class World:
 
 
 def finished(status: Json, now: int) -> None:
-    status_changes.finish(True, "done")(status, now)
+    run_changes.finish(True, "done")(status, now)
 
 
 def timed_out(status: Json, now: int) -> None:

@@ -19,7 +19,8 @@ from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, OwnPaceEnded
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.stall.stall_watch import StallWatch
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.engine import model
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
@@ -42,7 +43,7 @@ class FakeWrites:
     def in_doubt(self, *_: object) -> bool:
         return False
 
-    def change(self, key: str, slot: str, change: status_changes.Change, *, done: Any = None, **_: Any) -> None:
+    def change(self, key: str, slot: str, change: Change, *, done: Any = None, **_: Any) -> None:
         raw = copy.deepcopy(self._mirror.get(kube.WORKLOADS, key))
         assert raw is not None
         change(raw["status"], self._now())
@@ -112,7 +113,7 @@ class Place:
         pod_sets = (model.PodSetAssignment("worker", 2, {"nvidia.com/gpu": "f"}, {"nvidia.com/gpu": 16}),)
         admit = model.Admit(KEY, "wuid", model.Admission("cq", pod_sets), True, START)
         status_changes.admit(admit)(body["status"], START)
-        status_changes.pods_ready(True)(body["status"], START)
+        run_changes.pods_ready(True)(body["status"], START)
         self.put(kube.WORKLOADS, body)
         for index in range(2):
             self.pod(index)
@@ -228,7 +229,7 @@ def test_a_gang_that_hangs_again_after_its_restart_is_restarted_again() -> None:
     place.pass_time(22, **IDLE)
     for ready in (False, True):
         place.now += MINUTE
-        place.writes.change(KEY, "pods-ready", status_changes.pods_ready(ready))
+        place.writes.change(KEY, "pods-ready", run_changes.pods_ready(ready))
     place.pass_time(1, **IDLE)
     assert place.condition() == ("False", "Restarted")
     place.pass_time(9, **IDLE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.read import conditions
-from gangline.control.status import queue_status, status_changes
+from gangline.control.status import queue_status, run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.engine import model
 
 Json = dict[str, Any]
@@ -17,7 +18,7 @@ def evict(status: Json, **fields: Any) -> Json:
     return conditions.find(status["conditions"], "Evicted") or {}
 
 
-def admit(checks: tuple[str, ...] = (), *, pods_follow: bool = False) -> status_changes.Change:
+def admit(checks: tuple[str, ...] = (), *, pods_follow: bool = False) -> Change:
     assignment = model.PodSetAssignment("main", 1, {"cpu": "f"}, {"cpu": 1500})
     decision = model.Admit("ns/w", "u", model.Admission("cq", (assignment,)), not checks, NOW, checks)
     return status_changes.admit(decision, pods_follow=pods_follow)
@@ -32,6 +33,33 @@ def test_a_deactivation_names_its_cause() -> None:
         {"reason": "Deactivated", "underlyingCause": "RequeuingLimitExceeded", "count": 1}
     ]
     assert evict({})["reason"] == "Deactivated"
+
+
+def test_an_eviction_for_pods_says_what_they_waited_for() -> None:
+    for reason, cause in ((None, "WaitForStart"), ("WaitForStart", "WaitForStart"), ("WaitForRecovery",) * 2):
+        status: Json = {"conditions": []}
+        if reason is not None:
+            conditions.put(status["conditions"], "PodsReady", False, reason, "m", now=NOW)
+        assert evict(status, reason="PodsReadyTimeout")["reason"] == "PodsReadyTimeout"
+        [row] = status["schedulingStats"]["evictions"]
+        assert (row["reason"], row["underlyingCause"]) == ("PodsReadyTimeout", cause)
+
+
+def test_a_deactivation_ends_the_back_off() -> None:
+    status: Json = {}
+    evict(status, reason="PodsReadyTimeout", requeue_at=NOW + 60_000, requeue_count=2)
+    evict(status, underlying_cause="RequeuingLimitExceeded")
+    assert "requeueState" not in status
+
+
+def test_the_end_of_a_back_off_changes_the_condition_only_where_it_said_so() -> None:
+    finished = status_changes.requeue(model.Requeue("team/w", "u", "BackoffFinished"))
+    status: Json = {"requeueState": {"count": 1, "requeueAt": "2026-01-01T00:00:00Z"}, "conditions": []}
+    finished(status, NOW)
+    assert status == {"requeueState": {"count": 1}, "conditions": []}
+    conditions.put(status["conditions"], "Requeued", False, "PodsReadyTimeout", "m", now=NOW)
+    finished(status, NOW)
+    assert [(row["status"], row["reason"]) for row in status["conditions"]] == [("True", "BackoffFinished")]
 
 
 def test_evictions_are_counted_by_reason() -> None:
@@ -62,9 +90,17 @@ def test_what_it_counts_for_is_there_while_it_waits() -> None:
     assert status["resourceRequests"] == rows
     admit()(status, NOW)
     assert "resourceRequests" not in status
-    status["resourceRequests"] = rows
+    status = {"resourceRequests": rows}
     status_changes.pending(why)(status, NOW)
     assert "resourceRequests" not in status, "its templates say it now"
+
+
+def test_a_reservation_that_somebody_else_wrote_stays() -> None:
+    status: Json = {}
+    admit()(status, NOW)
+    before = repr(status)
+    status_changes.pending(model.Explanation("AdmissionGated", "m"))(status, NOW + 1000)
+    assert repr(status) == before
 
 
 def test_checks_stand_between_reservation_and_admission() -> None:
@@ -88,8 +124,18 @@ def test_release_adds_up_the_time_it_ran() -> None:
 
 def test_reclaimable_pods_never_decrease() -> None:
     status: Json = {"reclaimablePods": [{"name": "a", "count": 3}]}
-    status_changes.reclaim({"a": 1, "b": 2})(status, NOW)
+    run_changes.reclaim({"a": 1, "b": 2})(status, NOW)
     assert status["reclaimablePods"] == [{"name": "a", "count": 3}, {"name": "b", "count": 2}]
+
+
+def test_a_local_queue_without_cluster_queue_lists_no_flavors() -> None:
+    gone = model.QueueStatus(
+        False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue", 0, 0, 0, (), ()
+    )
+    before = queue_status.local_queue_status(a_queue(), {}, now=NOW, generation=1)
+    status = queue_status.local_queue_status(gone, before, now=NOW, generation=1)
+    assert {"flavorsUsage", "flavorsReservation"} <= before.keys()
+    assert not {"flavorsUsage", "flavorsReservation"} & status.keys()
 
 
 def a_queue(**fields: Any) -> model.QueueStatus:
@@ -120,7 +166,7 @@ def test_past_usage_survives_in_the_local_queue() -> None:
     told = a_queue(consumed={"nvidia.com/gpu": 3.6}, consumed_at=NOW)
     status = queue_status.local_queue_status(told, {}, now=NOW, generation=1)
     assert status["fairSharing"]["admissionFairSharingStatus"] == {
-        "consumedResources": {"nvidia.com/gpu": "4"},
+        "consumedResources": {"cpu": "0", "nvidia.com/gpu": "4"},
         "lastUpdate": conditions.timestamp(NOW),
     }
     assert "fairSharing" not in queue_status.local_queue_status(a_queue(), {}, now=NOW, generation=1)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gangline.control.forecasting.expected_starts import Accuracy
+from gangline.control.forecasting.group_coverage import Coverage, Group
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.control.forecasting.tallies import Tallies
@@ -25,6 +26,7 @@ async def counted(directory: Path) -> Tallies:
     made = tallies(directory, judged=[[1.7e9, 60, 120.0, 90.0]])
     assert await made.load()
     made.records["Hint"] = Record(4, {0.1: 0, 0.5: 2, 0.8: 3, 0.9: 4, 0.95: 4}, 1.5)
+    made.groups.counts[Group("size", ">8")] = Coverage(300, 270)
     made.accuracy.came_true(ExpectedStart("ml/w", 10_000, 20_000), 14_000)
     await made.save()
     await made.history.close(5)
@@ -37,6 +39,7 @@ async def test_the_next_process_goes_on(tmp_path: Path) -> None:
     again.records["Limit"] = Record(1)  # counted while another led, who has counted it as well
     assert await again.load()
     assert (again.records, again.accuracy) == (first.records, first.accuracy)
+    assert again.groups.counts == {Group("size", ">8"): Coverage(300, 270)}
     assert (again.since, again.judgement) == (START / 1000, [[1.7e9, 60, 120.0, 90.0]])
     again.accuracy.came_true(ExpectedStart("ml/v", 10_000, None), 9_000)
     await again.save()
@@ -57,7 +60,14 @@ async def test_clusters_that_share_a_database_count_for_themselves(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "text", ["no json", "{}", '{"shape": 2}', '{"shape": 1, "runtimes": {"Hint": {"below": [1]}}}']
+    "text",
+    [
+        "no json",
+        "{}",
+        '{"shape": 1, "runtimes": {}, "starts": {}, "groups": [["size", "1", "many", 2]]}',
+        '{"shape": 2}',
+        '{"shape": 1, "runtimes": {"Hint": {"below": [1]}}}',
+    ],
 )
 async def test_what_cannot_be_read_is_begun_anew(tmp_path: Path, text: str) -> None:
     with HistoryStore(str(tmp_path / "h.db")) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -31,6 +33,7 @@ class Desk:
         self.metrics = Metrics()
         self.events: list[str] = []
         self.told: list[tuple[str, str]] = []
+        self.slots: list[str] = []
         self.version = 0
         deliver = lambda receiver, terms, notice: self.told.append((notice.kind, notice.text))  # noqa: E731
         notices = Notices(self.mirror, deliver, now=lambda: NOW)
@@ -61,7 +64,8 @@ class Desk:
     def send(self, key: Any, verb: str, body: Json, *, done: Any, **_: Any) -> None:
         done(None)
 
-    def change(self, key: str, slot: str, change: status_changes.Change, *, done: Any = None, **_: Any) -> None:
+    def change(self, key: str, slot: str, change: Change, *, done: Any = None, **_: Any) -> None:
+        self.slots.append(slot)
         raw = copy.deepcopy(self.mirror.get(kube.WORKLOADS, key)) or {}
         before = copy.deepcopy(raw["status"])
         change(raw["status"], NOW)
@@ -98,7 +102,7 @@ def test_an_overrun_becomes_a_condition_and_is_told_once() -> None:
 def test_a_run_that_ended_leaves_only_the_memory_that_it_was_overdue() -> None:
     desk = Desk()
     desk.decisions.carry_out(overdue())
-    desk.change(KEY, "stalled", status_changes.stalled(False, "Idle", "idle"))
+    desk.change(KEY, "stalled", run_changes.stalled(False, "Idle", "idle"))
     desk.change(KEY, "release", status_changes.release)
     value = desk.mirror.workload_value(KEY)
     assert value is not None
@@ -169,3 +173,17 @@ def test_what_a_policy_says_of_overruns_reaches_the_engine() -> None:
 )
 def test_what_a_policy_says_of_stalls(said: Json | None, expected: StallPolicy | None) -> None:
     assert policy_reader.stall(policy(**({"stall": said} if said is not None else {}))) == expected
+
+
+def test_places_found_with_the_last_check_do_not_replace_its_write() -> None:
+    desk = Desk()
+    desk.decisions.carry_out(model.Swap(KEY, "job-train", model.Admission("cq", desk.assignment)))
+    desk.decisions.carry_out(model.CompleteAdmission(KEY, "job-train"))
+    assert len(set(desk.slots)) == 2, "a change in the slot of one that waits replaces it"
+
+
+def test_nor_does_an_admission_whose_checks_were_ready_before_replace_its_reservation() -> None:
+    desk = Desk()
+    desk.decisions.carry_out(replace(desk.admit(), admitted=False, checks=("c",)))
+    desk.decisions.carry_out(model.CompleteAdmission(KEY, "job-train"))
+    assert len(set(desk.slots)) == 2

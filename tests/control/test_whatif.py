@@ -11,9 +11,9 @@ from tests import worlds
 from tests.worlds import gpujob
 
 from gangline.console.views.world import ClusterFacts
-from gangline.control.answers import whatif
+from gangline.control.answers.ahead import whatif
+from gangline.control.answers.ahead.whatif import Answer, Variant, WrongJobError
 from gangline.control.answers.sight import Everybody
-from gangline.control.answers.whatif import Answer, Variant, WrongJobError
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
 

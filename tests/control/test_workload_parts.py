@@ -8,15 +8,19 @@ from tests.control.test_plan import NOW, a_job, a_workload, admitted
 
 from gangline.api.read import conditions
 from gangline.control.decisions.carrying_out import Decisions
+from gangline.control.decisions.fresh_workloads import WAITS, FreshWorkloads
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import Messages
+from gangline.control.parts.messages import Messages, WriteResolved
+from gangline.control.plan.class_priorities import ClassPriorities
 from gangline.control.plan.cleared_gates import ClearedGates
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
-from gangline.control.status import status_changes
+from gangline.control.status import gate_changes, run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
+from gangline.kube.errors import Conflict, Forbidden
 from gangline.kube.reflector import Upsert
 from gangline.kube.resources import ObjectKey, key_of
 
@@ -38,7 +42,7 @@ class World:
     def pending(self, *_: Any) -> bool:
         return False
 
-    def change(self, key: str, slot: str, change: status_changes.Change, *, done: Any = None, **_: Any) -> None:
+    def change(self, key: str, slot: str, change: Change, *, done: Any = None, **_: Any) -> None:
         workload = self.mirror.objects[kube.WORKLOADS][key]
         change(workload["status"], NOW)
         if done is not None:
@@ -92,8 +96,85 @@ def test_a_workload_whose_last_gate_was_removed_is_said_to_be_admissible_once() 
 
 def test_a_decision_that_was_made_meanwhile_stands() -> None:
     workload = a_workload(a_job(), gated=gated, admitted=admitted)
-    status_changes.gates_cleared(workload["status"], NOW)
+    gate_changes.gates_cleared(workload["status"], NOW)
     assert row(workload, "QuotaReserved")[0] == "True"
+
+
+# --- priorities -------------------------------------------------------------------------------------------------------
+
+
+def a_class(value: int, name: str = "high") -> Json:
+    meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(value)}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": meta, "value": value}
+
+
+def of_class(name: str, priority: int, kind: str = "WorkloadPriorityClass", status: Any = None) -> Json:
+    workload = a_workload(a_job(), admitted=admitted if status is None else status)
+    workload["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+    workload["spec"] |= {"priority": priority, "priorityClassRef": {"kind": kind, "name": "high"}}
+    return workload
+
+
+def finished(status: Json, now: int) -> None:
+    run_changes.finish(True, "done")(status, now)
+
+
+def followers(world: World) -> ClassPriorities:
+    return ClassPriorities(world.mirror, world, Quarantine(lambda *_: None), wake=lambda: None)  # type: ignore[arg-type]
+
+
+def test_running_workloads_follow_the_new_value_of_their_class() -> None:
+    high = a_class(100)
+    done, pods = of_class("done", 100, status=finished), of_class("pods", 100, kind="PriorityClass")
+    world = World(high, of_class("a", 100), done, pods)
+    part = followers(world)
+    part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
+    part.act(NOW)
+    assert world.patched == [], "it has the priority of its class"
+    high = a_class(7)
+    world.mirror.upsert(kube.WORKLOAD_PRIORITY_CLASSES, high)
+    part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
+    part.act(NOW)
+    assert world.patched == [{"spec": {"priority": 7}, "metadata": {"resourceVersion": "2"}}]
+    world.mirror.upsert(kube.WORKLOADS, of_class("a", 7))
+    part.act(NOW)
+    assert len(world.patched) == 1
+
+
+def test_a_priority_written_by_hand_lasts_until_the_class_changes_or_another_operator_leads() -> None:
+    high = a_class(100)
+    world = World(high, of_class("a", 5))
+    part = followers(world)
+    part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
+    part._changed.clear()
+    part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
+    part.act(NOW)
+    assert world.patched == []
+    part.lead()
+    part.act(NOW)
+    assert [patch["spec"] for patch in world.patched] == [{"priority": 100}]
+
+
+def test_a_workload_that_changed_meanwhile_is_asked_for_again() -> None:
+    world = World(a_class(100), of_class("a", 5))
+    part = followers(world)
+    refuse: list[Any] = []
+
+    def send(*_: Any, failed: Any, **__: Any) -> None:
+        refuse.append(failed)
+
+    world.send = send  # type: ignore[method-assign]
+    world.expected = lambda error: isinstance(error, Conflict)  # type: ignore[attr-defined]
+    part.lead()
+    part.act(NOW)
+    part.act(NOW)
+    assert len(refuse) == 1
+    refuse[0](Conflict(409, "Conflict", "changed"))
+    part.act(NOW)
+    assert len(refuse) == 2
+    refuse[1](Forbidden(403, "Forbidden", "no"))
+    part.act(NOW)
+    assert len(refuse) == 2, "nobody is asked for ever"
 
 
 # --- orphans ----------------------------------------------------------------------------------------------------------
@@ -130,6 +211,60 @@ def test_a_workload_that_never_had_a_job_waits_for_its_author() -> None:
     unowned(world)._tidy(workload)
     assert conditions.find(workload["status"]["conditions"], "Finished") is None
     assert world.patched == []
+
+
+def test_an_evicted_workload_that_never_had_a_job_keeps_its_quota_until_its_author_releases_it() -> None:
+    workload, other = a_workload(a_job(), admitted=admitted), a_workload(a_job(name="o", uid="other"))
+    del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
+    world = World(workload, other)
+    status_changes.preempt(model.Preempt(key_of(workload), "w", "InClusterQueue", "m", key_of(other), "p"))(
+        workload["status"], NOW
+    )
+    unowned(world)._tidy(workload)
+    assert workload["status"]["admission"]["clusterQueue"] == "cq"
+    assert row(workload, "QuotaReserved")[0] == row(workload, "Evicted")[0] == "True"
+
+
+def test_an_admission_that_its_author_left_behind_is_cleared() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
+    conditions.put(workload["status"]["conditions"], "QuotaReserved", False, "Pending", "by its author", now=NOW)
+    unowned(World(workload))._tidy(workload)
+    assert "admission" not in workload["status"]
+    assert row(workload, "QuotaReserved") == ("False", "Pending", "by its author")
+
+
+def test_a_deleted_workload_is_let_go_when_its_last_write_is_resolved() -> None:
+    """Its pod went while a write of ours was in flight: the answer may bring nothing new that would make us look again."""
+    workload = a_workload(a_job(), admitted=admitted)
+    workload["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
+    world = World(workload)
+    part = unowned(world)
+    part._departed.runs = lambda key: False  # type: ignore[method-assign]
+    part._tidy(workload)
+    world.patched.clear()
+    part._writes = InFlight()  # type: ignore[assignment]
+    part._tidy(workload)
+    assert part._changed.take() == set()
+    world.mirror.messages.publish(WriteResolved(None, None, ObjectKey.of(kube.WORKLOADS, workload)))
+    assert part._changed.take() == {key_of(workload)}
+
+
+class InFlight:
+    def pending(self, *_: Any) -> bool:
+        return True
+
+
+def test_an_eviction_event_names_the_cause_of_a_deactivation_only() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    world = World(workload)
+    for reason, cause in (("PodsReadyTimeout", "WaitForStart"), ("Deactivated", "RequeuingLimitExceeded")):
+        decision = model.Evict(key_of(workload), "w", reason, "m", underlying_cause=cause)
+        decisions(world, Engine())._report_evicted(decision, workload["status"], workload)
+    assert [reason for _, _, reason, _ in world.events] == [
+        "EvictedDueToPodsReadyTimeout",
+        "EvictedDueToDeactivatedDueToRequeuingLimitExceeded",
+    ]
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -205,3 +340,102 @@ def test_a_gated_workload_is_told_as_in_kueue() -> None:
     decisions(world, Engine())._report_pending(model.ReportPending(key_of(workload), "w", explanation))
     [(_, *event)] = world.events
     assert event == ["Normal", "AdmissionGated", "Workload admission is gated by: a.b/c"]
+
+
+def test_a_workload_like_one_that_was_tried_says_so_where_a_gate_asks_for_it() -> None:
+    """The event keeps the reason."""
+    explanation = model.Explanation("WaitingForQuota", "1 more needed")
+    for explicit, words in ((True, status_changes.BYPASSED), (False, "1 more needed")):
+        workload = a_workload(a_job())
+        world = World(workload)
+        engine = Engine(model.Settings(gates={"UnadmittedWorkloadsExplicitStatus": explicit}))
+        told = model.ReportPending(key_of(workload), "w", explanation, by_equivalence=True)
+        decisions(world, engine)._report_pending(told)
+        assert row(workload, "QuotaReserved") == ("False", "WaitingForQuota", words)
+        assert [note for *_, note in world.events] == ["1 more needed"]
+
+
+def test_an_eviction_of_a_workload_that_waits_counts_in_its_status_alone() -> None:
+    workload = a_workload(a_job())
+    world = World(workload)
+    decision = model.Evict(
+        key_of(workload), "w", "Deactivated", "m", deactivate=True, underlying_cause="AdmissionCheck"
+    )
+    decisions(world, Engine())._deactivate(decision)
+    assert row(workload, "Evicted") == ("True", "DeactivatedDueToAdmissionCheck", "m")
+    assert [reason for _, _, reason, _ in world.events] == ["AdmissionCheckRejected"]
+
+
+# --- the first condition ----------------------------------------------------------------------------------------------
+
+
+def a_queue(kind: str, name: str, **spec: Any) -> Json:
+    meta = {"name": name, "uid": name, "resourceVersion": "1"}
+    if kind == "LocalQueue":
+        meta["namespace"] = "ns"
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def fresh(workload: Json, *queues: Json) -> World:
+    """A part that sees the Workload appear."""
+    world = World(*queues)
+    part = FreshWorkloads(world.mirror, world)  # type: ignore[arg-type]
+    workload["status"] = workload.get("status") or {}
+    world.mirror.upsert(kube.WORKLOADS, workload)
+    part.act(NOW)
+    return world
+
+
+def test_a_new_workload_is_said_to_wait_for_its_evaluation() -> None:
+    queue = a_queue("LocalQueue", a_workload(a_job())["spec"]["queueName"], clusterQueue="cq")
+    cluster_queue = a_queue("ClusterQueue", "cq")
+    workload = a_workload(a_job())
+    fresh(workload, queue, cluster_queue)
+    assert row(workload, "QuotaReserved") == (
+        "False",
+        "PendingEvaluation",
+        "Workload is pending evaluation in the scheduling queue",
+    )
+    assert row(workload, "Admitted") == ("False", "NoReservation", "The workload has no reservation")
+
+
+def test_a_reason_that_is_about_to_be_written_is_not_replaced() -> None:
+    status: Json = {}
+    status_changes.pending(model.Explanation("WaitingForQuota", "1 more needed"))(status, NOW)
+    status_changes.first_said(WAITS)(status, NOW)
+    assert row({"status": status}, "QuotaReserved") == ("False", "WaitingForQuota", "1 more needed")
+    world = World()
+    slots: list[str] = []
+    world.change = lambda key, slot, change, **_: slots.append(slot)  # type: ignore[method-assign, misc]
+    part = FreshWorkloads(world.mirror, world)  # type: ignore[arg-type]
+    workload = a_workload(a_job())
+    workload["status"] = {}
+    for obj in (
+        a_queue("LocalQueue", workload["spec"]["queueName"], clusterQueue="cq"),
+        a_queue("ClusterQueue", "cq"),
+        workload,
+    ):
+        world.mirror.upsert(kube.BY_KIND[obj["kind"]], obj)
+    part.act(NOW)
+    assert slots == ["fresh"], "a change in the slot of one that waits replaces it"
+
+
+def test_what_keeps_it_from_being_tried_is_not_covered_up() -> None:
+    name = a_workload(a_job())["spec"]["queueName"]
+    queue, stopped = (a_queue("LocalQueue", name, clusterQueue="cq", stopPolicy=stop) for stop in ("None", "Hold"))
+    cluster_queue = a_queue("ClusterQueue", "cq")
+    inactive, gated, reserved = (a_workload(a_job()) for _ in range(3))
+    inactive["spec"]["active"] = False
+    gated["metadata"]["annotations"] = {GATED: "a.b/c"}
+    reserved["status"] = {"conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}]}
+    for workload, *queues in (
+        (a_workload(a_job()),),
+        (a_workload(a_job()), queue),
+        (a_workload(a_job()), stopped, cluster_queue),
+        (inactive, queue, cluster_queue),
+        (gated, queue, cluster_queue),
+        (reserved, queue, cluster_queue),
+    ):
+        before = len(workload.get("status", {}).get("conditions", ()))
+        fresh(workload, *queues)
+        assert len(workload["status"].get("conditions", ())) == before

@@ -13,7 +13,8 @@ from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import Messages
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
@@ -38,7 +39,7 @@ class World:
         """The watch shows the Workload as the server has it now."""
         self.writes.seen(WORKLOADS, copy.deepcopy(self.server.objects[f"{PATH}/w"].obj))
 
-    def decide(self, slot: str, change: status_changes.Change) -> None:
+    def decide(self, slot: str, change: Change) -> None:
         self.writes.change(KEY, slot, change, priority=Priority.ADMISSION, doubt=True, failed=self._failed)
 
     def _failed(self, _: object) -> None:
@@ -75,12 +76,12 @@ async def world(*, older_words: bool = False) -> AsyncIterator[World]:
         yield subject
 
 
-def admit() -> status_changes.Change:
+def admit() -> Change:
     assignment = model.PodSetAssignment("main", 1, {"cpu": "f"}, {"cpu": 1000})
     return status_changes.admit(model.Admit(KEY, "u", model.Admission("cq", (assignment,)), True, NOW))
 
 
-def preempt() -> status_changes.Change:
+def preempt() -> Change:
     return status_changes.preempt(model.Preempt(KEY, "u", "InClusterQueue", "make room", "ns/o", "o"))
 
 
@@ -129,7 +130,7 @@ async def test_what_comes_to_nothing_is_told_though_nothing_changed() -> None:
 
 async def test_changes_that_are_due_together_leave_as_one_patch() -> None:
     async with world() as here:
-        here.writes.change(KEY, "pods-ready", status_changes.pods_ready(True), priority=Priority.LIFECYCLE)
+        here.writes.change(KEY, "pods-ready", run_changes.pods_ready(True), priority=Priority.LIFECYCLE)
         here.decide("admission", admit())
         await here.quiet()
         assert here.server.requests["patch workloads"] == 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 from aiohttp import web
 from tests import worlds
@@ -15,7 +17,8 @@ from tests.control_io.test_aggregated import ALICE, PROXY, Cluster, ask, serving
 from tests.worlds import gpujob
 
 from gangline.control.answers.source import NoForecastsError
-from gangline.control.visibility import answers_api
+from gangline.control.answers.usage.happenings import Log, Subject
+from gangline.control.visibility import answers_api, event_stream
 from gangline.control.visibility.access_review import Reviews
 from gangline.control.visibility.aggregated_api import AggregatedApi
 from gangline.control.visibility.answers_api import Reviewed, Turnstile
@@ -81,8 +84,20 @@ async def test_each_question_has_a_kind_of_answer(client: Client) -> None:
     for path, kind, field in (
         (f"{OWN}/queuedjobs/next", "QueuedJob", "jobName"),
         (f"{OWN}/queuedjobs/next/why?kind=gpujob", "JobExplanation", "lines"),
+        (f"{OWN}/queuedjobs/next/remedies", "JobRemedies", "remedies"),
         (f"{OWN}/queuedjobs/next/story", "JobStory", "events"),
+        (f"{OWN}/flavornodes", "FlavorNodeList", "items"),
+        (f"{OWN}/flavornodes?clusterQueue=a", "FlavorNodeList", "items"),
+        (f"{OWN}/queuedjobs/next/victims", "JobVictims", "victims"),
+        (f"{OWN}/queueshares", "QueueShareList", "items"),
+        (f"{OWN}/pastruns?sinceSeconds=3600", "PastRunList", "items"),
+        (f"{ROOT}/queueshares?clusterQueue=a", "QueueShareList", "items"),
+        (f"{ROOT}/pastruns", "PastRunList", "items"),
         (f"{OWN}/plannedruns?horizonSeconds=60", "PlannedRunList", "items"),
+        (f"{OWN}/gangswaps", "GangSwapList", "items"),
+        (f"{ROOT}/gangswaps?clusterQueue=a", "GangSwapList", "items"),
+        (f"{OWN}/queueaudits", "QueueAuditList", "items"),
+        (f"{ROOT}/queueaudits", "QueueAuditList", "items"),
         (f"{OWN}/forecastaccuracies", "ForecastAccuracyList", "model"),
         (f"{ROOT}/queuedjobs", "QueuedJobList", "items"),
         (f"{ROOT}/plannedruns", "PlannedRunList", "items"),
@@ -119,9 +134,19 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         (f"queuedjobs?clusterQueue={'x' * 300}", 400, "clusterQueue has more than 253 characters"),
         ("queuedjobs?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
         ("queuedjobs/none/why", 404, "no job none in namespace ml"),
-        ("queuedjobs/next/why?kind=deployment", 400, "unknown kind 'deployment'"),
+        ("queuedjobs/runs/remedies", 409, "gpujob/runs does not wait in a queue: it is starting"),
+        ("queuedjobs/next/why?kind=daemonset", 400, "unknown kind 'daemonset'"),
         ("plannedruns?horizonSeconds=0", 400, "horizonSeconds must be from 1 to 604800, not 0"),
         ("plannedruns?horizonSeconds=999999999", 400, "horizonSeconds must be"),
+        ("pastruns?sinceSeconds=0", 400, "sinceSeconds must be from 1 to 15552000, not 0"),
+        ("pastruns?sinceSeconds=15552001", 400, "sinceSeconds must be"),
+        ("queueshares?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("flavornodes?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("queuedjobs/runs/victims", 409, "gpujob/runs does not wait in a queue: it is starting"),
+        ("gangswaps?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("jobevents", 501, "nobody remembers here what happened"),
+        ("jobevents?watch=true", 501, "nobody remembers here what happened"),
+        ("jobevents?watch=maybe", 400, "watch must be true or false"),
         ("whatifs", 405, ""),
     ],
 )
@@ -218,3 +243,97 @@ async def test_what_may_be_seen_is_asked_for_each_namespace_up_to_a_limit() -> N
     many = await asker.sight({f"n{n:03}" for n in range(500)}, ())
     assert many.namespaces == {"ml", "n001"}, "the own one first"
     assert len(cluster.reviewed) <= 4 + answers_api.NAMESPACES
+
+
+# --- events as a stream -----------------------------------------------------------------------------------------------
+
+SUBJECT = Subject("ml", "w", "Job", "w", "", "a", "a", 1, 1, ())
+
+
+@pytest.fixture
+def log(api: AggregatedApi) -> Log:
+    kept = Log(lambda: worlds.NOW * 1000, most=5)
+    api._answers._answers.log = kept
+    return kept
+
+
+async def lines(client: Client, query: str) -> AsyncIterator[Json]:
+    """What a stream says, line by line."""
+    url, host = f"https://127.0.0.1:{client.api.port}{OWN}/jobevents?{query}", "gangline-visibility.gangline-system.svc"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, ssl=client.context, server_hostname=host, headers=ALICE) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        async for line in answer.content:
+            yield orjson.loads(line)
+
+
+async def test_events_are_listed_and_followed_from_there(client: Client, log: Log) -> None:
+    for number in range(3):
+        log.add(f"before {number}", SUBJECT)
+    _, first = await client.get(f"{OWN}/jobevents?limit=2")
+    assert (first["kind"], [each["event"] for each in first["items"]]) == ("JobEventList", ["before 0", "before 1"])
+    _, rest = await client.get(f"{OWN}/jobevents?continue={first['metadata']['continue']}")
+    assert [each["event"] for each in rest["items"]] == ["before 2"] and "continue" not in rest["metadata"]
+    stream = lines(client, f"watch=true&resourceVersion={rest['metadata']['resourceVersion']}")
+    following = asyncio.ensure_future(anext(stream))
+    while not client.api._answers._streams._users:
+        await asyncio.sleep(0.01)
+    log.add("elsewhere", replace(SUBJECT, namespace="theirs"))
+    log.add("after", SUBJECT)
+    event = await following
+    assert (event["type"], event["object"]["event"], event["object"]["kind"]) == ("ADDED", "after", "JobEvent")
+    assert event["object"]["metadata"]["resourceVersion"] == str(log.last)
+    await stream.aclose()
+
+
+async def test_a_stream_ends_in_time_and_with_its_server(client: Client, api: AggregatedApi, log: Log) -> None:
+    assert [line async for line in lines(client, "watch=1&allowWatchBookmarks=1&timeoutSeconds=1")] == []
+    following = asyncio.ensure_future(anext(lines(client, "watch=true"), None))
+    while not api._answers._streams._users:
+        await asyncio.sleep(0.01)
+    await asyncio.wait_for(api.close(), 10)
+    assert await following is None
+
+
+async def test_a_silent_stream_gets_bookmarks(client: Client, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "BEAT", 0.01)
+    log.add("elsewhere", replace(SUBJECT, namespace="theirs"))
+    mark = await anext(lines(client, "watch=true&resourceVersion=0"))
+    assert (mark["type"], mark["object"]["metadata"]) == ("BOOKMARK", {"resourceVersion": str(log.last)})
+
+
+async def test_what_is_forgotten_gets_a_410(client: Client, log: Log) -> None:
+    begun = log.last
+    for number in range(9):
+        log.add(str(number), SUBJECT)
+    (told,) = [line async for line in lines(client, f"watch=true&resourceVersion={begun}")]
+    assert (told["type"], told["object"]["code"], told["object"]["reason"]) == ("ERROR", 410, "Expired")
+    status, body = await client.get(f"{OWN}/jobevents?continue={begun}")
+    assert (status, body["reason"]) == (410, "Expired")
+
+
+async def test_a_stream_asks_for_its_own_verb_and_ends_when_that_is_withdrawn(
+    cluster: Cluster, client: Client, api: AggregatedApi, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "BEAT", 0.01)
+    stream = lines(client, "watch=true")
+    assert (await anext(stream))["type"] == "BOOKMARK"
+    asked = cluster.reviewed[0]["resourceAttributes"]
+    assert (asked["resource"], asked["verb"], asked["namespace"]) == ("jobevents", "watch", "ml")
+    cluster.viewers.clear()
+    api._answers._reviews._known.clear()
+    said = [line async for line in stream]
+    assert (said[-1]["type"], said[-1]["object"]["code"]) == ("ERROR", 403)
+
+
+async def test_so_many_streams_and_no_more(client: Client, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "BEAT", 0.01)
+    streams = [lines(client, "watch=true") for _ in range(event_stream.PER_USER)]
+    for stream in streams:
+        await anext(stream)
+    status, body = await client.get(f"{OWN}/jobevents?watch=true")
+    assert (status, body["reason"]) == (429, "TooManyRequests")
+    for stream in streams:
+        await stream.aclose()

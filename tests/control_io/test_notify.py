@@ -397,8 +397,8 @@ async def test_an_end_is_told_by_how_it_ended() -> None:
     controller.notices.notify = lambda kind, workload, text: told.append((kind, text))  # type: ignore[method-assign]
     for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
         row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
-        planning._finished({"metadata": {"name": "w"}, "status": {"conditions": [row]}})
-    planning._finished(None)
+        planning._workload_writes._finished({"metadata": {"name": "w"}, "status": {"conditions": [row]}})
+    planning._workload_writes._finished(None)
     assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
 
 

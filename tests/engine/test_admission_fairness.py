@@ -10,6 +10,7 @@ from gangline.engine.model import (
     LocalQueue,
     Preempt,
     PreemptionPolicy,
+    ReportPending,
     Settings,
     WriteFailed,
 )
@@ -94,3 +95,42 @@ def test_the_next_sample_wakes_the_engine() -> None:
     due = world.engine.next_wakeup(world.now)
     assert due is not None
     assert world.now < due <= world.now + 300_000
+
+
+def test_a_head_by_usage_alone_is_tried_and_says_why_it_waits() -> None:
+    """In a strict queue only the head is tried: the other one's turn comes with the next sample, and nothing else changes."""
+    used = LocalQueue("team", "b", "q", consumed={GPU: 0.001}, consumed_at=NOW)
+    world = fair_world(used, gang("runs", 6, "a"), strategy="StrictFIFO", half_life=60.0)
+    assert of(world.decide(), Admit) == ["runs"]
+    world.put(gang("b9", 9, "b"), gang("a9", 9, "a"))
+    assert of(world.decide(), ReportPending) == ["b9"], "the first has used more"
+    world.put(LocalQueue("team", "b", "q", consumed={GPU: 1000.0}, consumed_at=NOW + 1))
+    assert of(world.decide(), ReportPending) == ["a9"]
+    assert world.decide() == []
+    world.put(LocalQueue("team", "b", "q", weight=1e9, consumed={GPU: 1000.0}, consumed_at=NOW + 1))
+    assert of(world.decide(), ReportPending) == [], "it is head again, and was told already"
+
+
+def test_a_head_by_usage_alone_starts_if_it_fits() -> None:
+    used = LocalQueue("team", "b", "q", consumed={GPU: 0.001}, consumed_at=NOW)
+    world = fair_world(used, gang("runs", 6, "a"), strategy="StrictFIFO")
+    world.decide()
+    world.put(gang("b9", 4, "b"), gang("a9", 2, "a"))
+    assert of(world.decide(), Admit) == []
+    world.put(LocalQueue("team", "a", "q", weight=1e9))
+    assert of(world.decide(), Admit) == ["a9"]
+
+
+def test_a_head_by_a_sample_alone_starts_if_it_fits() -> None:
+    used = LocalQueue("team", "b", "q", consumed={GPU: 10.0}, consumed_at=NOW)
+    world = fair_world(used, gang("runs", 6, "a"), strategy="StrictFIFO", half_life=600.0)
+    world.decide()
+    world.put(gang("a8", 4, "a"), gang("b9", 2, "b"))
+    assert of(world.decide(), Admit) == [], "b has used more, and a8 does not fit"
+    for _ in range(6):
+        due = world.engine.next_wakeup(world.now)
+        assert due is not None
+        world.now = due - 1000
+        if of(world.decide(), Admit) == ["b9"]:
+            return
+    raise AssertionError("a has used more by now")

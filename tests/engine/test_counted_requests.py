@@ -168,3 +168,44 @@ def test_nodes_give_what_pods_request_whatever_they_count_for() -> None:
     assert admission.pod_sets[0].usage == {GPU: 4, "credits": 14}
     too_large = replace(fits, count=3, quota={GPU: 0, "credits": 1})
     assert of(tas_world(too_large).decide(), Admit) == [], "three pods of two GPUs find no room on one node"
+
+
+def test_a_placed_pod_takes_what_it_requests_whatever_it_counts_for() -> None:
+    """Pods that count as no GPU in quota do not all go to one host; a restart and a healing count alike."""
+    request = TopologyRequest(required=HOST)
+    pods = (PodSet("main", 2, {GPU: 2}, topology=request, quota={GPU: 0, "credits": 7}),)
+    world = tas_world(*pods)
+    for number in (2, 3, 4, 5):
+        world.decide()
+        world.put(gang(f"w{number}", pod_sets=pods))
+    world.decide()
+    assert world.running() == ["w1", "w2", "w3", "w4"], "each has a host of four GPUs for itself"
+    rooms = world.engine._store.rooms
+    assert {name: room.placed for name, room in rooms.rooms.items()} == {
+        f"h{number}": {GPU: 4, "pods": 2} for number in (1, 2, 3, 4)
+    }
+    world.restart()
+    world.decide()
+    assert world.running() == ["w1", "w2", "w3", "w4"]
+    world.finish("w2")
+    world.decide()
+    assert world.running() == ["w1", "w3", "w4", "w5"]
+
+
+def test_charges_count_only_where_there_is_quota_of_them_and_take_nothing_of_nodes() -> None:
+    request = TopologyRequest(required=HOST)
+    pods = (PodSet("main", 2, {GPU: 1}, topology=request, charges={"milli": 500}),)
+    world = tas_world(*pods)
+    assert of(world.decide(), Admit) == ["w1"]
+    assert world.engine.usage("q") == {"tas": {GPU: 2}}
+    groups = (group({"tas": {GPU: 64, "milli": 2000}}),)
+    world.put(
+        cluster_queue("r", groups=groups, backfill=Backfill()),
+        *(gang(f"w{n}", queue="r", pod_sets=pods) for n in (2, 3, 4)),
+    )
+    assert of(world.decide(), Admit) == ["w2", "w3"]
+    assert world.engine.usage("r") == {"tas": {GPU: 4, "milli": 2000}}
+    placed = [room.placed for room in world.engine._store.rooms.rooms.values() if room.placed]
+    assert sum(each[GPU] for each in placed) == 6 and all(each.keys() == {GPU, "pods"} for each in placed)
+    world.finish("w2")
+    assert of(world.decide(), Admit) == ["w4"]

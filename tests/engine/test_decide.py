@@ -171,6 +171,15 @@ def test_finished_pods_give_their_quota_back() -> None:
     assert of(world.decide(), Admit) == ["w2"]
 
 
+def test_finished_pods_keep_their_quota_without_the_gate() -> None:
+    settings = Settings(gates={"ReclaimablePods": False})
+    world = World(cluster_queue("q", 8), gang("w1", 2, pods=4), gang("w2", 4), settings=settings)
+    world.decide()
+    world.change("w1", reclaimable={"main": 2})
+    assert world.engine.usage("q") == {"a100": {GPU: 8}}
+    assert of(world.decide(), Admit) == []
+
+
 # --- who is told what, and when ---------------------------------------------------------------------------------------
 
 
@@ -298,6 +307,35 @@ def test_admission_may_wait_until_all_pods_are_ready() -> None:
     assert of(world.decide(), Admit) == ["w2"]
 
 
+def test_it_waits_for_gangs_of_its_own_cycle_too() -> None:
+    queues = [cluster_queue(name, 8, cohort="c") for name in ("q", "r")]
+    settings = Settings(pods_ready=PodsReadyPolicy(block_admission=True))
+    world = World(*queues, gang("w1", 1), gang("w2", 1, "r"), settings=settings)
+    assert of(world.decide(), Admit) == ["w1"]
+    world.change("w1", pods_ready=True)
+    assert of(world.decide(), Admit) == ["w2"]
+
+
+def test_a_workload_that_another_client_released_backs_off_too() -> None:
+    """Without the condition Requeued, too, as in Kueue."""
+    world = World(cluster_queue("q", 8), gang("w", 1, requeue_at=START + 2_000_000))
+    assert of(world.decide(), Admit) == []
+    assert world.engine.next_wakeup(world.now) == START + 2_000_000
+    world.now = START + 2_000_000
+    decisions = world.decide()
+    assert (of(decisions, Requeue), of(decisions, Admit)) == (["w"], ["w"])
+
+
+def test_a_back_off_may_end_before_the_workload_has_stopped() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 1))
+    world.decide()
+    world.change("w", evicted="PodsReadyTimeout", requeued=False, requeue_at=START + 2_000_000)
+    assert world.decide() == []
+    world.now = START + 2_000_000
+    decisions = world.decide()
+    assert (of(decisions, Requeue), of(decisions, Admit)) == (["w"], []), "it still holds its quota"
+
+
 @pytest.mark.parametrize("settled", [True, False])
 def test_the_gangs_of_a_deleted_queue_keep_nobody_waiting_for_their_pods(settled: bool) -> None:
     """Whether it is heard alone or together with what follows it."""
@@ -351,10 +389,15 @@ def test_statuses_count_and_say_when_they_changed() -> None:
             "FlavorNotFound",
             "Can't admit new workloads: references missing ResourceFlavor(s): h100,b200.",
         ),
+        (
+            {"groups": (group({"racked": {GPU: 1}}),)},
+            "TopologyNotFound",
+            'Can\'t admit new workloads: there is no Topology "rows" for TAS flavor "racked".',
+        ),
     ],
 )
 def test_an_inactive_queue_says_why(fields: dict[str, object], reason: str, message: str) -> None:
-    world = World(cluster_queue("q", 8, **fields), gang("w", 1))
+    world = World(Flavor("racked", topology="rows"), cluster_queue("q", 8, **fields), gang("w", 1))
     decisions = world.decide()
     status = world.engine.queue_status("q")
     assert (status.active, status.reason, status.message) == (False, reason, message)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.engine.world import World, cluster_queue, gang, of
+from tests.engine.world import GPU, START, World, cluster_queue, gang, of, reported_pending
 
 from gangline.engine.model import (
+    Admission,
     AdmissionCheck,
     Admit,
     AskChecks,
     CheckRef,
     CheckState,
+    ClusterQueue,
     CompleteAdmission,
     Evict,
+    Flavor,
+    Gone,
     LocalQueue,
+    PodSetAssignment,
     PodsReadyPolicy,
+    Put,
     Requeue,
     Settings,
+    Withdraw,
 )
+from gangline.engine.state.inactive import why_inactive
 
 CHECKED = cluster_queue("q", 8, checks=(CheckRef("capacity"), CheckRef("elsewhere", ("h100",))))
 
@@ -47,6 +57,86 @@ def test_a_check_that_its_queue_got_later_is_asked_as_well() -> None:
     assert of(world.decide(), CompleteAdmission) == ["w"]
 
 
+def test_who_waits_is_asked_the_checks_of_every_flavor() -> None:
+    checks = map(AdmissionCheck, ("capacity", "elsewhere", "license"))
+    world = World(*checks, CHECKED, gang("first", 8), gang("w", 8))
+    asked = [each for each in world.decide() if isinstance(each, AskChecks)]
+    assert [(each.workload, each.checks) for each in asked] == [("team/w", ("capacity",))]
+    world.change("w", checks=(CheckState("capacity", "Ready"),))
+    assert not [each for each in world.decide() if isinstance(each, AskChecks)]
+    world.put(cluster_queue("q", 8, checks=(CheckRef("capacity"), CheckRef("license", ("a100", "h100")))))
+    asked = [each for each in world.decide() if isinstance(each, AskChecks)]
+    assert ("team/w", ("capacity", "license")) in [(each.workload, each.checks) for each in asked]
+    world.change("w", checks=(CheckState("capacity", "Ready"), CheckState("license", "Pending")))
+    world.put(cluster_queue("q", 8))
+    asked = [each for each in world.decide() if isinstance(each, AskChecks)]
+    assert ("team/w", ()) in [(each.workload, each.checks) for each in asked]
+
+
+def test_what_is_reserved_in_a_queue_that_is_gone_starts_and_ends() -> None:
+    admission = Admission("gone", (PodSetAssignment("main", 1, {GPU: "a100"}, {GPU: 4}),))
+    held = gang("w", 4, admission=admission, reserved_at=START, max_execution_seconds=60)
+    world = World(cluster_queue("q", 8), held)
+    assert of(world.decide(), CompleteAdmission) == ["w"]
+    world.change("w", admitted=True, admitted_at=world.now)
+    world.now += 61_000
+    (evict,) = evictions(world.decide(lost=("team/w",)))
+    assert evict.underlying_cause == "MaximumExecutionTimeExceeded"
+    held = replace(held, admitted=True, admitted_at=START, active=False)
+    world.engine.observe(Put(held))
+    assert evictions(world.decide()) == [], "it is being written"
+    checked = gang("w", 4, admission=admission, reserved_at=START, checks=(CheckState("capacity", "Pending"),))
+    world = World(cluster_queue("q", 8), checked)
+    assert of(world.decide(), CompleteAdmission) == []
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_what_is_reserved_only_leaves_a_queue_that_is_deleted(local: bool) -> None:
+    world = checked_world()
+    if local:
+        world.put(LocalQueue("team", "q", "q", terminating=True))
+    else:
+        world.put(replace(CHECKED, terminating=True))
+    [gone] = [each for each in world.decide() if isinstance(each, Withdraw)]
+    assert gone.ended == f"{'LocalQueue' if local else 'ClusterQueue'} q"
+    world.decide()
+    assert world.engine.usage("q") == {}
+
+
+def test_what_runs_stays_in_a_queue_that_is_deleted() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 8))
+    world.decide()
+    world.put(replace(cluster_queue("q", 8), terminating=True))
+    assert world.decide() == []
+
+
+def test_the_local_queues_of_a_queue_that_is_gone_are_told() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 4))
+    world.decide()
+    world.engine.drain_changed_local_queues()
+    world.engine.observe(Gone(ClusterQueue, "q"))
+    world.decide()
+    assert world.engine.drain_changed_local_queues() == {"team/q"}
+
+
+def test_who_is_active_again_is_told_again_why_it_waits() -> None:
+    world = World(cluster_queue("q", 8), gang("holds", 8), gang("w", 8))
+    first = reported_pending(world.decide())["w"].explanation
+    world.change("w", active=False)
+    assert reported_pending(world.decide())["w"].explanation.reason == "Deactivated"
+    world.change("w", active=True)
+    again = reported_pending(world.decide())["w"].explanation
+    assert (again.reason, again.message) == (first.reason, first.message)
+    assert reported_pending(world.decide()) == {}
+
+
+def test_a_deactivated_workload_is_told_so_while_it_backs_off() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 1, requeue_at=START + 2_000_000, requeue_count=2))
+    world.decide()
+    world.change("w", active=False)
+    assert reported_pending(world.decide())["w"].explanation.reason == "Deactivated"
+
+
 def test_admission_completes_when_the_checks_are_ready() -> None:
     world = checked_world()
     assert world.decide() == []
@@ -68,7 +158,7 @@ def test_a_retry_evicts_and_comes_back_after_the_longest_pause() -> None:
     assert evict.message == 'Evicted due to AdmissionChecks in Retry state: "budget"; "capacity" (no nodes)'
     world.complete_evictions()
     assert world.engine.usage("q") == {}
-    assert world.decide() == []
+    assert [type(decision) for decision in world.decide()] == [AskChecks], "budget is none of its queue's"
     world.now = at + 60_000
     decisions = world.decide()
     assert of(decisions, Requeue) == ["w"]
@@ -231,3 +321,84 @@ def test_pods_that_are_accepted_again_end_the_count() -> None:
     world.change("w", refused_at=0)
     world.now += 3_600_000
     assert of(world.decide(), Evict) == []
+
+
+def test_a_workload_that_somebody_wants_deactivated_is() -> None:
+    """As the manager of other clusters wants it, when its own workload is evicted."""
+    world = World(cluster_queue("q", 8), gang("w", 2))
+    world.decide()
+    world.change("w", deactivation=("EvictedOnManagerCluster", "Evicted on manager: preempted"))
+    (evict,) = evictions(world.decide())
+    assert (evict.deactivate, evict.underlying_cause) == (True, "EvictedOnManagerCluster")
+    assert evict.message == "The workload is deactivated due to Evicted on manager: preempted"
+
+
+def test_an_evicted_workload_that_got_its_quota_back_by_other_hands_is_judged_again() -> None:
+    """Another client wrote both in one update, so it was never seen without quota."""
+    queue = cluster_queue("q", 8, checks=(CheckRef("c"),))
+    world = World(AdmissionCheck("c", "example.com/c"), queue, gang("w", 2))
+    world.decide()
+    for _ in range(2):
+        world.change("w", checks=(CheckState("c", "Retry", "no", requeue_after_seconds=2),))
+        (evict,) = evictions(world.decide())
+        assert evict.reason == "AdmissionCheck"
+        assert world.workloads["team/w"].evicted
+        world.change("w", evicted="", checks=(CheckState("c"),))
+        assert not evictions(world.decide())
+        assert world.running() == ["w"]
+
+
+def test_so_is_one_that_waits() -> None:
+    world = World(cluster_queue("q", 8), gang("w0", 8), gang("w1", 2))
+    world.decide()
+    world.change("w1", deactivation=("EvictedOnManagerCluster", "Evicted on manager: preempted"))
+    (evict,) = evictions(world.decide())
+    assert (evict.workload, evict.deactivate, evict.underlying_cause) == ("team/w1", True, "EvictedOnManagerCluster")
+    assert not evictions(world.decide())
+
+
+def test_so_is_one_that_waits_if_a_check_that_was_asked_early_rejects_it() -> None:
+    for evicted, message in (
+        ("", ['The workload is deactivated due to AdmissionCheck in Rejected state: "c" (no)']),
+        ("x", []),
+    ):
+        world = World(cluster_queue("q", 8), gang("w0", 8), gang("w1", 2))
+        world.decide()
+        world.change("w1", checks=(CheckState("c", "Rejected", "no"),), evicted=evicted)
+        assert [evict.message for evict in evictions(world.decide()) if evict.workload == "team/w1"] == message
+
+
+ELSEWHERE = "kueue.x-k8s.io/multikueue"
+NODES = AdmissionCheck("n", "kueue.x-k8s.io/provisioning-request")
+
+
+@pytest.mark.parametrize(
+    ("refs", "reason", "words"),
+    [
+        ((CheckRef("a"),), "", ""),
+        (
+            (CheckRef("b"), CheckRef("a")),
+            "MultipleMultiKueueAdmissionChecks",
+            "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: a,b",
+        ),
+        (
+            (CheckRef("a", ("a100",)),),
+            "MultiKueueAdmissionCheckAppliedPerFlavor",
+            "Cannot specify MultiKueue AdmissionCheck per flavor, found: a",
+        ),
+        (
+            (CheckRef("a"), CheckRef("n")),
+            "MultiKueueWithProvisioningRequest",
+            "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: a, n",
+        ),
+    ],
+)
+def test_one_check_sends_workloads_to_other_clusters_alone(refs: tuple[CheckRef, ...], reason: str, words: str) -> None:
+    checks = {"a": AdmissionCheck("a", ELSEWHERE), "b": AdmissionCheck("b", ELSEWHERE), "n": NODES}
+    queue = cluster_queue("q", 8, checks=refs)
+    world = World(*checks.values(), queue, gang("w", 8))
+    assert bool(of(world.decide(), Admit)) == (reason == "")
+    said = (reason, f"Can't admit new workloads: {words}.") if reason else ("", "")
+    # a topology of other clusters need not exist here
+    flavors = {"a100": Flavor("a100", topology="theirs")}
+    assert why_inactive(queue, flavors, {}, checks, in_cycle=False) == said

@@ -179,7 +179,7 @@ class Failures(RuleBasedStateMachine):
             room = capacity.rooms.get(name)
             assert room is not None
             if room.usable and not leaving.intersection(capacity.holders_on(name)):
-                assert room.held.get(TPU, 0) <= room.node.allocatable[TPU], (name, capacity.holders_on(name))
+                assert room.assigned.get(TPU, 0) <= room.node.allocatable[TPU], (name, capacity.holders_on(name))
 
     @invariant()
     def kept_up_to_date_is_as_good_as_new(self) -> None:

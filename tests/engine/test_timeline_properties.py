@@ -185,3 +185,68 @@ def test_who_was_sent_away_is_remembered_until_the_head_has_had_its_quota() -> N
     assert world.running() == ["head2"]
     world.change("head2", admission=None, admitted=False, reserved_at=0)
     assert not head.preempted_for_it
+
+
+def made_anew(rule: str = "Never") -> Clockwork:
+    """j1 needs all and is promised minute 20; j2 passes it and overruns; j3, of higher priority, takes the headship until 60."""
+    clock = Clockwork(cluster_queue("q", 8, backfill=Backfill(revoke=rule)))
+    clock.run(
+        [
+            Job(0, 1200, 4, forecast=((0.5, 1200), (0.9, 1200))),
+            Job(60, 600, 8, forecast=((0.5, 600), (0.9, 600))),
+            Job(120, 7200, 4, forecast=((0.5, 300), (0.9, 300))),
+            Job(1800, 600, 4, forecast=((0.5, 600), (0.9, 600)), priority=1),
+            Job(1860, 1200, 8, forecast=((0.5, 1200), (0.9, 1200)), priority=1),
+        ]
+    )
+    return clock
+
+
+def test_lateness_counts_from_the_first_promise_whoever_went_first_meanwhile() -> None:
+    clock = made_anew()
+    assert clock.runs["j4"].starts == [7320], "it took the headship of j1, and waits for j2 as well"
+    assert clock.runs["j1"].starts == [8520]
+    starts = {start.workload: start for start in clock.engine.head_starts()}
+    assert starts["team/j1"].promised == START + 1_200_000, "as promised before j4 came"
+    lateness = clock.engine.head_lateness()["q"]
+    late = [start.started - start.promised for start in starts.values() if start.promised is not None]
+    assert (lateness.promised, lateness.total) == (len(late), sum(late))
+    assert lateness.late == sum(each > 60_000 for each in late)
+
+
+def test_a_promise_is_settled_by_any_start() -> None:
+    """j1 is promised a start, loses its reservation to one that goes before it, and starts beside that one."""
+    world = World(cluster_queue("q", 8, backfill=Backfill()))
+    world.put(forecast("long1", 600), gang("long1", 8))
+    world.decide()
+    world.put(forecast("head2", 600), gang("head2", 4))
+    world.decide()
+    head = world.engine._store.gangs["team/head2"]
+    assert head.promised is not None
+    said, first = head.promised
+    assert said < first
+    world.put(forecast("first3", 600), gang("first3", 4, priority=1))
+    world.decide()
+    assert [each.key for each in world.engine._scheduler.backfill.reserved_gangs()] == ["team/first3"]
+    assert head.promised == (said, first)
+    world.finish("long1")
+    world.decide()
+    assert world.running() == ["first3", "head2"]
+    assert head.promised is None
+    assert {start.workload: start.promised for start in world.engine.head_starts()}["team/head2"] == first
+
+
+def test_a_new_reservation_does_not_forget_who_passed_before() -> None:
+    """j1 loses the headship to j4 and gets it back while j2, which passed it long before, still runs."""
+    clock = Clockwork(cluster_queue("q", 8, backfill=Backfill()))
+    clock.run(
+        [
+            Job(0, 1200, 4, forecast=((0.5, 1200), (0.9, 1200))),
+            Job(60, 600, 8, forecast=((0.5, 600), (0.9, 600))),
+            Job(120, 7200, 3, forecast=((0.5, 300), (0.9, 300))),
+            Job(1100, 1200, 5, forecast=((0.5, 1200), (0.9, 1200)), priority=1),
+        ]
+    )
+    assert clock.runs["j3"].starts == [1200] and clock.runs["j1"].starts == [7320]
+    # j3 is gone at 2400, and from then on j2 alone keeps j1 waiting, as it would have from 1200 on without j3
+    assert clock.engine.head_delay_seconds()["q"]["backfill"] == 7320 - 2400

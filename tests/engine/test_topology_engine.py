@@ -18,14 +18,18 @@ from gangline.engine.model import (
     Flavor,
     ForeignPod,
     Gone,
+    Heal,
     Node,
     PodSet,
     Preempt,
     PreemptionPolicy,
     Put,
+    Settings,
     Swap,
+    Taint,
     Topology,
     TopologyRequest,
+    Warn,
 )
 
 RACK, HOST = "rack", "kubernetes.io/hostname"
@@ -40,9 +44,9 @@ def node(name: str, rack: str, gpus: int = 4) -> Node:
 NODES = (node("h1", "r1"), node("h2", "r1"), node("h3", "r2"), node("h4", "r2"))
 
 
-def cluster(*items: object, quota: int = 16, **fields: object) -> World:
+def cluster(*items: object, quota: int = 16, gates: dict[str, bool] | None = None, **fields: object) -> World:
     queue = cluster_queue("q", groups=(group({"tas": {GPU: quota}}),), **fields)
-    return World(TAS, TOPOLOGY, *NODES, queue, *items)
+    return World(TAS, TOPOLOGY, *NODES, queue, *items, settings=Settings(pods_ready=None, gates=gates or {}))
 
 
 def placed(name: str, pods: int, gpus: int = 1, *, required: str = RACK, **fields: object):
@@ -178,12 +182,20 @@ def test_two_gangs_in_one_cycle_do_not_get_the_same_places() -> None:
     assert set(taken[0]).isdisjoint(taken[1])
 
 
+def fails(world: World, *hosts: str, name: str = "w1") -> None:
+    """These nodes are not ready, and the Workload says so."""
+    for node in NODES:
+        if node.name in hosts:
+            world.put(replace(node, ready=False))
+    world.change(name, unhealthy_nodes=hosts)
+
+
 def test_a_failed_node_is_replaced_under_the_running_gang() -> None:
-    world = cluster(placed("w1", 4, required=HOST), quota=100)
+    world = cluster(placed("w1", 4, required=HOST, unowned=True), quota=100)
     world.decide()
     (host,) = domains(world, "w1")
-    world.put(replace(next(n for n in NODES if n.name == host), ready=False))
-    world.change("w1", unhealthy_nodes=(host,))
+    fails(world, host)
+    assert world.decide() == [], "for a moment the node may return"
     (swap,) = [d for d in world.decide() if isinstance(d, Swap)]
     assert swap.admission.pod_sets[0].topology is not None
     (moved,) = domains(world, "w1")
@@ -191,23 +203,88 @@ def test_a_failed_node_is_replaced_under_the_running_gang() -> None:
     assert world.decide() == []
 
 
-def test_a_gang_goes_when_no_node_can_take_the_place() -> None:
-    world = cluster(placed("w1", 8), placed("w2", 8), quota=100)
+def test_a_failed_node_that_returns_in_time_is_kept() -> None:
+    world = cluster(placed("w1", 4, required=HOST, unowned=True), quota=100)
     world.decide()
-    world.put(replace(NODES[0], ready=False))
-    world.change("w1", unhealthy_nodes=("h1",))
+    (host,) = domains(world, "w1")
+    fails(world, host)
+    world.decide()
+    world.put(*NODES)
+    world.change("w1", unhealthy_nodes=())
+    assert [world.decide() for _ in range(3)] == [[], [], []]
+    assert host in domains(world, "w1")
+
+
+def test_a_gang_goes_when_no_node_can_take_the_place() -> None:
+    world = cluster(placed("w1", 8, unowned=True), placed("w2", 8, unowned=True), quota=100)
+    world.decide()
+    fails(world, "h1")
+    assert not of(world.decide(), Evict)
     (evict,) = [d for d in world.decide() if isinstance(d, Evict)]
     assert (evict.reason, evict.message) == (
         "NodeFailures",
-        "Workload was evicted as there was no replacement for a failed node: h1",
+        "Workload was evicted as there was no replacement for unhealthy node(s): h1",
     )
 
 
+def test_without_fail_fast_it_waits_for_a_free_node() -> None:
+    gates = {"TASFailedNodeReplacementFailFast": False}
+    for unowned in (True, False):  # as in Kueue, and by the recovery
+        world = cluster(placed("w1", 8, unowned=unowned), placed("w2", 4, required=HOST), quota=100, gates=gates)
+        world.put(placed("w3", 4, required=HOST))
+        world.decide()
+        fails(world, "h1")
+        assert not any(of(world.decide(), Evict) for _ in range(5))
+        world.finish("w2")
+        assert not any(of(world.decide(), Evict) for _ in range(20))
+        assert "h1" in domains(world, "w1"), "it is bound to its rack"
+        world.put(*NODES)
+        world.change("w1", unhealthy_nodes=())
+        assert not any(of(world.decide(), Evict) for _ in range(5))
+
+
 def test_a_second_failed_node_is_one_too_many() -> None:
-    world = cluster(placed("w1", 8), quota=100)
+    world = cluster(placed("w1", 8, unowned=True), quota=100)
     world.decide()
-    world.change("w1", unhealthy_nodes=("h1", "h2"))
-    assert [d.reason for d in world.decide() if isinstance(d, Evict)] == ["NodeFailures"]
+    fails(world, "h1", "h2")
+    assert [(d.reason, d.message) for d in world.decide() if isinstance(d, Evict)] == [
+        ("NodeFailures", "Workload eviction triggered due to multiple TAS assigned node failures, including: h1, h2")
+    ]
+
+
+def test_what_the_recovery_moves_is_not_moved_twice() -> None:
+    world = cluster(placed("w1", 4, required=HOST), quota=100)
+    world.decide()
+    (host,) = domains(world, "w1")
+    fails(world, host)
+    decided = [decision for _ in range(5) for decision in world.decide()]
+    assert len(of(decided, Swap)) == 1
+    assert len(of(decided, Heal)) == 1
+
+
+def test_a_node_that_only_takes_no_new_pods_is_replaced_as_in_kueue() -> None:
+    """Its pods are gone: the Workload names the node only then."""
+    world = cluster(placed("w1", 4, required=HOST), quota=100)
+    world.decide()
+    (host,) = domains(world, "w1")
+    (node,) = (each for each in NODES if each.name == host)
+    world.put(replace(node, taints=(Taint("maintenance", "", "NoSchedule"),)))
+    world.change("w1", unhealthy_nodes=(host,))
+    decided = [decision for _ in range(3) for decision in world.decide()]
+    assert len(of(decided, Swap)) == 1
+    assert not of(decided, Heal)
+
+
+def test_a_pod_that_is_queued_alone_stays_on_its_failed_node() -> None:
+    """It cannot move: Kubernetes deletes it in the end, unless the node returns."""
+    for gates, moves in (({}, False), ({"SkipReassignmentForPodOwnedWorkloads": False}, True)):
+        world = cluster(placed("w1", 4, required=HOST, lone_pod=True), quota=100, gates=gates)
+        world.decide()
+        (host,) = domains(world, "w1")
+        fails(world, host)
+        decided = [decision for _ in range(5) for decision in world.decide()]
+        assert bool(of(decided, Swap)) == moves
+        assert not of(decided, Evict)
 
 
 def test_placement_waits_for_nodes_that_a_check_provides() -> None:
@@ -218,7 +295,10 @@ def test_placement_waits_for_nodes_that_a_check_provides() -> None:
     assert isinstance(admit, Admit)
     assert (admit.admitted, admit.admission.pod_sets[0].delayed_topology) == (False, "Pending")
     world.change("w1", checks=(CheckState("nodes", "Ready"),))
-    assert world.decide() == []
+    (in_vain,) = world.decide()
+    assert isinstance(in_vain, Warn)
+    assert (in_vain.about, in_vain.reason) == ("team/w1", "SecondPassFailed")
+    assert in_vain.message == "no topology domains at level: rack"
     assert world.engine.next_wakeup(world.now) == world.now + 1000
     world.put(node("h1", "r1"))
     decisions = world.decide()
@@ -228,6 +308,23 @@ def test_placement_waits_for_nodes_that_a_check_provides() -> None:
     assert assigned.topology is not None
     assert assigned.topology.domains == (Domain(("h1",), 2),)
     assert of(decisions, CompleteAdmission) == ["w1"]
+
+
+def test_a_workload_that_runs_in_another_cluster_is_placed_there() -> None:
+    check = AdmissionCheck("elsewhere", "kueue.x-k8s.io/multikueue")
+    queue = cluster_queue("q", groups=(group({"tas": {GPU: 8}}),), checks=(CheckRef("elsewhere"),))
+    world = World(TAS, TOPOLOGY, check, queue, node("h1", "r1"), placed("w1", 2))
+    (admit,) = world.decide()
+    assert isinstance(admit, Admit)
+    (assigned,) = admit.admission.pod_sets
+    assert assigned.delayed_topology == "Pending"
+    ready = (CheckState("elsewhere", "Ready"),)
+    world.change("w1", checks=ready)
+    assert world.decide() == []
+    assert world.engine.next_wakeup(world.now) is None, "no place is looked for here"
+    there = replace(admit.admission, pod_sets=(replace(assigned, delayed_topology="Ready"),))
+    world.change("w1", checks=ready, admission=there)
+    assert of(world.decide(), CompleteAdmission) == ["w1"]
 
 
 def test_placement_uses_the_nodes_that_a_check_names() -> None:

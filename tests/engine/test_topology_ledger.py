@@ -21,6 +21,7 @@ from gangline.engine.model import (
     TopologyAssignment,
     TopologyRequest,
 )
+from gangline.engine.rooms.fitting import as_pod_requests
 from gangline.engine.topology import domain_counts
 from gangline.engine.topology.topologies import PlacementRequest, Profile, Topologies, TopologyLedger, place
 
@@ -158,7 +159,7 @@ class History(RuleBasedStateMachine):
             assert (live is None) == (other is None)
             if live is None or other is None:
                 continue
-            assert live.usage.leaves() == other.usage.leaves()
+            assert live.rooms.spots(live.spot_flavor) == other.rooms.spots(other.spot_flavor)
             for question in questions():
                 for profile in (Profile(), Profile(balanced=True)):
                     for empty in (False, True):
@@ -330,13 +331,13 @@ def test_implied_requests_are_unconstrained_at_the_lowest_level() -> None:
 
 def test_pods_that_fit_are_counted_at_the_first_question_and_after_each_change() -> None:
     made = ledger([node("b/r/h1"), node("b/r/h2")])
-    requests = domain_counts.as_pod_requests({"cpu": 1000})
+    requests = as_pod_requests({"cpu": 1000})
     assert [made.pods_that_fit(requests) for _ in range(2)] == [8, 8]
     made.put_node(node("b/r/h2", 1000))
     assert [made.pods_that_fit(requests) for _ in range(2)] == [5, 5]
     made.put_node(node("b/r/h3"))
     assert made.pods_that_fit(requests) == 9
-    assert made.pods_that_fit(domain_counts.as_pod_requests({"cpu": 4000})) == 2
+    assert made.pods_that_fit(as_pod_requests({"cpu": 4000})) == 2
 
 
 def test_only_placed_pod_sets_with_pods_take_room() -> None:
@@ -357,6 +358,6 @@ def test_only_placed_pod_sets_with_pods_take_room() -> None:
     assert made is not None
     (leaf,) = made.leaves()
     assert (leaf.free["cpu"], leaf.free["pods"]) == (3000, 109)
-    assert live.holders_on("h1") == ["ns/w"]
+    assert list(live.rooms.placed_on("h1")) == ["ns/w"]
     live.remove_holder("ns/w")
     assert (leaf.free["cpu"], leaf.free["pods"]) == (4000, 110)

@@ -32,6 +32,7 @@ from gangline.engine.model import (
     Settings,
     Swap,
     Warn,
+    Withdraw,
     Workload,
 )
 
@@ -130,6 +131,7 @@ class World:
             old.cluster_queues,
             old.local_queues,
             old.nodes,
+            old.node_cards,
             old.forecasts,
         )
         for table in (*tables, self.workloads):
@@ -179,6 +181,8 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
                 requeue_count=decision.requeue_count or workload.requeue_count,
                 **_forgotten(workload),
             )
+        case Withdraw():
+            return replace(workload, admission=None, reserved_at=0)
         case Requeue():
             return replace(workload, requeued=True, requeue_at=None)
         case Swap(admission=admission):

@@ -10,20 +10,12 @@ import pytest
 from tests.forecast.generator import DAY, make_runs
 
 from gangline.engine.model import Admission, PodSet, PodSetAssignment, Workload
-from gangline.forecast import (
-    Run,
-    Source,
-    command_shape,
-    dataset,
-    fallback_estimator,
-    features,
-    flavors,
-    from_workload,
-    hint_seconds,
-)
-from gangline.forecast.baselines import last_two
-from gangline.forecast.runs import fold, image_name
-from gangline.forecast.tracker import Tracker
+from gangline.forecast import Run, Source, command_shape, from_workload, hint_seconds
+from gangline.forecast.history.runs import fold, image_name
+from gangline.forecast.learning import dataset
+from gangline.forecast.tracking import fallback_estimator, features, flavors
+from gangline.forecast.tracking.baselines import last_two
+from gangline.forecast.tracking.tracker import Tracker
 
 
 def run(uid: str, submit: float, seconds: float | None = None, **more: object) -> Run:
@@ -256,3 +248,26 @@ def test_flavors_are_compared_by_classes_that_ran_on_both() -> None:
     assert math.exp(scale.offset("v100") - scale.offset("h100")) == pytest.approx(3.0, rel=0.1)
     assert scale.offset("t4") == 0
     assert flavors.learn(runs[:1]).offset("h100") == 0
+
+
+def test_whoever_keeps_what_is_declared_makes_an_exact_promise() -> None:
+    """Five runs that declared 600 s and took 600 s: the sixth is expected to do the same, whatever similar runs have taken."""
+    for declared in ("hint", "limit"):
+        tracker = Tracker()
+        for number in range(5):
+            tracker.submitted(run(f"r{number}", number * 1000.0, **{declared: 600.0}))
+            tracker.started(f"r{number}", number * 1000.0)
+            tracker.finished(f"r{number}", number * 1000.0 + 600 + number)
+        asked = run("next", 9000.0, **{declared: 600.0})
+        said = fallback_estimator.forecast(asked, tracker)
+        assert said.source.lower() == declared and said.samples == 5
+        assert 590 < said.q10 < said.q50 < 605 < said.q90 < 615
+        other = fallback_estimator.forecast(
+            run("else", 9000.0, user="bob", namespace="other", **{declared: 600.0}), tracker
+        )
+        assert other.q90 > 2 * other.q50, "of others nothing is known"
+        tracker.submitted(run("late", 9500.0, **{declared: 600.0}))
+        tracker.started("late", 9500.0)
+        tracker.finished("late", 9500.0 + 300)
+        again = fallback_estimator.forecast(run("then", 11_000.0, **{declared: 600.0}), tracker)
+        assert again.q90 > 1.5 * again.q10, "one that is not kept ends it"

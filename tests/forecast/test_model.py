@@ -27,18 +27,18 @@ from gangline.forecast import (
     Settings,
     TooFewRunsError,
     TrainingError,
-    dataset,
     load,
     train,
     train_in_process,
 )
-from gangline.forecast.calibration import REFRESH, Calibrator
 from gangline.forecast.evaluate import Window, evaluate
-from gangline.forecast.guard import Guard, Validation
+from gangline.forecast.history.runs import StartedRun
+from gangline.forecast.learning import dataset
+from gangline.forecast.learning.calibration import REFRESH, Calibrator
+from gangline.forecast.learning.guard import Guard, Validation
+from gangline.forecast.learning.shifts import Evidence, shifts, weighted_quantile
 from gangline.forecast.quantiles import LEVELS
-from gangline.forecast.runs import StartedRun
-from gangline.forecast.shifts import Evidence, shifts, weighted_quantile
-from gangline.forecast.tracker import Tracker
+from gangline.forecast.tracking.tracker import Tracker
 
 SMALL = Settings(rounds=25, leaves=15, min_leaf=20)
 RUNS = make_runs(3000)
@@ -200,6 +200,33 @@ def test_groups_are_calibrated_apart() -> None:
     apart = calibrator.shifts(now, "b")[1] - calibrator.shifts(now, "a")[1]
     assert 0.3 < apart < 2.0  # on the way from one correction for all to one for each
     assert calibrator.shifts(now, "unheard of").tolist() == calibrator.shifts(now).tolist()
+
+
+def test_a_tenant_that_outlives_its_forecasts_gets_wider_ones_and_the_median_of_others_stays() -> None:
+    """One tenant of ten runs for longer than all others, and half of its runs are still running."""
+    calibrator, rng = Calibrator(), np.random.default_rng(5)
+    honest = tuple(8.0 + 0.5 * score for score in (-1.2816, 0.0, 0.8416, 1.2816, 1.6449))
+    now = 6 * DAY
+    longer = []
+    for number in range(2000):
+        start, odd = number * 250.0, number % 10 == 0
+        target = float(rng.normal(10.5 if odd else 8.0, 0.5))
+        if odd:
+            longer.append(target)
+        end = start + math.exp(target)
+        calibrator.add(StartedRun(f"r{number}", start, honest, group=f"{'odd' if odd else 'usual'}/1"))
+        if end < now:
+            calibrator.finished(f"r{number}", end, target)
+    shift, usual = calibrator.shifts(now, "odd/1"), calibrator.shifts(now, "usual/1")
+    covered = np.mean(np.array(longer) <= honest[3] + shift[3])
+    assert covered >= 0.8
+    assert np.mean(np.array(longer) <= honest[3] + usual[3]) < 0.2, "the correction of all is no help"
+    assert calibrator.shifts(now, "odd/8")[3] == pytest.approx(shift[3], abs=0.3), (
+        "it is the tenant's, whatever the size"
+    )
+    assert shift[1] < 1.0, "only who promises needs it"
+    assert usual[3] < 0.8
+    assert calibrator.shifts(now, "new/1").tolist() == calibrator.shifts(now).tolist()
 
 
 def test_little_evidence_moves_little() -> None:

@@ -15,8 +15,9 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from tests.forecast.generator import DAY, make_runs
 
-from gangline.forecast import HistoryStore, Run, StoreError, schema
-from gangline.forecast import run_store as store_module
+from gangline.forecast import HistoryStore, Run, StoreError
+from gangline.forecast.history import run_store as store_module
+from gangline.forecast.history import schema
 
 RUNS = make_runs(50)
 NOW = 1 + len(schema.MIGRATIONS)  #: this version of the schema
@@ -64,6 +65,19 @@ def test_another_database_than_sqlite_or_postgresql(store: HistoryStore, monkeyp
     store.put([replace(RUNS[0], finish=None)])
     store.put(RUNS)
     assert store.runs() == RUNS
+
+
+def test_the_runs_that_ended_last_come_first(store: HistoryStore) -> None:
+    store.put([*RUNS, replace(RUNS[0], uid="open", finish=None)])
+    ended = sorted(RUNS, key=lambda run: (-(run.finish or 0.0), run.uid))
+    assert [run.finish for run in store.ended(0.0, 5)] == [run.finish for run in ended[:5]]
+    since = ended[9].finish or 0.0
+    assert {run.uid for run in store.ended(since, 100)} == {run.uid for run in RUNS if (run.finish or 0.0) >= since}
+    namespace = RUNS[0].namespace
+    assert {run.uid for run in store.ended(0.0, 100, namespace)} == {
+        run.uid for run in RUNS if run.namespace == namespace
+    }
+    assert store.ended(0.0, 100, "elsewhere") == []
 
 
 def test_find(store: HistoryStore) -> None:
@@ -144,8 +158,8 @@ def test_texts_that_no_database_takes_are_kept_without_what_it_refuses(store: Hi
 KILLED = """
 import sys
 from dataclasses import replace
-from gangline.forecast.run_store import HistoryStore
-from gangline.forecast.runs import Run
+from gangline.forecast.history.run_store import HistoryStore
+from gangline.forecast.history.runs import Run
 store = HistoryStore(sys.argv[1])
 for batch in range(10**6):
     store.put([Run(uid=f"{batch}-{i}", submit=float(batch), gpus=i) for i in range(700)])

@@ -19,6 +19,8 @@ from tests.fuzz.objects import ODD, Json, edit, objects
 
 from gangline.api.names import V1BETA2
 from gangline.console.views.world import ClusterFacts
+from gangline.control.answers.usage.happenings import Log
+from gangline.control.forecasting.promises import Ledger
 from gangline.control.process.operator_process import Operator
 from gangline.control.process.operator_process import Options as OperatorOptions
 from gangline.control.visibility.aggregated_api import AggregatedApi, Options
@@ -38,7 +40,18 @@ NAMES = {
 }
 HEADERS = ("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-a", "Content-Type", "Accept", "Expect", "Cookie", "Range")
 AGGREGATOR = {"subject": ((("commonName", "front-proxy-client"),),)}
-PARAMETERS = ("limit", "offset", "x", "continue", "clusterQueue", "finished", "times", "kind", "horizonSeconds")
+PARAMETERS = (
+    "limit",
+    "offset",
+    "x",
+    "continue",
+    "clusterQueue",
+    "finished",
+    "times",
+    "kind",
+    "horizonSeconds",
+    "sinceSeconds",
+)
 #: seconds for an answer, where nothing is waited for
 PATIENCE = 10.0
 
@@ -98,15 +111,17 @@ class OperatorHttp:
         for resource, obj in _objects():
             self.operator.controller.sink(resource)(Upsert(obj))
         self.operator.controller.absorb()
+        answers = _forecasting().answers()
+        answers.log = Log(lambda: 1_700_000_000_000)
         aggregated = AggregatedApi(
             cluster,
             self.operator.visibility,
             Options(("127.0.0.1", 0), "localhost"),
             "system",
-            answers=_forecasting().answers(),
+            answers=answers,
             accuracy=lambda: {"runtimes": [], "since": None, "model": {}, "starts": {}},
         )
-        await aggregated.close()  # the port that it holds
+        await aggregated.close()  # the port that it holds; streams end at once
         aggregated._trust = Trust("")
         self.apps = {"operator": self.operator.app(), "visibility": aggregated.app()}
         self._servers: dict[str, web.Server] = {}
@@ -143,6 +158,7 @@ def _forecasting() -> ClusterFacts:
     here = ClusterFacts()
     here.fill(listed)
     here.forecast(None)
+    here.ledger = Ledger()
     return here
 
 

@@ -10,8 +10,9 @@ from tests.fuzz import worst
 
 from gangline import jobs
 from gangline.api import admission, names
-from gangline.api.read import parse, parse_workload
+from gangline.api.read import parse
 from gangline.api.read.reading import ParseError
+from gangline.api.read.workloads import parse_workload
 from gangline.jobs.base import JobError
 from gangline_webhooks import jsonpatch
 

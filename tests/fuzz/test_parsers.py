@@ -24,8 +24,8 @@ def test_the_readers_of_numbers_durations_times_and_records_are_marked():
         "quantity._read",
         "quantity.parse_duration",
         "read.reading.parse_time",
-        "read.swap_record._record",
-        "read.swap_record._rows",
+        "read.workloads.swap_record._record",
+        "read.workloads.swap_record._rows",
     }
     assert {f"gangline.api.{name}" for name in expected} <= PARSERS.keys()
 

@@ -26,6 +26,7 @@ CHOICES: dict[str, Json] = {
             "nodeSelector": {"pool": "system"},
             "tolerations": [{"key": "dedicated", "operator": "Exists"}],
             "notifySecrets": ["chat", "mail"],
+            "clusterSecrets": ["worker-1"],
             "progressReports": True,
             "telemetryUrl": "http://prometheus.monitoring:9090",
             "extraVolumes": [{"name": "queries", "configMap": {"name": "queries"}}],

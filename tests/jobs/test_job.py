@@ -19,6 +19,10 @@ from gangline.jobs.job import BatchJob, indexes
 
 KIND = BatchJob()
 STOPPING = {names.STOPPING: "true"}
+SAYS_SUSPENDED, SAYS_RESUMED = (
+    {"conditions": [{"type": "Other", "status": "True"}, {"type": "Suspended", "status": status}]}
+    for status in ("True", "False")
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def test_the_pod_set_has_as_many_pods_as_run_at_once(parallelism: int | None, co
     assert pod_set["name"] == "main"
     assert pod_set["count"] == count
     assert "minCount" not in pod_set
-    assert "topologyRequest" not in pod_set
+    assert pod_set["topologyRequest"] == {"podIndexLabel": "batch.kubernetes.io/job-completion-index"}
 
 
 def test_the_template_of_the_pod_set_lacks_what_the_api_server_generated():
@@ -271,10 +275,61 @@ def test_a_stop_undoes_a_start_exactly(job: dict[str, Any], info: PodSetInfo):
         ({}, {"terminating": 2}, False),
         ({"podReplacementPolicy": "Failed"}, {"terminating": 2}, True),
         ({"podReplacementPolicy": "Failed"}, {"terminating": 0}, False),
+        ({}, SAYS_RESUMED, True),  # its controller has not seen yet that it is suspended
+        ({}, SAYS_SUSPENDED, False),
+        ({"suspend": False}, SAYS_RESUMED, False),
+        ({"managedBy": "example.com/other"}, SAYS_RESUMED, False),
+        ({"managedBy": "kubernetes.io/job-controller"}, SAYS_RESUMED, True),
     ],
 )
 def test_is_active(spec: dict[str, Any], status: dict[str, Any], active: bool):
     assert KIND.is_active(batch_job(status=status, **spec), Children()) is active
+
+
+def test_a_controller_is_not_waited_for_that_says_nothing_more():
+    job = batch_job(status=SAYS_RESUMED)
+    job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert not KIND.is_active(job, Children())
+
+
+def test_a_start_that_its_controller_has_not_seen_is_confirmed_before_the_job_is_stopped():
+    """A controller that is just creating its pods would not have to say anything new once it sees that the Job is suspended."""
+    running = batch_job(suspend=False, status=SAYS_SUSPENDED)
+    patch = KIND.stop(running, KIND.pod_sets(running))
+    assert patch is not None
+    assert (patch.subresource, list(patch.body)) == ("status", ["status"])
+    confirmed = merge_patch(running, patch.body)
+    assert [row["type"] for row in confirmed["status"]["conditions"]] == ["Other", "Suspended"]
+    suspends = KIND.stop(confirmed, KIND.pod_sets(running))
+    assert suspends is not None
+    suspended = merge_patch(confirmed, suspends.body)
+    assert suspended["spec"]["suspend"]
+    assert KIND.stop(suspended, KIND.pod_sets(running)) is None
+    assert KIND.is_active(suspended, Children()), "it may yet create pods"
+    stopped, _ = _stopped({**suspended, "status": SAYS_SUSPENDED}, KIND.pod_sets(running))
+    assert KIND.is_suspended(stopped)
+    assert not KIND.is_active(stopped, Children())
+
+
+@pytest.mark.parametrize("end", ["SuccessCriteriaMet", "FailureTarget"])
+def test_one_that_is_about_to_end_keeps_its_start_time_and_is_not_waited_for_without(end: str):
+    """Its controller no longer says that it is suspended, and the API server lets none end that has not started."""
+    rows = [{"type": end, "status": "True"}, *SAYS_RESUMED["conditions"]]
+    job = batch_job(annotations=STOPPING, status={"startTime": "2026-01-01T00:00:00Z", "conditions": rows})
+    assert KIND.stop(job, KIND.pod_sets(job)) is None
+    assert not KIND.is_suspended(job)
+    del job["status"]["startTime"]
+    stopped, _ = _stopped(job, KIND.pod_sets(job))
+    assert KIND.is_suspended(stopped)
+    assert not KIND.is_active(stopped, Children())
+
+
+@pytest.mark.parametrize("said", [{}, {"managedBy": "example.com/other"}])
+def test_nothing_is_confirmed_for_a_controller_that_says_nothing(said: dict[str, Any]):
+    running = batch_job(suspend=False, status=SAYS_SUSPENDED if said else {}, **said)
+    patch = KIND.stop(running, KIND.pod_sets(running))
+    assert patch is not None
+    assert patch.body["spec"] == {"suspend": True}
 
 
 @pytest.mark.parametrize(
@@ -327,6 +382,7 @@ INDEXED = {"completionMode": "Indexed"}
         (INDEXED, {"succeeded": 1, "completedIndexes": "0"}, {"main": 1}),
         (INDEXED, {"completedIndexes": "0-1", "failedIndexes": "3"}, {"main": 3}),
         (INDEXED, {"completedIndexes": "0-1", "failedIndexes": "1"}, {"main": 2}),
+        ({**INDEXED, "parallelism": 3, "completions": 3}, {"completedIndexes": "2", "failedIndexes": "4"}, {"main": 1}),
     ],
 )
 def test_reclaimable(spec: dict[str, Any], status: dict[str, Any], expected: dict[str, int]):
@@ -343,3 +399,21 @@ def test_indexes(text: str, expected: set[int]):
 def test_a_job_owns_nothing():
     assert not KIND.owns_children
     assert KIND.sync(batch_job(), [PodSetInfo("main", 4)], Children()) == []
+
+
+def test_what_another_cluster_gets_is_the_job_as_its_user_wrote_it():
+    original = batch_job()
+    started = batch_job(suspend=False, managedBy="kueue.x-k8s.io/multikueue", selector={"matchLabels": {"a": "b"}})
+    started["spec"]["template"]["spec"]["nodeSelector"] = {"gpu": "a100"}
+    spec = KIND.sent(started, KIND.pod_sets(original))
+    assert spec["suspend"] and not {"managedBy", "selector"} & spec.keys()
+    assert spec["template"]["metadata"]["labels"] == {"app": "llama"}
+    assert "nodeSelector" not in spec["template"]["spec"]
+
+
+def test_counts_of_ended_pods_never_decrease():
+    """The API server refuses that; a job that moved to another cluster begins anew there."""
+    here = batch_job(suspend=False, status={"failed": 2, "active": 1})
+    there = batch_job(suspend=False, status={"active": 4, "startTime": "t"})
+    assert KIND.mirrored(here, there) == {"active": 4, "startTime": "t", "failed": 2}
+    assert KIND.mirrored(batch_job(suspend=False, status=there["status"]), there) is None

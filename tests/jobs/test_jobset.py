@@ -10,7 +10,7 @@ import pytest
 from tests.jobs.support import Json
 from tests.merging import merge_patch
 
-from gangline.api.read import swap_record
+from gangline.api.read.workloads import swap_record
 from gangline.jobs import kind_of, workload
 from gangline.jobs.base import Children, JobError, Patch, PodSetInfo
 from gangline.jobs.jobset import JobSet
@@ -76,7 +76,7 @@ def info(name: str, count: int = 8, **more: Any) -> PodSetInfo:
 def test_it_is_a_kind_that_can_be_queued():
     kind = kind_of("jobset.x-k8s.io/v1alpha2", "JobSet")
     assert kind is not None
-    assert (kind.framework, kind.optional) == ("jobset.x-k8s.io/jobset", True)
+    assert (kind.declaration.framework, kind.declaration.optional) == ("jobset.x-k8s.io/jobset", True)
 
 
 def test_a_pod_set_per_replicated_job_in_order():
@@ -109,13 +109,13 @@ def test_a_number_of_pods_that_no_workload_can_say_is_refused_by_name(replicas: 
 def test_topology_is_asked_for_with_the_index_of_the_job():
     asked = pods(annotations={"kueue.x-k8s.io/podset-required-topology": "rack"})
     [row] = KIND.pod_sets(job_set(group(template=asked)))
-    assert row["topologyRequest"] == {
-        "required": "rack",
+    numbers = {
         "podIndexLabel": "batch.kubernetes.io/job-completion-index",
         "subGroupIndexLabel": "jobset.sigs.k8s.io/job-index",
         "subGroupCount": 2,
     }
-    assert "topologyRequest" not in KIND.pod_sets(job_set())[0]
+    assert row["topologyRequest"] == {"required": "rack", **numbers}
+    assert KIND.pod_sets(job_set())[0]["topologyRequest"] == numbers
 
 
 def test_a_wrong_annotation_is_named_with_its_place():
@@ -234,6 +234,10 @@ def test_its_workload_describes_it_before_during_and_after_a_run():
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
+def says_suspended(status: str) -> Json:
+    return {"conditions": [{"type": "Suspended", "status": status}]}
+
+
 def progress(**counts: int) -> Json:
     return {"replicatedJobsStatus": [{"name": "slice", **counts}]}
 
@@ -252,10 +256,40 @@ def progress(**counts: int) -> Json:
         ({}, [child(status={"conditions": [{"type": "Failed", "status": "True"}]})], False),
         ({}, [child(leaving=True)], False),
         ({}, [child(leaving=True, status={"active": 2})], True),
+        (says_suspended("True"), [child(suspend=True, status=says_suspended("True"))], False),
+        (says_suspended("False"), [child(suspend=True, status=says_suspended("True"))], True),
+        (says_suspended("True"), [child(suspend=True, status=says_suspended("False"))], True),
+        (says_suspended("True"), [child(suspend=True, leaving=True, status=says_suspended("False"))], False),
+        ({"conditions": [*says_suspended("False")["conditions"], {"type": "Failed", "status": "True"}]}, [], False),
     ],
 )
 def test_whether_pods_may_run(status: Json, children: list[Json], active: bool):
     assert KIND.is_active(job_set(status=status), Children(children)) is active
+
+
+def test_a_start_that_jobset_has_not_seen_is_confirmed_before_it_is_stopped():
+    """It may be about to resume a Job of it, and would not have to say anything new once it sees that the JobSet is suspended."""
+    running = job_set(suspend=False, status=says_suspended("True"))
+    patch = KIND.stop(running, KIND.pod_sets(running))
+    assert patch is not None
+    assert patch.subresource == "status"
+    confirmed = merge_patch(running, patch.body)
+    stopped = patched(confirmed, KIND.stop(confirmed, KIND.pod_sets(running)))
+    assert KIND.is_suspended(stopped)
+    assert KIND.is_active(stopped, Children([child(suspend=True)])), "it may yet resume it"
+    assert not KIND.is_active({**stopped, "status": says_suspended("True")}, Children([child(suspend=True)]))
+
+
+def test_one_that_jobset_has_begun_with_is_seen_as_suspended_once_that_is_said():
+    """It was started, and suspended again, before JobSet first told its status."""
+    held, jobs = job_set(), Children([child(suspend=True)])
+    assert not KIND.has_seen_suspension(held, jobs)
+    assert KIND.has_seen_suspension({**held, "status": says_suspended("True")}, jobs)
+    assert KIND.has_seen_suspension(held, Children()), "no controller has begun with it"
+    assert KIND.has_seen_suspension(job_set(deletionTimestamp="2026-01-01T00:00:00Z"), jobs)
+    elsewhere = job_set()
+    elsewhere["spec"]["managedBy"] = "example.com/other"
+    assert KIND.has_seen_suspension(elsewhere, jobs)
 
 
 def test_the_status_of_one_that_is_being_deleted_is_not_believed():
@@ -356,3 +390,21 @@ def test_the_attempt_is_that_of_every_replicated_job():
     started = patched(job, KIND.start(job, [replace(i, annotations={**i.annotations, ATTEMPT: "2"}) for i in infos]))
     assert KIND.attempt(started) == 2
     assert KIND.attempt(patched(started, KIND.stop(started, KIND.pod_sets(job)))) == 0
+
+
+def test_a_jobset_runs_in_another_cluster():
+    rows = [{"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 1, "template": {"spec": {}}}}}]
+    spec = {"suspend": False, "managedBy": "kueue.x-k8s.io/multikueue", "replicatedJobs": rows}
+    here: Json = {"metadata": {"name": "js"}, "spec": spec, "status": {}}
+    assert KIND.sent(here, []) == {"suspend": True, "replicatedJobs": rows}
+    status = {"replicatedJobsStatus": [{"name": "workers", "active": 2, "ready": 1, "succeeded": 0}]}
+    assert KIND.mirrored(here, {"spec": {}, "status": status}) == status
+    here["status"] = status
+    assert KIND.mirrored(here, {"spec": {}, "status": status}) is None
+    idle = KIND.mirrored(here, None)
+    assert idle is not None and idle["replicatedJobsStatus"][0] == {
+        **status["replicatedJobsStatus"][0],
+        "active": 0,
+        "ready": 0,
+    }
+    assert KIND.mirrored({**here, "status": idle}, None) is None

@@ -8,6 +8,7 @@ import pytest
 from tests.jobs.support import Json
 from tests.jobs.test_jobset import job_set, pods
 
+from gangline.api import jobkinds
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import JobError
@@ -36,9 +37,13 @@ def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:
 
 def test_which_kinds_may_be_missing():
     assert {
-        *(kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES, kube.RESOURCE_CLAIM_TEMPLATES),
+        *(kube.QUEUE_POLICIES, kube.RESOURCE_CLAIM_TEMPLATES, kube.DEVICE_CLASSES),
+        *(kube.RESOURCE_SLICES, kube.RESOURCE_CLAIMS, kube.OLD_RESOURCE_SLICES, kube.OLD_RESOURCE_CLAIMS),
+        *(kube.MULTI_KUEUE_CONFIGS, kube.MULTI_KUEUE_CLUSTERS),
         *(kube.PROVISIONING_CONFIGS, kube.PROVISIONING_REQUESTS),
-    } == watched_kinds.OPTIONAL
+        *(each.resource for each in jobkinds.BUILT_IN if each.optional),
+        *(kube.TRAINING_RUNTIMES, kube.CLUSTER_TRAINING_RUNTIMES),
+    } == watched_kinds.optional()
     assert kube.JOB_SETS in watched_kinds.resources()
 
 

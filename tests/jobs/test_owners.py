@@ -53,7 +53,17 @@ def a_gpu_job() -> Json:
         (a_job("j"), a_job("c"), False),
         ({**a_gpu_job(), "spec": {"roles": "spoilt"}}, a_job("g-worker", 1), False),
         ({**a_job_set(), "spec": {"replicatedJobs": [None]}}, a_job("js-w-0", 1), False),
-        ({"apiVersion": "ray.io/v1", "kind": "RayJob"}, a_job("c"), True),
+        ({"apiVersion": "example.com/v1", "kind": "Other"}, a_job("c"), True),
+        ({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}}, a_job("r-x7k2p"), True),
+        ({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}}, a_job("c"), False),
+        ({"apiVersion": "ray.io/v1", "kind": "RayJob"}, a_job("c"), False),
+        ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "p"}}, a_job("p"), False),
+        (
+            {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}},
+            a_job("m-launcher"),
+            True,
+        ),
+        ({"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}, a_job("m-2"), False),
     ],
 )
 def test_kind_name_and_size_have_to_be_those_that_the_owner_makes(owner: Json, child: Json, made: bool) -> None:

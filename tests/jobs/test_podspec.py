@@ -112,7 +112,8 @@ def test_same(change: Any, at_rest: bool, injected: bool):
 
 def test_topology_request():
     mine = template()
-    assert podspec.topology_request(mine, "index") is None
+    assert podspec.topology_request(mine, "index") == {"podIndexLabel": "index"}, "its pods are numbered anyway"
+    assert podspec.topology_request(mine, "") is None
     mine["metadata"]["annotations"] = {
         names.REQUIRED_TOPOLOGY: "rack",
         names.SLICE_REQUIRED_TOPOLOGY: "host",

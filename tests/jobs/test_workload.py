@@ -10,7 +10,7 @@ from tests.jobs.support import batch_job, template
 from tests.merging import merge_patch
 
 from gangline.api import names
-from gangline.api.admission.jobs import queue_name
+from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.jobs import KINDS, kind_of, workload
 from gangline.jobs.base import AnswersRefusals, Expires, JobError, LeavesBehind, PodSetInfo, Restarts
 from gangline.jobs.job import BatchJob
@@ -88,13 +88,21 @@ def test_build():
             names.ADMISSION_GATED_BY: "example.com/gate",
             names.PRIORITY_BOOST: "5",
             "other": "x",
+            "note": "copied",
         }
     )
     job["metadata"]["labels"] = {names.MAX_EXEC_TIME: "3600", "team": "ml", "private": "y"}
     ref = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "prod"}
     pod_sets = KIND.pod_sets(job)
     built = workload.build(
-        KIND, job, pod_sets, queue="q", priority=7, priority_class_ref=ref, labels_to_copy=["team", "absent"]
+        KIND,
+        job,
+        pod_sets,
+        queue="q",
+        priority=7,
+        priority_class_ref=ref,
+        labels_to_copy=["team", "absent"],
+        annotations_to_copy=["note", "absent"],
     )
     assert built["apiVersion"] == "kueue.x-k8s.io/v1beta2"
     assert built["spec"] == {

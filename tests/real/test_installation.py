@@ -49,6 +49,8 @@ FLEETING = (
     "componentstatuses",
     "endpointslices.discovery.k8s.io",
 )
+#: GPUs of the queue; and which of the Jobs that are applied all the time runs: one of so many
+QUOTA, RUNS = 16, 20
 LONG = "import time; time.sleep(600)"
 
 
@@ -122,7 +124,7 @@ def queues() -> list[Json]:
     local = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue"}  # converted by the webhooks
     return [
         {**head, **harness.flavor("real", {POOL_LABEL: POOL})},
-        {**head, **harness.cluster_queue(QUEUE, 16, flavors=["real"])},
+        {**head, **harness.cluster_queue(QUEUE, QUOTA, flavors=["real"])},
         {**local, "metadata": {"name": QUEUE, "namespace": "default"}, "spec": {"clusterQueue": QUEUE}},
     ]
 
@@ -145,7 +147,10 @@ def job(name: str, *, pods: int = 1, code: str = "print('done')", gpus: int = 1)
 
 @contextlib.asynccontextmanager
 async def applying(api: Api, prefix: str) -> AsyncIterator[list[str]]:
-    """Jobs are applied one after the other inside the block. Yields a list to which each refusal is added."""
+    """Jobs are applied one after the other inside the block. Yields a list to which each refusal is added.
+
+    Most of them are for more than the queue has: hundreds of real pods would need more time than all the rest.
+    """
     refused: list[str] = []
     applied = 0
     enough = asyncio.Event()
@@ -154,7 +159,7 @@ async def applying(api: Api, prefix: str) -> AsyncIterator[list[str]]:
         nonlocal applied
         while not enough.is_set():
             try:
-                await api.apply(job(f"{prefix}-{applied}"))
+                await api.apply(job(f"{prefix}-{applied}", gpus=1 if applied % RUNS == 0 else QUOTA + 1))
             except ApiError as error:
                 refused.append(f"{applied}: {error}")
             applied += 1

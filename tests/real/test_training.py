@@ -66,8 +66,9 @@ class Field:
         return next(row["start"] for row in self.losses(gang) if row["run"] == run and "start" in row)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    """Anew for a second run of the test: its gangs have run, and nodes of the first are cut off."""
     require_real_nodes()
     volume = tmp_path_factory.mktemp("volume")
     volume.chmod(0o1777)

@@ -66,10 +66,11 @@ def test_promises_are_judged_by_how_late_heads_started() -> None:
         result(
             outcome(0, 0, 0, 10, 8),
             promises={0: (1000, 1000), 1: (1000, 50_000), 2: (1000, 121_000)},
-            head_delay={"backfill": 3.0, "early_end": 4.0},
+            head_delay={"backfill": 3.0, "early_end": 4.0, "loss_budget": 5.0},
         )
     )
     assert (m["head_delay_backfill_seconds"], m["head_delay_early_end_seconds"]) == (3, 4)
+    assert m["head_delay_loss_budget_seconds"] == 5
     assert (m["heads"], m["heads_late_share"], m["heads_mean_lateness"]) == (
         3,
         pytest.approx(1 / 3),

@@ -11,11 +11,13 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe
+from tests.cluster.serving import deployment, stateful_set
 from tests.webhooks.patching import apply
 
 from gangline.api import names
 from gangline.api.admission import Result
 from gangline.api.read.configuration import ManagedJobs
+from gangline.api.read.configuration.managed_jobs import FRAMEWORKS
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
 
@@ -156,7 +158,7 @@ REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
         (orjson.dumps(review(job(), operation="DELETE")), 'must be CREATE or UPDATE, is "DELETE"'),
         (orjson.dumps(review(None)), "request.object is missing"),
         (orjson.dumps(review(job(), operation="UPDATE")), "request.oldObject is missing"),
-        (orjson.dumps(review({"apiVersion": "v1", "kind": "Pod"})), "no admission rules for Pod of 'v1'"),
+        (orjson.dumps(review({"apiVersion": "v1", "kind": "Secret"})), "no admission rules for Secret of 'v1'"),
     ],
 )
 def test_what_is_no_review_gets_a_sentence(client: TestClient, path: str, body: bytes, said: str):
@@ -250,6 +252,13 @@ def test_what_is_no_conversion_gets_a_sentence(client: TestClient, change: Json,
     assert said in answer.text
 
 
+def test_a_ray_job_in_an_existing_cluster_passes(client: TestClient):
+    body = {"suspend": False, "entrypoint": "x", "clusterSelector": {"ray.io/cluster": "shared"}}
+    labels = {names.QUEUE_NAME: "main"}
+    obj = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "a", "labels": labels}, "spec": body}
+    assert post(client, "/validate", review(obj))["allowed"] is True
+
+
 def test_a_kind_that_is_not_listed_is_left_alone():
     unlisted = ManagedJobs(unlisted=frozenset({("batch", "Job")}))
     client = TestClient(create_app(Facts(None, managed=unlisted), Readiness()))
@@ -261,8 +270,34 @@ def test_a_kind_that_is_not_listed_is_left_alone():
     }
     request = {"uid": "u", "operation": "CREATE", "object": obj}
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    for path in ("/mutate", "/validate"):
-        response = client.post(path, json=body).json()["response"]
-        assert response == {"uid": "u", "allowed": True}
+    answers = [client.post(path, json=body).json()["response"] for path in ("/mutate", "/validate")]
+    assert answers[1] == {"uid": "u", "allowed": True}
+    [warning] = answers[0].pop("warnings")
+    assert answers[0] == answers[1]
+    assert warning.endswith('"batch/job" is not listed in integrations.frameworks')
     listed = TestClient(create_app(Facts(None), Readiness())).post("/validate", json=body).json()["response"]
     assert not listed["allowed"]
+
+
+def test_what_serves_and_is_not_listed_is_left_alone_with_a_warning():
+    unlisted = ManagedJobs(unlisted=frozenset(FRAMEWORKS.values()) - {FRAMEWORKS["statefulset"]})
+    client = TestClient(create_app(Facts(None, managed=unlisted), Readiness()))
+
+    def answered(obj: Json) -> Json:
+        request = {"uid": "u", "operation": "CREATE", "object": obj}
+        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        return client.post("/mutate", json=body).json()["response"]
+
+    answer = answered(deployment("d", "main", 1))
+    assert "patch" not in answer
+    [warning] = answer["warnings"]
+    assert warning.startswith("this Deployment names a queue and is not queued")
+    assert warning.endswith('"deployment" is not listed in integrations.frameworks')
+    assert "patch" in answered(stateful_set("s", "main", 1))
+    # of pods only those that wait for an owner of a listed kind
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team"}, "spec": {}}
+    for parent, waits in (("statefulset", True), ("deployment", False), ("x", False)):
+        pod["metadata"]["annotations"] = {names.SUSPENDED_BY_PARENT: parent}
+        assert ("patch" in answered(pod)) is waits
+    pod["metadata"] = {"name": "p", "namespace": "team", "labels": {names.QUEUE_NAME: "main"}}
+    assert "patch" not in answered(pod)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
+from tests.jobs.foreign import CASES, Case
 
-from gangline.api import admission, names
+from gangline import jobs
+from gangline.api import admission, jobkinds, names
 from gangline.api.admission import Context
+from gangline.api.admission.multikueue import CONTROLLER
+from gangline.api.jobkinds import external_kinds
+from gangline.api.jobkinds.declaration import at, put
 from gangline.api.read.configuration import ManagedJobs
 from gangline.engine import model
 from gangline.kube.client import NotFound, Resource, Unavailable
+from gangline.kube.resources import TRAINING_RUNTIMES
 from gangline_webhooks import facts
 from gangline_webhooks.facts import Facts
 
@@ -50,25 +57,77 @@ def asks_for_queue(context: Context) -> bool:
     return context.local_queue_exists("team", "default")
 
 
+def asks_for_owner(context: Context) -> bool:
+    return context.owner_is_queued("team", reference("GPUJob", "a"), CHILD)
+
+
 async def test_answers_are_remembered_and_forgotten():
-    cluster, clock = Cluster(localqueues_default={}), Clock()
+    cluster, clock = Cluster(gpujobs_a=owner("GPUJob", "a", queue="main")), Clock()
     known = Facts(cluster, clock)
-    assert await known.run(asks_for_queue) is True
-    assert await known.run(asks_for_queue) is True
+    assert await known.run(asks_for_owner) is True
+    assert await known.run(asks_for_owner) is True
     assert len(cluster.reads) == 1
     clock.now += facts.YES_LASTS
-    assert await known.run(asks_for_queue) is True
+    assert await known.run(asks_for_owner) is True
     assert len(cluster.reads) == 2
 
 
 async def test_a_no_is_soon_doubted():
     cluster, clock = Cluster(), Clock()
     known = Facts(cluster, clock)
+    assert await known.run(asks_for_owner) is False
+    cluster.objects["gpujobs_a"] = owner("GPUJob", "a", queue="main")
+    assert await known.run(asks_for_owner) is False
+    clock.now += facts.NO_LASTS
+    assert await known.run(asks_for_owner) is True
+
+
+async def test_a_new_queue_counts_and_a_deleted_one_no_longer_does_after_a_moment():
+    cluster, clock = Cluster(), Clock()
+    known = Facts(cluster, clock)
     assert await known.run(asks_for_queue) is False
     cluster.objects["localqueues_default"] = {}
-    assert await known.run(asks_for_queue) is False
-    clock.now += facts.NO_LASTS
+    clock.now += 0.3
     assert await known.run(asks_for_queue) is True
+    assert await known.run(asks_for_queue) is True
+    assert len(cluster.reads) == 2
+    del cluster.objects["localqueues_default"]
+    clock.now += 0.3
+    assert await known.run(asks_for_queue) is False
+
+
+async def test_what_is_missing_is_only_said_when_it_is_certain():
+    cluster = a_cluster()
+    facts = Facts(cluster)
+    assert await facts.run(lambda context: context.local_queue_is_missing("ns", "none"))
+    assert not await facts.run(lambda context: context.local_queue_is_missing("ns", "default"))
+    assert await facts.run(lambda context: context.priority_class_is_missing("none"))
+    assert not await Facts(None).run(lambda context: context.local_queue_is_missing("ns", "none"))
+    reads = len(cluster.reads)
+    assert not await facts.run(lambda context: context.local_queue_is_missing("ns", "default"))
+    assert len(cluster.reads) == reads, "asked once in ten seconds"
+
+
+async def test_what_describes_a_job_is_read_anew_and_is_unknown_where_it_cannot_be_read():
+    cluster, clock = Cluster(trainingruntimes_own={"spec": 1}), Clock()
+    known = Facts(cluster, clock)
+
+    async def seen(name: str) -> Json | None:
+        return await known.run(lambda context: context.look((TRAINING_RUNTIMES, name)))
+
+    assert await seen("team/own") == {"spec": 1}
+    cluster.objects["trainingruntimes_own"] = {"spec": 2}
+    assert await seen("team/own") == {"spec": 2}
+    assert await seen("team/other") is None
+    cluster.down = True
+    reads = len(cluster.reads)
+    assert await seen("team/own") is None
+    assert await seen("team/own") is None
+    assert len(cluster.reads) == reads + 1, "an API server that does not answer is not asked again at once"
+    clock.now += facts.FAILURE_LASTS
+    cluster.down = False
+    assert await seen("team/own") == {"spec": 2}
+    assert await Facts(None).run(lambda context: context.look((TRAINING_RUNTIMES, "team/own"))) is None
 
 
 async def test_many_askers_make_one_read():
@@ -133,6 +192,62 @@ async def test_owners_are_followed_up(objects: dict[str, Json], queued: bool):
         is queued
     )
     assert len(cluster.reads) <= facts.MAX_DEPTH
+
+
+def a_pod(**labels: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "queued"),
+    [(a_pod(uid="u", other="x"), True), (a_pod(uid="w"), False), (a_pod(), False)],
+)
+async def test_a_pod_belongs_to_the_queued_job_that_selects_it(pod: Json, queued: bool):
+    """Any user can write an owner reference: a pod that its Job does not select would run without quota."""
+    job = {
+        **owner("Job", "j", queue="main"),
+        "apiVersion": "batch/v1",
+        "spec": {"selector": {"matchLabels": {"uid": "u"}}},
+    }
+    asked = Facts(Cluster(jobs_j=job)).run(
+        lambda context: context.owner_is_queued("team", reference("Job", "j", "batch/v1"), pod)
+    )
+    assert await asked is queued
+
+
+async def test_a_pod_of_an_owner_that_is_queued_by_its_pods_waits_itself():
+    stateful = {**owner("StatefulSet", "s", queue="main"), "apiVersion": "apps/v1"}
+    about = ("team", reference("StatefulSet", "s", "apps/v1"))
+    unlisted = Facts(Cluster(statefulsets_s=stateful))
+    known = Facts(Cluster(statefulsets_s=stateful), managed=ManagedJobs(unlisted=frozenset()))
+    for facts_of in (known, unlisted):
+        for child in (a_pod(), CHILD):  # it makes no Jobs
+            assert await facts_of.run(lambda context, child=child: context.owner_is_queued(*about, child)) is False
+
+
+async def test_an_executor_of_spark_belongs_to_its_driver_and_that_to_the_application():
+    labels = {"sparkoperator.k8s.io/app-name": "pi"}
+    meta: Json = {"name": "pi-driver", "uid": "uid-pi-driver", "labels": labels}
+    meta["ownerReferences"] = [reference("SparkApplication", "pi", "sparkoperator.k8s.io/v1beta2")]
+    driver = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+    app = {**owner("SparkApplication", "pi", queue="main"), "apiVersion": "sparkoperator.k8s.io/v1beta2"}
+    about = ("team", reference("Pod", "pi-driver", "v1"), a_pod())
+    listed = ManagedJobs()
+    known = Facts(Cluster(**{"sparkapplications_pi": app, "pods_pi-driver": driver}), managed=listed)
+    assert await known.run(lambda context: context.owner_is_queued(*about)) is True
+    alone = {**driver, "metadata": {**meta, "ownerReferences": []}}
+    known = Facts(Cluster(**{"pods_pi-driver": alone, "sparkapplications_pi": app}), managed=listed)
+    assert await known.run(lambda context: context.owner_is_queued(*about)) is False
+
+
+@pytest.mark.parametrize("child", ["job", "pod"])
+async def test_an_owner_of_an_external_kind_is_asked_for(child: str):
+    box = external_kinds.kind("Box.v1.agents.example.com")
+    known = Cluster(boxs_b={**owner("Box", "b", queue="main"), "apiVersion": "agents.example.com/v1"})
+    about = ("team", reference("Box", "b", "agents.example.com/v1"), CHILD if child == "job" else a_pod())
+    for external, queued in (([box], True), ([], False)):
+        jobs.declare([], external)
+        assert await Facts(known).run(lambda context: context.owner_is_queued(*about)) is queued
 
 
 async def test_without_an_api_server_jobs_stay_as_they_are_and_nobody_waits():
@@ -206,7 +321,7 @@ async def test_where_nothing_is_selected_no_namespace_is_read():
     held, labels = await defaulted(Facts(cluster, managed=ManagedJobs(priority_by_default=False)), a_job())
     assert held
     assert labels == {"kueue.x-k8s.io/queue-name": "default"}
-    assert cluster.reads == ["localqueues/default"]
+    assert cluster.reads == ["localqueues/default"] * 2, "whether it is there, and whether its jobs run elsewhere"
     assert await defaulted(Facts(cluster, managed=ManagedJobs(queue_by_default=False)), a_job()) == (False, {})
 
 
@@ -230,3 +345,52 @@ async def test_an_owner_that_names_no_queue_is_managed_where_all_are():
     assert (await defaulted(Facts(cluster, managed=EVERY_JOB), child))[0] is False
     unlisted = ManagedJobs(without_queue=True, selector=SELECTED, unlisted=frozenset({("jobset.x-k8s.io", "JobSet")}))
     assert (await defaulted(Facts(cluster, managed=unlisted), child))[0] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "controller", "expected"),
+    [
+        (None, "kueue.x-k8s.io/multikueue", "kueue.x-k8s.io/multikueue"),
+        ("kubernetes.io/job-controller", "kueue.x-k8s.io/multikueue", "kueue.x-k8s.io/multikueue"),
+        ("example.com/own", "kueue.x-k8s.io/multikueue", "example.com/own"),
+        (None, "kueue.x-k8s.io/provisioning-request", None),
+    ],
+)
+async def test_a_job_of_a_queue_that_sends_them_elsewhere_is_managed_there(
+    given: str | None, controller: str, expected: str | None
+):
+    strategy = {"admissionChecks": [{"name": "missing"}, {"name": "check"}]}
+    cluster = Cluster(
+        localqueues_lq={"spec": {"clusterQueue": "cq"}},
+        clusterqueues_cq={"spec": {"admissionChecksStrategy": strategy}},
+        admissionchecks_check={"spec": {"controllerName": controller}},
+    )
+    job: Json = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "team", "labels": {names.QUEUE_NAME: "lq"}},
+        "spec": {"managedBy": given} if given else {},
+    }
+    result = await Facts(cluster).run(lambda context: admission.default(job, None, context))
+    assert result.obj["spec"].get("managedBy") == expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_jobs_of_every_kind_that_names_its_controller_run_elsewhere(case: Case):
+    strategy = {"admissionChecks": [{"name": "check"}]}
+    cluster = Cluster(
+        localqueues_main={"spec": {"clusterQueue": "cq"}},
+        clusterqueues_cq={"spec": {"admissionChecksStrategy": strategy}},
+        admissionchecks_check={"spec": {"controllerName": CONTROLLER}},
+    )
+    declared = jobkinds.declaration_of(case.job["apiVersion"].partition("/")[0], case.name)
+    assert declared is not None
+    if not declared.managed_by:
+        pytest.skip("it has no such field")
+    assert declared.controller
+    for given, expected in ((None, CONTROLLER), (declared.controller, CONTROLLER), ("mine", "mine")):
+        job = copy.deepcopy(case.job)
+        if given is not None:
+            put(job, declared.managed_by, given)
+        result = await Facts(cluster).run(lambda context, job=job: admission.default(job, None, context))
+        assert at(result.obj, declared.managed_by) == expected

@@ -9,8 +9,10 @@ import random
 import orjson
 import pytest
 from fastapi.testclient import TestClient
+from tests.cluster.serving import deployment, leader_worker_set, stateful_set
 from tests.fuzz.objects import ODD, Json, objects, places, review
 
+from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
 
@@ -58,6 +60,25 @@ def test_every_mutated_review_is_answered_in_words(client: TestClient, path: str
             assert response["uid"] == "u"
             assert len(answer.content) < 2_000_000
             assert response["allowed"] or response["status"]["reason"] != "InternalError", said
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize("seed", range(2))
+def test_every_mutated_review_of_what_serves_is_answered_in_words(path: str, seed: int) -> None:
+    managed = ManagedJobs(unlisted=frozenset())
+    everything = TestClient(create_app(Facts(None, managed=managed), Readiness()), raise_server_exceptions=False)
+    draw = random.Random(seed)
+    whole = (deployment("d", "lq", 1), stateful_set("s", "lq", 2), leader_worker_set("l", "lq", 2, 2, priority="low"))
+    for each in whole:
+        each["metadata"]["annotations"] = {"kueue.x-k8s.io/admission-gated-by": "a.example/b"}
+        each["status"] = {"readyReplicas": 1, "replicas": 1}
+    for _ in range(500 * TIMES):
+        obj = draw.choice(whole)
+        answer = everything.post(path, content=review(mutated(obj, draw), draw.choice((None, obj, mutated(obj, draw)))))
+        assert answer.status_code in (200, 400), answer.text[:300]
+        if answer.status_code == 200:
+            response = answer.json()["response"]
+            assert response["allowed"] or response["status"]["reason"] != "InternalError", answer.text[:300]
 
 
 @pytest.mark.parametrize("seed", range(4))

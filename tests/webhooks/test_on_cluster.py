@@ -536,14 +536,15 @@ def test_v1beta1_freezes_the_source_of_the_priority_too(kubectl: Kubectl, namesp
     )
 
 
-def test_multikueue_is_stored_and_said_not_to_run(kubectl: Kubectl, webhooks: Webhooks):
+def test_multikueue_is_stored(kubectl: Kubectl, webhooks: Webhooks):
     check: Json = {"kind": "AdmissionCheck", "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
     cluster: Json = {"kind": "MultiKueueCluster", "spec": {"kubeConfig": {"location": "secret"}}}
     for obj, version in ((check, "v1beta2"), (cluster, "v1beta1")):
         whole = {"apiVersion": f"kueue.x-k8s.io/{version}", "metadata": {"name": "elsewhere"}, **obj}
         outcome = kubectl.run("create", "-f", "-", stdin=json.dumps(whole))
         assert outcome.returncode == 0
-        assert "Gangline sends no workloads to other clusters yet" in outcome.stderr
+        warnings = [line for line in outcome.stderr.splitlines() if line.startswith("Warning")]
+        assert [line for line in warnings if "This version is deprecated" not in line] == []
     new = kubectl.json("get", "multikueueclusters.v1beta2.kueue.x-k8s.io", "elsewhere")
     assert new["spec"] == {"clusterSource": {"kubeConfig": {"location": "secret", "locationType": "Secret"}}}
 
@@ -579,6 +580,15 @@ def test_workloads_of_every_shape_pass_the_conditions(kubectl: Kubectl, namespac
             }
         },
         {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}},
+        {
+            "spec": {
+                "nodeSelector": {"rack": "a"},
+                "tolerations": [{"operator": "Exists"}],
+                "affinity": {"nodeAffinity": {}},
+                "schedulerName": "default-scheduler",
+            }
+        },
+        {"spec": {"nodeSelector": None, "tolerations": None, "affinity": None, "priorityClassName": None}},
         {"spec": {}},
         {},
     ]
@@ -608,6 +618,27 @@ def test_a_template_that_is_none_is_refused_in_words(kubectl: Kubectl, namespace
     assert f"spec.podSets[0].template.spec.containers{said}" in refused
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("nodeSelector", {"rack": 1}, "nodeSelector[rack]: Invalid value: 1: must be a text"),
+        ("nodeSelector", "rack", 'nodeSelector: Invalid value: "rack": must be an object of texts by label'),
+        ("tolerations", {"a": 1}, 'tolerations: Invalid value: {"a":1}: must be a list of objects'),
+        ("tolerations", ["x"], 'tolerations[0]: Invalid value: "x": must be an object'),
+        ("affinity", "x", 'affinity: Invalid value: "x": must be an object'),
+        ("affinity", {"nodeAffinity": []}, "affinity.nodeAffinity: Invalid value: []: must be an object"),
+        ("runtimeClassName", 7, "runtimeClassName: Invalid value: 7: must be a text"),
+        ("resourceClaims", "x", 'resourceClaims: Invalid value: "x": must be a list of objects'),
+    ],
+)
+def test_a_placement_that_is_none_is_refused_in_words(
+    kubectl: Kubectl, namespace: str, field: str, value: object, said: str
+):
+    body = placed(workload(), namespace)
+    body["spec"]["podSets"][0]["template"]["spec"][field] = value
+    assert f"spec.podSets[0].template.spec.{said}" in refusal(kubectl, body)
+
+
 def test_an_outage_stops_no_job_without_a_queue(kubectl: Kubectl, webhooks: Webhooks, namespace: str):
     webhooks.process.send_signal(signal.SIGSTOP)  # the worst outage: a process that accepts and does not answer
     try:
@@ -621,3 +652,33 @@ def test_an_outage_stops_no_job_without_a_queue(kubectl: Kubectl, webhooks: Webh
     finally:
         webhooks.process.send_signal(signal.SIGCONT)
     assert create(kubectl, placed(job(queue="main"), namespace, "queued"))["spec"]["suspend"] is True
+
+
+def test_a_queue_label_on_a_kind_that_is_not_queued_is_warned_of(kubectl: Kubectl, namespace: str):
+    """By the API server itself, for kinds that nobody has declared, too; what controllers create is not warned of."""
+    pods = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    kinds = {"DaemonSet": "apps/v1", "ReplicationController": "v1"}
+    labels = {QUEUE: "q"}
+
+    def said(kind: str, api_version: str, **more: Json) -> str:
+        selector = {"app": "x"} if kind == "ReplicationController" else {"matchLabels": {"app": "x"}}
+        meta = {"name": f"w{uuid.uuid4().hex[:8]}", "namespace": namespace, "labels": labels, **more}
+        body = {"apiVersion": api_version, "kind": kind, "metadata": meta}
+        spec = {"spec": {"selector": selector, "template": pods}} if kind != "Pod" else {"spec": pods["spec"]}
+        outcome = kubectl.run("apply", "-f", "-", stdin=json.dumps({**body, **spec}))
+        assert outcome.returncode == 0, outcome.stderr
+        return outcome.stderr
+
+    assert eventually(lambda: "names a queue and is not queued" in said("DaemonSet", "apps/v1"), 60)
+    for kind, version in kinds.items():
+        assert f"this {kind} names a queue and is not queued" in said(kind, version)
+        assert "Gangline does not queue this kind" in said(kind, version)
+    assert '"deployment" is not listed in integrations.frameworks' in said("Deployment", "apps/v1")
+    assert '"pod" is not listed in integrations.frameworks' in said("Pod", "v1")
+    owner = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": str(uuid.uuid4()), "controller": True}
+    assert said("DaemonSet", "apps/v1", ownerReferences=[owner]) == ""
+    labels.clear()
+    assert said("DaemonSet", "apps/v1", name="later") == ""
+    label = ("label", "daemonset", "later", "-n", namespace, f"{QUEUE}=q")
+    assert "names a queue" in kubectl.run(*label).stderr
+    assert kubectl.run("annotate", "daemonset", "later", "-n", namespace, "a=b").stderr == "", "nothing of pods changed"

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from gangline.api import names
+from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, ManagedJobs
 from gangline.api.schema.kinds import CONVERTED, KINDS
 from gangline.kube import resources
 from gangline.kube.client import NotFound, Resource
 from gangline.tls import certificates
 from gangline_webhooks import conditions, registration, withdrawal
-from gangline_webhooks.registrar import Registrar, WithdrawnError, contains
-from gangline_webhooks.registration import Endpoint
+from gangline_webhooks.comparison import contains
+from gangline_webhooks.registrar import Registrar, WithdrawnError
+from gangline_webhooks.registration import Endpoint, Pods
 
 Json = dict[str, Any]
 LOCAL = Endpoint(url="https://127.0.0.1:9443")
@@ -64,9 +66,9 @@ def test_where_all_jobs_are_managed_none_passes_unseen():
         for webhook, other in zip(usual[resource]["webhooks"], strict[resource]["webhooks"], strict=True)
         if webhook != other
     }
-    assert lax == {"other-jobs.mutating.gangline.io"}
-    [required] = [w for w in strict[resources.MUTATING_WEBHOOKS]["webhooks"] if w["name"] in lax]
-    assert required["failurePolicy"] == "Fail"
+    assert lax == {"other-jobs.mutating.gangline.io", "other-serving.mutating.gangline.io"}
+    required = [w["failurePolicy"] for w in strict[resources.MUTATING_WEBHOOKS]["webhooks"] if w["name"] in lax]
+    assert required == ["Fail", "Fail"]
 
 
 def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
@@ -75,10 +77,18 @@ def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
         "configuration.mutating.gangline.io",
         "legacy-queues.mutating.gangline.io",
         "queued-jobs.mutating.gangline.io",
+        "queued-jobs.spec-suspend.mutating.gangline.io",
+        "queued-jobs.spec-rayclusterconfig-suspend.mutating.gangline.io",
+        "queued-jobs.spec-runpolicy-suspend.mutating.gangline.io",
+        "queued-jobs.spec-suspend.validating.gangline.io",
+        "queued-jobs.spec-rayclusterconfig-suspend.validating.gangline.io",
+        "queued-jobs.spec-runpolicy-suspend.validating.gangline.io",
         "configuration.validating.gangline.io",
         "queued-jobs.validating.gangline.io",
         "queued-jobsets.validating.gangline.io",
         "queued-gpujobs.validating.gangline.io",
+        "queued-serving.mutating.gangline.io",
+        "queued-serving.validating.gangline.io",
         "workloads.validating.gangline.io",
         "workload-statuses.validating.gangline.io",
     }
@@ -90,6 +100,39 @@ def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
         if webhook["failurePolicy"] == "Ignore":
             assert condition["expression"].startswith("(!(")
             assert webhook["timeoutSeconds"] == 2
+
+
+def test_pods_pass_through_us_only_where_they_are_queued():
+    usual, queued = (registration.configurations(LOCAL, b"CA", pods=each) for each in (Pods.NONE, Pods.ALL))
+    added = {
+        webhook["name"]: webhook
+        for resource, configuration in queued.items()
+        for webhook in configuration["webhooks"]
+        if webhook not in usual[resource]["webhooks"]
+    }
+    assert sorted(added) == [
+        "other-pods.mutating.gangline.io",
+        "queued-pods.mutating.gangline.io",
+        "queued-pods.validating.gangline.io",
+    ]
+    assert {resource for each in added.values() for rule in each["rules"] for resource in rule["resources"]} == {"pods"}
+    assert all(each["namespaceSelector"] for each in added.values())
+    assert added["other-pods.mutating.gangline.io"]["failurePolicy"] == "Ignore"
+    strict = registration.requiring_every_job(queued)[resources.MUTATING_WEBHOOKS]["webhooks"]
+    assert {webhook["failurePolicy"] for webhook in strict if "pods" in webhook["name"]} == {"Fail"}
+
+
+def test_where_only_owners_are_queued_by_their_pods_other_pods_pass():
+    usual, held = (registration.configurations(LOCAL, b"CA", pods=each) for each in (Pods.NONE, Pods.HELD))
+    added = [each for kind in held for each in held[kind]["webhooks"] if each not in usual[kind]["webhooks"]]
+    assert [each["name"] for each in added] == [
+        "queued-pods.mutating.gangline.io",
+        "queued-pods.validating.gangline.io",
+    ]
+    assert all("pod-suspending-parent" in each["matchConditions"][0]["expression"] for each in added)
+    assert Pods.of(ManagedJobs(unlisted=frozenset(FRAMEWORKS.values()))) is Pods.NONE
+    assert Pods.of(ManagedJobs(unlisted=frozenset(FRAMEWORKS.values()) - {FRAMEWORKS["statefulset"]})) is Pods.HELD
+    assert Pods.of(ManagedJobs(unlisted=frozenset())) is Pods.ALL
 
 
 def test_cluster_queues_arrive_in_the_version_they_were_written_in():
@@ -199,7 +242,7 @@ def bundles(server: Server) -> set[str]:
     for (plural, _), obj in server.objects.items():
         if plural == "customresourcedefinitions":
             found.add(obj["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
-        else:
+        elif plural.endswith("webhookconfigurations"):
             found |= {webhook["clientConfig"].get("caBundle", "") for webhook in obj["webhooks"]}
     return found
 
@@ -208,7 +251,7 @@ async def test_registering_again_writes_nothing():
     server = Server()
     server.install_crds()
     assert await registrar(server).ensure(b"CA") == []
-    assert len(server.writes) == 2 + len(CONVERTED)
+    assert len(server.writes) == 2 + 2 + len(CONVERTED)
     server.writes.clear()
     assert await registrar(server).ensure(b"CA") == []
     assert server.writes == []

@@ -16,8 +16,9 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gangline.api import admission
-from gangline.api.admission import jobs
+from gangline.api import admission, jobkinds, names
+from gangline.api.admission.findings import annotations_of, text
+from gangline.api.admission.of_jobs import jobs
 from gangline.api.convert import conversion
 from gangline.bounded import SHOWN
 from gangline.jobs import kind_of
@@ -100,12 +101,14 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
 
     def is_left_alone(asked: review.Review) -> bool:
-        """Of a job kind that is not listed in `integrations.frameworks`."""
+        """Of a job kind that is not listed in `integrations.frameworks`; or a pod, where only those of owners are queued."""
+        if asked.kind == "Pod" and not facts.managed.pods:
+            return text(annotations_of(asked.obj).get(names.SUSPENDED_BY_PARENT)) not in facts.managed.pods_of
         return not facts.managed.kind(str(asked.obj.get("apiVersion", "")), asked.kind)
 
     async def mutate(asked: review.Review) -> Json:
         if is_left_alone(asked):
-            return review.allowed(asked)
+            return review.allowed(asked, warnings=_unlisted(asked))
         result = await facts.run(lambda context: admission.default(asked.obj, asked.old, context))
         return review.allowed(asked, jsonpatch.diff(asked.obj, result.obj), result.warnings)
 
@@ -157,6 +160,16 @@ def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[by
     return answer
 
 
+def _unlisted(asked: review.Review) -> tuple[str, ...]:
+    """Tells the author of a job that names a queue, whose kind is not managed here."""
+    group, _, _ = str(asked.obj.get("apiVersion", "")).rpartition("/")
+    declared = jobkinds.declaration_of(group, asked.kind)
+    if declared is None or not jobs.queue_name(asked.obj):
+        return ()
+    name = f'"{declared.framework}" is not listed in integrations.frameworks'
+    return (f"this {asked.kind} names a queue and is not queued: it starts without quota, since {name}",)
+
+
 def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldError]:
     """Errors that only the module of the job's kind finds: it could not make a gang of this job, so refuse it at once.
 
@@ -164,6 +177,9 @@ def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldEr
     """
     kind = kind_of(str(asked.obj.get("apiVersion")), asked.kind)
     if kind is None or not (every or kind.owns_children or jobs.queue_name(asked.obj)):
+        return []
+    # another object may describe its pods, and may still come
+    if kind.declaration.descriptions or kind.declaration.left_alone(asked.obj):
         return []
     try:
         if asked.old is not None and (asked.obj["spec"] == asked.old["spec"] or not kind.is_suspended(asked.obj)):

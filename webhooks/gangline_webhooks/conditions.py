@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission import jobs
-from gangline.jobs import KINDS
+from gangline.api.admission.of_jobs import jobs
+from gangline.api.jobkinds.declaration import Suspension
+from gangline.jobs import BY_RESOURCE
 
 #: annotations of a job that rules read; others, such as kubectl's own, change without a call
 _JOB_ANNOTATIONS: Final = (
@@ -64,11 +65,13 @@ def _listed(values: Iterable[str]) -> str:
     return "[" + ", ".join(f"'{value}'" for value in values) + "]"
 
 
-#: no controller that may wait in a queue itself; above all, children of a GPUJob are the operator's own
-STANDS_ALONE: Final = (
-    "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
-    f"o.kind in {_listed(sorted({kind for _, kind in jobs.QUEUED_OWNERS}))})"
-)
+def stands_alone() -> str:
+    """No controller that may wait in a queue itself; above all, children of a GPUJob are the operator's own."""
+    return (
+        "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
+        f"o.kind in {_listed(sorted({kind for _, kind in jobs.queued_owners()}))})"
+    )
+
 
 _LABELS_CHANGED: Final = "object.metadata.?labels != oldObject.metadata.?labels"
 _ANNOTATIONS_CHANGED: Final = (
@@ -91,6 +94,26 @@ JOB_SET_CHANGED: Final = (
     f"{_JOB_META_CHANGED} || ({_STAYS_HELD} && object.spec.?replicatedJobs != oldObject.spec.?replicatedJobs)"
 )
 
+
+def changed_at_work(suspension: Suspension) -> str:
+    """A declared job that runs has another spec than before: it may have grown. Starting and stopping it is neither."""
+    held, was_held = suspension.cel("object"), suspension.cel("oldObject")
+    return f"!({held}) && !({was_held}) && object.?spec != oldObject.?spec"
+
+
+def declared_job_changed(suspension: Suspension) -> str:
+    """What a rule of a declared job may look at: not its start and its stop, which are the operator's."""
+    held, was_held = suspension.cel("object"), suspension.cel("oldObject")
+    return f"{_JOB_META_CHANGED} || (({held}) == ({was_held}) && object.?spec != oldObject.?spec)"
+
+
+#: what a rule of a kind may look at whose pods wait in its place
+SERVING_CHANGED: Final = f"{_JOB_META_CHANGED} || object.?spec != oldObject.?spec"
+_MARK: Final = f".?metadata.?annotations[?'{names.SUSPENDED_BY_PARENT}'].hasValue()"
+#: new, or its pods wait, though it names no queue
+IS_NEW_OR_MARKED: Final = (
+    f"{IS_NEW} || oldObject.?spec.?template{_MARK} || oldObject.?spec.?leaderWorkerTemplate.?workerTemplate{_MARK}"
+)
 #: anything but the switch
 _GPU_JOB_SPEC_CHANGED: Final = (
     "object.spec.exists(k, k != 'suspend' && object.spec[?k] != oldObject.spec[?k]) || "
@@ -98,11 +121,15 @@ _GPU_JOB_SPEC_CHANGED: Final = (
 )
 GPU_JOB_CHANGED: Final = f"{_JOB_META_CHANGED} || {_GPU_JOB_SPEC_CHANGED}"
 
-#: created by hand or by another controller; those that the operator made were derived from a job that was checked
-_HAS_NO_JOB: Final = (
-    "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
-    f"o.kind in {_listed(sorted(kind.kind for kind in KINDS))})"
-)
+
+def _has_no_job() -> str:
+    """Created by hand or by another controller; those that the operator made were derived from a job that was checked."""
+    return (
+        "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
+        f"o.kind in {_listed(sorted(kind.kind for kind in BY_RESOURCE.values()))})"
+    )
+
+
 _POD_SETS_CHANGED: Final = "object.?spec.?podSets != oldObject.?spec.?podSets"
 _HAD_QUOTA: Final = (
     "oldObject.?status.?conditions.orValue([]).exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
@@ -134,12 +161,28 @@ _NOTHING_SPECIAL: Final = (
     "p.?template.?metadata.?annotations.orValue({}) == {} && p.?topologyRequest.?podSetSliceSize.hasValue() == "
     "p.?topologyRequest.?podSetSliceRequiredTopology.hasValue())"
 )
-#: Almost every workload requests plain amounts, which CEL can check; only the others cause a call, for the error message.
-_IS_UNUSUAL: Final = f"!({_PLAIN_CONTAINERS}) || !({_NOTHING_SPECIAL})"
-_NEW_IS_QUESTIONABLE: Final = f"{_BOOST_IS_ODD} || ({_HAS_NO_JOB} && ({_GATES}.hasValue() || {_IS_UNUSUAL}))"
-_CHANGE_IS_QUESTIONABLE: Final = (
-    f"({_POD_SETS_CHANGED} && ({_HAD_QUOTA} || ({_HAS_NO_JOB} && ({_IS_UNUSUAL})))) || "
-    f"({_BOOST} != {_OLD_BOOST} && {_BOOST_IS_ODD}) || ({_GATES} != {_OLD_GATES} && !({_GATES_ARE_FEWER}))"
+#: what `pods.check_placement` checks
+_PLAIN_PLACEMENT: Final = (
+    "object.?spec.?podSets.orValue([]).all(p, type(p.?template.?spec.?nodeSelector.orValue({})) == map && "
+    "p.?template.?spec.?nodeSelector.orValue({}).all(k, type(p.template.spec.nodeSelector[k]) == string) && "
+    "type(p.?template.?spec.?affinity.orValue({})) == map && "
+    "type(p.?template.?spec.?affinity.?nodeAffinity.orValue({})) == map && "
+    "[p.?template.?spec.?priorityClassName.orValue(''), p.?template.?spec.?runtimeClassName.orValue(''), "
+    "p.?template.?spec.?schedulerName.orValue('')].all(t, type(t) == string) && "
+    "[p.?template.?spec.?tolerations.orValue([]), p.?template.?spec.?resourceClaims.orValue([]), "
+    "p.?template.?spec.?schedulingGates.orValue([]), p.?template.?spec.?topologySpreadConstraints.orValue([])]"
+    ".all(l, type(l) == list && l.all(e, type(e) == map)))"
 )
-#: The operator's own writes are none of these: it never changes the pods of a workload with quota.
-WORKLOAD_IS_QUESTIONABLE: Final = f"{IS_NEW} ? ({_NEW_IS_QUESTIONABLE}) : ({_CHANGE_IS_QUESTIONABLE})"
+#: Almost every workload requests plain amounts, which CEL can check; only the others cause a call, for the error message.
+_IS_UNUSUAL: Final = f"!({_PLAIN_CONTAINERS}) || !({_PLAIN_PLACEMENT}) || !({_NOTHING_SPECIAL})"
+
+
+def workload_is_questionable() -> str:
+    """The operator's own writes are none of these: it never changes the pods of a workload with quota."""
+    strange = f"{_has_no_job()} && "
+    new = f"{_BOOST_IS_ODD} || ({strange}({_GATES}.hasValue() || {_IS_UNUSUAL}))"
+    change = (
+        f"({_POD_SETS_CHANGED} && ({_HAD_QUOTA} || ({strange}({_IS_UNUSUAL})))) || "
+        f"({_BOOST} != {_OLD_BOOST} && {_BOOST_IS_ODD}) || ({_GATES} != {_OLD_GATES} && !({_GATES_ARE_FEWER}))"
+    )
+    return f"{IS_NEW} ? ({new}) : ({change})"

@@ -15,12 +15,23 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import orjson
 
-from gangline.api.admission import Context, jobs
-from gangline.api.admission.findings import mapping
+from gangline.api import jobkinds
+from gangline.api.admission import Context
+from gangline.api.admission.findings import mapping, objects, text
+from gangline.api.admission.multikueue import CONTROLLER
+from gangline.api.admission.of_jobs import jobs
+from gangline.api.jobkinds.declaration import Reference
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.jobs import kind_of, owners
 from gangline.kube.client import ApiError, NotFound, Resource
-from gangline.kube.resources import LOCAL_QUEUES, NAMESPACES, WORKLOAD_PRIORITY_CLASSES, Json
+from gangline.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    WORKLOAD_PRIORITY_CLASSES,
+    Json,
+)
 
 T = TypeVar("T")
 
@@ -28,12 +39,17 @@ log = logging.getLogger(__name__)
 
 #: seconds: the API server waits for us, and gives up after 2 at the earliest
 READ_TIMEOUT: Final = 1.0
-#: seconds for which a yes and a no are cached; a new queue must work at once
+#: seconds for which a yes and a no are cached
 YES_LASTS: Final = 10.0
 NO_LASTS: Final = 1.0
+#: seconds for which the existence of an object is cached: a class or queue counts from its creation until its deletion, nearly
+#: as with a watch, at no more than ten reads per second of the same object
+EXISTENCE_LASTS: Final = 0.1
 #: seconds after a failed read without another attempt, so that an unreachable server does not slow jobs down
 FAILURE_LASTS: Final = 2.0
 MAX_DEPTH: Final = 10
+#: admission checks of one ClusterQueue that are looked at; the schema allows as many
+MAX_CHECKS: Final = 64
 MAX_CACHED: Final = 10_000
 
 
@@ -47,6 +63,15 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Exists:
+    resource: Resource
+    namespace: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Whether there is certainly no such object: only the author of a job is told so, and nothing depends on it."""
+
     resource: Resource
     namespace: str | None
     name: str
@@ -72,11 +97,28 @@ class _Selected:
     namespace: str
 
 
-_Question: TypeAlias = _Exists | _Queued | _Selected
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Whether workloads of this LocalQueue run in other clusters."""
+
+    namespace: str
+    queue: str
+
+
+_Question: TypeAlias = _Exists | _Missing | _Queued | _Selected | _Elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An object as it is, or None. It may be large, so it is not cached: only the author of a job is told what follows."""
+
+    resource: Resource
+    namespace: str | None
+    name: str
 
 
 class _UnansweredError(Exception):
-    def __init__(self, question: _Question) -> None:
+    def __init__(self, question: _Question | _Object) -> None:
         super().__init__(question)
         self.question = question
 
@@ -101,11 +143,31 @@ class Facts:
     async def run(self, rule: Callable[[Context], T]) -> T:
         """The result of `rule`, once all its questions are answered."""
         known: dict[_Question, bool] = {}
+        objects: dict[_Object, Json | None] = {}
         while True:
             try:
-                return rule(_context(known, self.managed))
+                return rule(_context(known, objects, self.managed))
             except _UnansweredError as unanswered:
-                known[unanswered.question] = await self._answer(unanswered.question)
+                question = unanswered.question
+                if isinstance(question, _Object):
+                    objects[question] = await self._object(question)
+                else:
+                    known[question] = await self._answer(question)
+
+    async def _object(self, question: _Object) -> Json | None:
+        if self._reader is None or self._clock() < self._resting_until:
+            return None
+        try:
+            return await self._reader.get(question.resource, question.namespace, question.name, within=READ_TIMEOUT)
+        except NotFound:
+            return None
+        except ApiError as error:
+            self._rest(question, error)
+            return None
+
+    def _rest(self, question: _Question | _Object, error: ApiError) -> None:
+        log.warning("admission goes on without an answer to %s: %s", question, error)
+        self._resting_until = self._clock() + FAILURE_LASTS
 
     async def _answer(self, question: _Question) -> bool:
         until, answer = self._cache.get(question, (float("-inf"), False))
@@ -123,12 +185,11 @@ class Facts:
         try:
             answer = await _read(reader, question, self.managed)
         except ApiError as error:
-            log.warning("admission goes on without an answer to %s: %s", question, error)
-            self._resting_until = self._clock() + FAILURE_LASTS
+            self._rest(question, error)
             return _safe(question)
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()
-        self._cache[question] = (self._clock() + (YES_LASTS if answer else NO_LASTS), answer)
+        self._cache[question] = (self._clock() + _lasts(question, answer), answer)
         return answer
 
 
@@ -137,16 +198,26 @@ def _safe(question: _Question) -> bool:
     return isinstance(question, _Queued)
 
 
+def _lasts(question: _Question, answer: bool) -> float:
+    if isinstance(question, _Exists):
+        return EXISTENCE_LASTS
+    if isinstance(question, _Missing):
+        return NO_LASTS if answer else YES_LASTS
+    return YES_LASTS if answer else NO_LASTS
+
+
 async def _read(reader: Reader, question: _Question, managed: ManagedJobs) -> bool:
     if isinstance(question, _Queued):
         return await _is_queued(reader, question, managed)
     if isinstance(question, _Selected):
         return await _is_selected(reader, question, managed)
+    if isinstance(question, _Elsewhere):
+        return await _runs_elsewhere(reader, question)
     try:
         await reader.get(question.resource, question.namespace, question.name, within=READ_TIMEOUT)
     except NotFound:
-        return False
-    return True
+        return isinstance(question, _Missing)
+    return isinstance(question, _Exists)
 
 
 async def _is_selected(reader: Reader, question: _Selected, managed: ManagedJobs) -> bool:
@@ -155,6 +226,29 @@ async def _is_selected(reader: Reader, question: _Selected, managed: ManagedJobs
     except NotFound:
         return False
     return managed.namespace(mapping(mapping(namespace.get("metadata")).get("labels")))
+
+
+async def _runs_elsewhere(reader: Reader, question: _Elsewhere) -> bool:
+    """From the LocalQueue to its ClusterQueue, and to the checks of that."""
+    try:
+        local = await reader.get(LOCAL_QUEUES, question.namespace, question.queue, within=READ_TIMEOUT)
+        name = text(_spec(local).get("clusterQueue"))
+        queue = await reader.get(CLUSTER_QUEUES, None, name, within=READ_TIMEOUT) if name else {}
+    except NotFound:
+        return False
+    checks = objects(mapping(_spec(queue).get("admissionChecksStrategy")).get("admissionChecks"))
+    for name in [text(check.get("name")) for check in checks][:MAX_CHECKS]:
+        try:
+            check = await reader.get(ADMISSION_CHECKS, None, name, within=READ_TIMEOUT)
+        except NotFound:
+            continue
+        if _spec(check).get("controllerName") == CONTROLLER:
+            return True
+    return False
+
+
+def _spec(obj: Json) -> Json:
+    return mapping(obj.get("spec"))
 
 
 async def _is_queued(reader: Reader, question: _Queued, managed: ManagedJobs) -> bool:
@@ -166,8 +260,9 @@ async def _is_queued(reader: Reader, question: _Queued, managed: ManagedJobs) ->
         "uid": question.uid,
     }
     child: Json = orjson.loads(question.child)
+    of_pod = child.get("kind") == "Pod"  # which waits itself where Gangline has no such owners
     for _ in range(MAX_DEPTH):
-        if reference is None or not jobs.could_be_queued(reference):
+        if reference is None or not jobs.may_lead_to_queued(reference):
             return False
         try:
             owner = await reader.get(
@@ -178,31 +273,43 @@ async def _is_queued(reader: Reader, question: _Queued, managed: ManagedJobs) ->
         if mapping(owner.get("metadata")).get("uid") != reference["uid"] or not owners.creates(owner, child):
             return False
         child = owner
+        ours = _is_known(reference)
         if managed.kind(reference["apiVersion"], reference["kind"]) and (
-            jobs.queue_name(owner)
-            or (managed.without_queue and kind_of(reference["apiVersion"], reference["kind"]) is not None)
+            (jobs.queue_name(owner) and (ours or not of_pod)) or (managed.without_queue and ours)
         ):
             return True
         reference = jobs.controller_of(owner)
     return False
 
 
+def _is_known(reference: Json) -> bool:
+    """Of a kind that is queued here, or by a controller of its own."""
+    group = reference["apiVersion"].rpartition("/")[0]
+    queued_elsewhere = jobkinds.external_kind(group, reference["kind"]) is not None
+    return queued_elsewhere or kind_of(reference["apiVersion"], reference["kind"]) is not None
+
+
 def _resource_of(reference: Json) -> Resource:
-    """All kinds that can own jobs have regular plurals."""
+    """A kind without a declaration has a regular plural."""
     group, _, version = reference["apiVersion"].rpartition("/")
+    if (known := jobkinds.declaration_of(group, reference["kind"])) is not None:
+        return known.resource._replace(version=version)
+    if (external := jobkinds.external_kind(group, reference["kind"])) is not None:
+        return external._replace(version=version)
     return Resource(group, version, f"{reference['kind'].lower()}s", kind=reference["kind"])
 
 
 def _told(child: Json) -> bytes:
-    """Kind, name and size of a job, for `owners.creates`."""
+    """Kind, name and size of a job, or the labels of a pod, for `owners.creates`."""
     meta, spec = child.get("metadata"), child.get("spec")
     name = meta.get("name") if isinstance(meta, dict) else None
     pods = spec.get("parallelism") if isinstance(spec, dict) else None
     head = {part: child.get(part) for part in ("apiVersion", "kind")}
-    return orjson.dumps({**head, "metadata": {"name": name}, "spec": {"parallelism": pods}})
+    labels = {"labels": meta.get("labels")} if isinstance(meta, dict) and child.get("kind") == "Pod" else {}
+    return orjson.dumps({**head, "metadata": {"name": name, **labels}, "spec": {"parallelism": pods}})
 
 
-def _context(known: dict[_Question, bool], managed: ManagedJobs) -> Context:
+def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], managed: ManagedJobs) -> Context:
     def ask(question: _Question) -> bool:
         if question not in known:
             raise _UnansweredError(question)
@@ -221,6 +328,34 @@ def _context(known: dict[_Question, bool], managed: ManagedJobs) -> Context:
     def namespace_is_managed(namespace: str, queued: bool) -> bool:
         return not managed.asks_namespace(queued=queued) or (bool(namespace) and ask(_Selected(namespace)))
 
+    def runs_elsewhere(namespace: str, queue: str) -> bool:
+        return bool(namespace) and ask(_Elsewhere(namespace, queue))
+
+    def local_queue_is_missing(namespace: str, name: str) -> bool:
+        return bool(namespace and name) and ask(_Missing(LOCAL_QUEUES, namespace, name))
+
+    def priority_class_is_missing(name: str) -> bool:
+        return bool(name) and ask(_Missing(WORKLOAD_PRIORITY_CLASSES, None, name))
+
+    def look(reference: Reference) -> Json | None:
+        resource, key = reference
+        namespace, _, name = key.rpartition("/")
+        question = _Object(resource, namespace or None, name)
+        if question not in seen:
+            raise _UnansweredError(question)
+        return seen[question]
+
     return Context(
-        local_queue_exists, priority_class_exists, owner_is_queued, namespace_is_managed, managed.without_queue
+        local_queue_exists,
+        priority_class_exists,
+        owner_is_queued,
+        namespace_is_managed,
+        managed.without_queue,
+        runs_elsewhere,
+        local_queue_is_missing,
+        priority_class_is_missing,
+        managed.leaving_checked,
+        managed.elastic,
+        managed.group_size_stays,
+        look,
     )

@@ -6,8 +6,8 @@ import base64
 import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import cast
 
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.kube import ownership
 from gangline.kube.client import ApiClient, Conflict, NotFound, Resource
 from gangline.kube.ownership import owned_by
@@ -18,7 +18,8 @@ from gangline.kube.resources import (
     Json,
 )
 from gangline.tls import certificates
-from gangline_webhooks import registration, withdrawal
+from gangline_webhooks import registration, unqueued_kinds, withdrawal
+from gangline_webhooks.comparison import contains
 from gangline_webhooks.registration import Endpoint
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ class Registrar:
     client: ApiClient
     endpoint: Endpoint
     inject_from: str = ""
-    #: jobs that name no queue are managed too
-    every_job: bool = False
+    #: which jobs are managed
+    managed: ManagedJobs = EVERY_QUEUED
     #: when this process was started: it leaves the cluster alone once the webhooks were withdrawn
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -51,11 +52,14 @@ class Registrar:
         if any(crd is not None and withdrawal.was_withdrawn(crd, self.started, now) for crd in crds.values()):
             raise WithdrawnError("the webhooks were withdrawn: only processes started later register again")
         owned = await owned_by(self.client, ownership.WEBHOOKS)
-        registered = registration.configurations(self.endpoint, bundle, self.inject_from)
-        if self.every_job:
+        registered = registration.configurations(
+            self.endpoint, bundle, self.inject_from, pods=registration.Pods.of(self.managed)
+        )
+        if self.managed.without_queue:
             registered = registration.requiring_every_job(registered)
         for resource, wanted in registered.items():
             await self._ensure_configuration(resource, {**wanted, "metadata": {**wanted["metadata"], **owned}})
+        await unqueued_kinds.ensure(self.client, self.managed)
         wanted = registration.conversion(self.endpoint, bundle)
         for name, crd in crds.items():
             if crd is not None:
@@ -127,20 +131,6 @@ class Registrar:
             await self.client.patch(CUSTOM_RESOURCE_DEFINITIONS, None, crd, body)
         await self.client.patch(CUSTOM_RESOURCE_DEFINITIONS, None, crd, change, kind="json")
         log.info("conversion of %s goes through the webhooks", crd)
-
-
-def contains(live: object, wanted: object) -> bool:
-    """Whether `live` has all values of `wanted`; additions of the API server do not matter."""
-    if isinstance(wanted, dict):
-        if not isinstance(live, dict):
-            return False
-        have = cast(Json, live)
-        return all(key in have and contains(have[key], value) for key, value in cast(Json, wanted).items())
-    if isinstance(wanted, list):
-        if not isinstance(live, list) or len(live) != len(cast("list[object]", wanted)):
-            return False
-        return all(map(contains, cast("list[object]", live), cast("list[object]", wanted)))
-    return live == wanted
 
 
 def _keep_bundles(live: Json, wanted: Json) -> None:

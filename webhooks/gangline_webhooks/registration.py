@@ -1,8 +1,9 @@
 """Which requests reach the webhooks: the webhook configurations and the conversion of the CRDs, as JSON.
 
-What is *not* here matters as much. Pods never pass through us; neither do writes that change nothing a rule looks at, nor
-status writes that break no rule: such conditions are CEL and cost the API server microseconds, where a call costs it and us
-milliseconds. A job that names no queue depends on us for nothing: its webhooks are ignored when we are down.
+What is *not* here matters as much. Pods never pass through us, unless the configuration has them queued; neither do writes that
+change nothing a rule looks at, nor status writes that break no rule: such conditions are CEL and cost the API server
+microseconds, where a call costs it and us milliseconds. A job that names no queue depends on us for nothing: its webhooks are
+ignored when we are down.
 
 Versions: rules list all versions that are served, so that every object arrives as it was written: the legacy form of a
 v1beta1 ClusterQueue would be lost in a conversion. A version that is not listed, served by a newer CRD than we know, arrives
@@ -12,13 +13,19 @@ converted to one that is (matchPolicy Equivalent), so nobody gets past a rule wi
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
-from gangline.api import names
+from gangline.api import jobkinds, names
+from gangline.api.jobkinds import own, serving
+from gangline.api.jobkinds.declaration import Declaration, Suspension
+from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.kube import resources
 from gangline.kube.resources import Json, Resource
-from gangline_webhooks import conditions, status_conditions
+from gangline_webhooks import conditions, pod_conditions, status_conditions
 
 NAME: Final = "gangline"
 #: seconds; the first where a decision is required, the second where no request should wait for us
@@ -94,15 +101,31 @@ class _Webhook:
         return body
 
 
-def _jobs(operations: tuple[str, ...]) -> tuple[_Rule, ...]:
-    """All job kinds; one that is not installed costs nothing."""
-    return tuple(_Rule(operations, (kind,)) for kind in (resources.JOBS, resources.JOB_SETS, resources.GPU_JOBS))
+def _jobs(operations: tuple[str, ...], kinds: Iterable[Declaration]) -> tuple[_Rule, ...]:
+    """One rule for each kind; a kind that is not installed costs nothing."""
+    return tuple(_Rule(operations, (each.resource,)) for each in kinds)
+
+
+def _by_suspension() -> dict[Suspension, list[Declaration]]:
+    """The kinds that are only declared, by where they keep their suspend field: the conditions look at it."""
+    found: dict[Suspension, list[Declaration]] = {}
+    for each in jobkinds.known():
+        if each.behaviour is not None:
+            found.setdefault(each.suspension, []).append(each)
+    return found
+
+
+def _name_of(suspension: Suspension) -> str:
+    """A part of the name of a webhook: spec-runpolicy-suspend."""
+    return re.sub("[^a-z0-9]+", "-", suspension.shown.lower()).strip("-") + ("-inverted" if suspension.inverted else "")
 
 
 #: the webhook of jobs that name no queue
 OTHER_JOBS: Final = "other-jobs.mutating"
+#: that of kinds whose pods wait in their place
+OTHER_SERVING: Final = "other-serving.mutating"
 
-_MUTATING: Final = (
+_MUTATING_CONFIGURATION: Final = (
     _Webhook(
         "configuration.mutating",
         (_Rule(_CREATE, (resources.CLUSTER_QUEUES, resources.RESOURCE_FLAVORS), _BOTH_VERSIONS),),
@@ -114,18 +137,53 @@ _MUTATING: Final = (
         (conditions.SPEC_CHANGED,),
         exact=True,
     ),
-    _Webhook(
-        "queued-jobs.mutating",
-        _jobs(_WRITE),
-        (conditions.NAMES_QUEUE, f"{conditions.LACKS_DEFAULTS} || ({conditions.RESIZED_AT_WORK})"),
-    ),
-    _Webhook(
-        OTHER_JOBS,  # for the namespace's default LocalQueue, and for manageJobsWithoutQueueName
-        _jobs(_CREATE),
-        (conditions.NAMES_NO_QUEUE, conditions.STANDS_ALONE),
-        required=False,
-    ),
 )
+
+
+def _mutating() -> tuple[_Webhook, ...]:
+    return (
+        *_MUTATING_CONFIGURATION,
+        _Webhook(
+            "queued-jobs.mutating",
+            _jobs(_WRITE, own.KINDS),
+            (conditions.NAMES_QUEUE, f"{conditions.LACKS_DEFAULTS} || ({conditions.RESIZED_AT_WORK})"),
+        ),
+        *(
+            _Webhook(
+                f"queued-jobs.{_name_of(suspension)}.mutating",
+                _jobs(_WRITE, kinds),
+                (
+                    conditions.NAMES_QUEUE,
+                    f"{conditions.LACKS_DEFAULTS} || ({conditions.changed_at_work(suspension)})",
+                ),
+            )
+            for suspension, kinds in _by_suspension().items()
+        ),
+        _Webhook(
+            OTHER_JOBS,  # for the namespace's default LocalQueue, and for manageJobsWithoutQueueName
+            _jobs(_CREATE, (each for each in jobkinds.known() if not each.by_pods)),
+            (conditions.NAMES_NO_QUEUE, conditions.stands_alone()),
+            required=False,
+        ),
+        # a template is marked again with every change, since it may have been replaced by one without its marks
+        _Webhook(
+            "queued-serving.mutating",
+            _jobs(_WRITE, serving.KINDS),
+            (conditions.NAMES_QUEUE, conditions.SERVING_CHANGED),
+        ),
+        _Webhook(
+            OTHER_SERVING,
+            _jobs(_WRITE, serving.KINDS),
+            (
+                conditions.NAMES_NO_QUEUE,
+                conditions.IS_NEW_OR_MARKED,
+                conditions.stands_alone(),
+                conditions.SERVING_CHANGED,
+            ),
+            required=False,
+        ),
+    )
+
 
 _CONFIGURATION: Final = (
     resources.CLUSTER_QUEUES,
@@ -137,7 +195,7 @@ _CONFIGURATION: Final = (
     resources.MULTI_KUEUE_CONFIGS,
     resources.MULTI_KUEUE_CLUSTERS,
 )
-_VALIDATING: Final = (
+_VALIDATING_REST: Final = (
     _Webhook(
         "configuration.validating",
         (_Rule(_WRITE, _CONFIGURATION, _BOTH_VERSIONS), _Rule(_WRITE, (resources.QUEUE_POLICIES,))),
@@ -165,9 +223,9 @@ _VALIDATING: Final = (
         required=False,
     ),
     _Webhook(
-        "workloads.validating",
-        (_Rule(_WRITE, (resources.WORKLOADS,), _BOTH_VERSIONS),),
-        (conditions.WORKLOAD_IS_QUESTIONABLE,),
+        "queued-serving.validating",
+        _jobs(_WRITE, serving.KINDS),
+        (conditions.NAMES_OR_NAMED_QUEUE, conditions.SERVING_CHANGED),
     ),
     _Webhook(
         "workload-statuses.validating",
@@ -176,23 +234,91 @@ _VALIDATING: Final = (
     ),
 )
 
+#: where pods are queued themselves: the webhook of those that name no queue
+OTHER_PODS: Final = "other-pods.mutating"
 
-def configurations(endpoint: Endpoint, bundle: bytes | None, inject_from: str = "") -> dict[Resource, Json]:
-    """The two webhook configurations. `inject_from` is the `namespace/name` of a cert-manager Certificate."""
+
+class Pods(Enum):
+    """Which pods wait at a gate: none; those of owners that are queued by their pods; these and plain pods."""
+
+    NONE = auto()
+    HELD = auto()
+    ALL = auto()
+
+    @classmethod
+    def of(cls, managed: ManagedJobs) -> Pods:
+        return cls.ALL if managed.pods else cls.HELD if managed.pods_of else cls.NONE
+
+
+def _pods_mutating(pods: Pods) -> tuple[_Webhook, ...]:
+    if pods is Pods.NONE:
+        return ()
+    if pods is Pods.HELD:
+        return (
+            _Webhook("queued-pods.mutating", (_Rule(_CREATE, (resources.PODS,)),), (pod_conditions.HELD_BY_PARENT,)),
+        )
+    return (
+        _Webhook("queued-pods.mutating", (_Rule(_CREATE, (resources.PODS,)),), (pod_conditions.WAITS,)),
+        _Webhook(
+            OTHER_PODS,
+            (_Rule(_CREATE, (resources.PODS,)),),
+            (pod_conditions.MAY_WAIT, conditions.stands_alone()),
+            required=False,
+        ),
+    )
+
+
+def _pods_validating(pods: Pods) -> tuple[_Webhook, ...]:
+    if pods is Pods.NONE:
+        return ()
+    which = pod_conditions.IS_OURS if pods is Pods.ALL else pod_conditions.HELD_BY_PARENT
+    rules = (_Rule(_WRITE, (resources.PODS,)),)
+    return (_Webhook("queued-pods.validating", rules, (which, pod_conditions.CHANGED)),)
+
+
+def _validating() -> tuple[_Webhook, ...]:
+    return (
+        *_VALIDATING_REST,
+        *(
+            _Webhook(
+                f"queued-jobs.{_name_of(suspension)}.validating",
+                _jobs(_WRITE, kinds),
+                (conditions.NAMES_OR_NAMED_QUEUE, conditions.declared_job_changed(suspension)),
+            )
+            for suspension, kinds in _by_suspension().items()
+        ),
+        _Webhook(
+            "workloads.validating",
+            (_Rule(_WRITE, (resources.WORKLOADS,), _BOTH_VERSIONS),),
+            (conditions.workload_is_questionable(),),
+        ),
+    )
+
+
+def configurations(
+    endpoint: Endpoint, bundle: bytes | None, inject_from: str = "", *, pods: Pods = Pods.NONE
+) -> dict[Resource, Json]:
+    """The two webhook configurations. `inject_from` is the `namespace/name` of a cert-manager Certificate.
+
+    `pods`: which pods are queued.
+    """
+    mutating = (*_mutating(), *_pods_mutating(pods))
+    validating = (*_validating(), *_pods_validating(pods))
     return {
         resources.MUTATING_WEBHOOKS: _configuration(
-            resources.MUTATING_WEBHOOKS, _MUTATING, endpoint.client_config("/mutate", bundle), inject_from
+            resources.MUTATING_WEBHOOKS, mutating, endpoint.client_config("/mutate", bundle), inject_from
         ),
         resources.VALIDATING_WEBHOOKS: _configuration(
-            resources.VALIDATING_WEBHOOKS, _VALIDATING, endpoint.client_config("/validate", bundle), inject_from
+            resources.VALIDATING_WEBHOOKS, validating, endpoint.client_config("/validate", bundle), inject_from
         ),
     }
 
 
 def requiring_every_job(configurations: dict[Resource, Json]) -> dict[Resource, Json]:
     """The same for manageJobsWithoutQueueName: no job starts while the webhooks are down, whether it names a queue or not."""
+    others = {f"{each}.{names.OWN_GROUP}" for each in (OTHER_JOBS, OTHER_SERVING, OTHER_PODS)}
     for webhook in configurations[resources.MUTATING_WEBHOOKS]["webhooks"]:
-        if webhook["name"] == f"{OTHER_JOBS}.{names.OWN_GROUP}":
+        if webhook["name"] in others:
             webhook |= {"failurePolicy": "Fail", "timeoutSeconds": PATIENT}
     return configurations
 

@@ -18,13 +18,14 @@ from starlette.types import ASGIApp
 
 from gangline import files
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
+from gangline.jobs import declare
 from gangline.kube import field_tracking, ownership
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
 from gangline.tls.certificates import CertificateError, Names, service_names
 from gangline.tls.connections import of_uvicorn
-from gangline.tls.context import LiveContext
+from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks import withdrawal
 from gangline_webhooks.app import Readiness, create_app
@@ -69,6 +70,7 @@ class Options:
     track_fields: bool = False
     #: which jobs are managed, as in the configuration file
     jobs: ManagedJobs = EVERY_QUEUED
+    tls: Handshakes = USUAL
     #: seconds between SIGTERM and the end of accepting: time for endpoints to be removed
     linger: float = 0.0
 
@@ -106,14 +108,18 @@ class _Server(uvicorn.Server):
 
 class _Process:
     def __init__(self, client: ApiClient, options: Options, port: int) -> None:
+        declare(options.jobs.declared, options.jobs.external)
         self._client = client
         self._options = options
         self._port = port
-        self._tls = LiveContext()
+        self._tls = LiveContext(options.tls)
         self._readiness = Readiness([CERTIFICATES, REGISTRATION])
         self._source = _source(client, options)
         self._registrar = Registrar(
-            client, _endpoint(options, port), options.inject_from, every_job=options.jobs.without_queue
+            client,
+            _endpoint(options, port),
+            options.inject_from,
+            options.jobs,
         )
         self._stop = asyncio.Event()
         self._trouble = ""

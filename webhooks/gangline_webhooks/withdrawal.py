@@ -22,7 +22,7 @@ from gangline.kube.resources import (
     VALIDATING_WEBHOOKS,
     Json,
 )
-from gangline_webhooks import registration
+from gangline_webhooks import registration, unqueued_kinds
 from gangline_webhooks.registration import Endpoint
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ async def remove(client: ApiClient) -> None:
         except NotFound:
             continue
         log.info("removed %s", resource)
+    await unqueued_kinds.remove(client)
 
 
 def was_withdrawn(crd: Json, since: datetime, now: datetime) -> bool:

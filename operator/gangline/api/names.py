@@ -19,6 +19,12 @@ PRIORITY_CLASS: Final = f"{GROUP}/priority-class"
 MAX_EXEC_TIME: Final = f"{GROUP}/max-exec-time-seconds"
 #: label or annotation on jobs: the name of a Workload that exists already
 PREBUILT_WORKLOAD: Final = f"{GROUP}/prebuilt-workload-name"
+#: label on Workloads and jobs that a manager cluster has sent here: the manager's own name
+MULTIKUEUE_ORIGIN: Final = f"{GROUP}/multikueue-origin"
+#: annotation on jobs that a manager cluster has sent here: the UID that the job has there
+MULTIKUEUE_ORIGIN_UID: Final = f"{GROUP}/multikueue-origin-uid"
+#: label on pods of Workloads that another cluster has sent
+MULTIKUEUE_WORKER_POD: Final = f"{GROUP}/multikueue-worker-workload-pod"
 #: label on Workloads: the UID of their job
 JOB_UID: Final = f"{GROUP}/job-uid"
 #: label on pods: the pod set they belong to
@@ -35,12 +41,30 @@ STOPPING: Final = f"{GROUP}/stopping"
 MIN_PARALLELISM: Final = f"{GROUP}/job-min-parallelism"
 #: annotation on Jobs, "true": completions follow parallelism when the job starts with fewer pods
 COMPLETIONS_EQUAL_PARALLELISM: Final = f"{GROUP}/job-completions-equal-parallelism"
+#: annotation on jobs and Workloads, "true": it grows and shrinks while it runs
+ELASTIC: Final = f"{GROUP}/elastic-job"
+#: scheduling gate of the pods of elastic jobs: those beyond what is admitted wait behind it
+ELASTIC_GATE: Final = f"{GROUP}/elastic-job"
+#: annotation on Workloads and pods of elastic jobs: the name of the job's first slice
+SLICE_NAME: Final = f"{GROUP}/workload-slice-name"
+#: annotation on Workloads: the key of the slice that this one replaces
+REPLACEMENT_FOR: Final = f"{GROUP}/workload-slice-replacement-for"
+#: annotation on RayJobs and RayServices, in which Kueue keeps the generation of their RayCluster; not read
+RAY_CLUSTER_GENERATION: Final = f"{GROUP}/raycluster-generation"
+#: annotation on RayJobs and RayServices, in which Kueue kept the sizes of their RayCluster's groups; not read
+RAY_CLUSTER_SIZES: Final = f"{GROUP}/raycluster-podset-replica-sizes"
 #: annotation on jobs and Workloads, comma-separated: not admitted while a gate is listed here
 ADMISSION_GATED_BY: Final = f"{GROUP}/admission-gated-by"
 #: annotation on jobs and Workloads, a number: added to the priority
 PRIORITY_BOOST: Final = f"{GROUP}/priority-boost"
-#: annotation on Workloads: Kueue's, without effect here
+#: annotation on Workloads, comma-separated: the only flavors that it may use
 ALLOWED_FLAVORS: Final = f"{GROUP}/workload-allowed-resource-flavors"
+#: label on Workloads, "true": its variants, one per flavor, are tried at a time
+CONCURRENT_PARENT: Final = f"{GROUP}/concurrent-admission-parent"
+#: preemption gate of variants: only one of a workload's variants at a time has others preempted for it
+CONCURRENT_GATE: Final = f"{GROUP}/concurrent-admission"
+#: annotation on pods, "true": deleted by force a minute after their grace period if their node is unreachable
+SAFE_TO_DELETE: Final = f"{GROUP}/safe-to-forcefully-delete"
 #: finalizer on Workloads, ClusterQueues, ResourceFlavors, Topologies and AdmissionChecks: they are in use
 IN_USE_FINALIZER: Final = f"{GROUP}/resource-in-use"
 
@@ -58,12 +82,45 @@ SLICE_SIZE: Final = f"{GROUP}/podset-slice-size"
 SLICE_CONSTRAINTS: Final = f"{GROUP}/podset-slice-required-topology-constraints"
 #: annotation on pod templates: pod sets of one group are placed together
 PODSET_GROUP: Final = f"{GROUP}/podset-group-name"
+#: annotation on pod templates: the index of the first pod
+POD_INDEX_OFFSET: Final = f"{GROUP}/pod-index-offset"
 #: label on pods, "true": they are placed by topology
 TAS_LABEL: Final = f"{GROUP}/tas"
 #: scheduling gate of pods until their place by topology is known
 TOPOLOGY_GATE: Final = f"{GROUP}/topology"
 
-#: label on ProvisioningRequests and PodTemplates, "true": they were made for a Workload
+#: scheduling gate of pods that wait in a queue
+ADMISSION_GATE: Final = f"{GROUP}/admission"
+#: label or annotation on pods: the group that they belong to
+POD_GROUP: Final = f"{GROUP}/pod-group-name"
+#: annotation on pods, a number: how many pods their group has
+POD_GROUP_TOTAL: Final = f"{GROUP}/pod-group-total-count"
+#: annotation on pods, "true": their group is queued as soon as its first pod exists
+POD_GROUP_FAST: Final = f"{GROUP}/pod-group-fast-admission"
+#: annotation on pods, "true": their group serves, and never finishes
+POD_GROUP_SERVING: Final = f"{GROUP}/pod-group-serving"
+#: label on pods: their index in the group
+POD_GROUP_INDEX: Final = f"{GROUP}/pod-group-pod-index"
+#: annotation on pods: the label that holds their index in the group
+POD_GROUP_INDEX_LABEL: Final = f"{GROUP}/pod-group-pod-index-label"
+#: annotation on pods, "false": failed pods of their group are not replaced
+RETRIABLE_IN_GROUP: Final = f"{GROUP}/retriable-in-group"
+#: annotation on pods: their role, which is the name of their pod set in a group
+ROLE_HASH: Final = f"{GROUP}/role-hash"
+#: annotation on Workloads, "true": that of a pod group
+IS_GROUP_WORKLOAD: Final = f"{GROUP}/is-group-workload"
+#: annotation on pods: the kind of their managed owner, which made them wait
+SUSPENDED_BY_PARENT: Final = f"{GROUP}/pod-suspending-parent"
+
+#: annotation on Workloads: version and kind of the object that they were made for, such as "apps/v1, Kind=StatefulSet"
+JOB_OWNER_GVK: Final = f"{GROUP}/job-owner-gvk"
+#: annotation on Workloads: its name
+JOB_OWNER_NAME: Final = f"{GROUP}/job-owner-name"
+#: annotation on Workloads, a number: which group of the object they were made for
+COMPONENT_INDEX: Final = f"{GROUP}/component-workload-index"
+
+#: label on ProvisioningRequests and PodTemplates, "true": they were made for a Workload; on pods: they are queued. Also the
+#: finalizer of queued pods
 MANAGED: Final = f"{GROUP}/managed"
 #: annotation on jobs and Workloads, the name of a parameter after the slash: a parameter of their ProvisioningRequest
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
@@ -93,12 +150,78 @@ SIMULATED_FAILURE: Final = f"{OWN_GROUP}/simulated-failure"
 SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"
 #: annotation on jobs, duration: `gangline run` submits the job this much later
 SIMULATED_ARRIVAL: Final = f"{OWN_GROUP}/simulated-arrival"
-#: annotation on jobs, duration: their author's expected runtime
+#: annotation on jobs, duration: their author's expected runtime; on pod templates, for scorers of placement policies
 EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
 #: label on jobs: their user, for forecasts where users share a namespace
 USER: Final = f"{OWN_GROUP}/user"
 #: annotation on JobSets: each child Job runs alone in a domain of this node label
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+# names of those who share GPUs out
+#: annotation on pods (KAI), which request no GPU: the part of a GPU that they use, such as 0.5
+KAI_FRACTION: Final = "gpu-fraction"
+#: annotation on pods (KAI): MiB of a GPU's memory that they use
+KAI_MEMORY: Final = "gpu-memory"
+#: annotation on pods (KAI): of how many GPUs they use so much
+KAI_DEVICES: Final = "gpu-fraction-num-devices"
+#: label on pods (KAI): those with the same one share a card; also the prefix, before a slash, of labels for several cards
+KAI_GROUP: Final = "runai-gpu-group"
+#: annotation on KAI's own pods, each of which keeps a card for those who share it: the card's uuid, whatever its name says
+KAI_CARD: Final = "run.ai/reserve_for_gpu_index"
+#: namespaces of these pods
+KAI_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
+#: resource (HAMi): GPUs of which a container may use a part
+HAMI_GPU: Final = "nvidia.com/gpu"
+#: resource (HAMi): percent of the compute power of each GPU
+HAMI_CORES: Final = "nvidia.com/gpucores"
+#: resource (HAMi): percent of the memory of each GPU
+HAMI_PERCENT: Final = "nvidia.com/gpumem-percentage"
+#: resource (HAMi): MiB of the memory of each GPU
+HAMI_MEMORY: Final = "nvidia.com/gpumem"
+#: annotation on pods (HAMi), uuids with commas: the only cards that will do
+HAMI_USE_UUID: Final = "nvidia.com/use-gpuuuid"
+#: annotation on pods (HAMi), uuids with commas: cards that will not do
+HAMI_NO_UUID: Final = "nvidia.com/nouse-gpuuuid"
+#: annotation on pods (HAMi), with commas: the only models of cards that will do
+HAMI_USE_TYPE: Final = "nvidia.com/use-gputype"
+#: annotation on pods (HAMi), with commas: models of cards that will not do
+HAMI_NO_TYPE: Final = "nvidia.com/nouse-gputype"
+#: annotation on nodes (HAMi): their cards
+HAMI_NODE: Final = "hami.io/node-nvidia-register"
+#: annotation on pods (HAMi): what they got of which card
+HAMI_POD: Final = "hami.io/vgpu-devices-allocated"
+#: characters of a card's uuid or model
+LONGEST_UUID: Final = 253
+#: resource (Tencent's GPU manager): units of 256 MiB of a GPU's memory
+TENCENT_MEMORY: Final = "tencent.com/vcuda-memory"
+#: resource (Tencent's GPU manager): percent of one GPU, or a multiple of 100
+TENCENT_CORES: Final = "tencent.com/vcuda-core"
+
+#: resource in ClusterQueues: what pods use of GPUs, in thousandths of one
+GPU_MILLI: Final = f"{OWN_GROUP}/gpu-milli"
+#: resource in ClusterQueues: what pods use of GPUs' memory, in bytes
+GPU_MEM: Final = f"{OWN_GROUP}/gpu-mem"
+#: topology level of assignments below the host: the first card of each pod, the second one, …
+CARD_LEVEL: Final = f"{OWN_GROUP}/card-"
+#: annotation on pods: the cards that were chosen for it, with commas between
+CARDS: Final = f"{OWN_GROUP}/cards"
+#: annotation on pod templates that request no GPU: the part of a card that each pod uses, such as 0.5 or 500m
+GPU_SHARE: Final = f"{OWN_GROUP}/gpu-share"
+#: annotation on pod templates: the memory that each pod uses of each of its cards, such as 8Gi
+GPU_MEMORY: Final = f"{OWN_GROUP}/gpu-memory"
+#: annotation on pod templates: of how many cards each pod uses so much (1)
+GPU_COUNT: Final = f"{OWN_GROUP}/gpu-count"
+#: annotation on pod templates: the kind of work; placement policies put equal kinds together
+CLASS: Final = f"{OWN_GROUP}/class"
+#: annotation on pod templates: percent of one GPU that each pod uses
+GPU_UTILISATION: Final = f"{OWN_GROUP}/gpu-utilisation"
+#: annotation on pod templates: the datasets that each pod reads, with their sizes, such as a=800Gi,b=20Gi
+DATA: Final = f"{OWN_GROUP}/data"
+#: annotation on nodes: the datasets that they have near, with commas between them
+DATASETS: Final = f"{OWN_GROUP}/datasets"
+#: annotation on nodes: the Mbit/s at which they get other data
+DOWNLOAD: Final = f"{OWN_GROUP}/download-mbps"
+#: label on nodes: how fast pods run there, in percent of what is usual
+SPEED: Final = f"{OWN_GROUP}/speed"
 #: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"
 #: scheduling gate of pods until their domain is known
@@ -109,8 +232,12 @@ WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"
 CHECKPOINT_INTERVAL: Final = f"{OWN_GROUP}/checkpoint-interval"
 #: annotation on jobs and Workloads: "Restart" if a lost pod means that all pods must start again, "Replace" if not
 NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"
-#: annotation on Workloads, JSON: the record of swaps after node failures (`gangline.api.read.swap_record`)
+#: annotation on Workloads, JSON: the record of swaps after node failures (`gangline.api.read.workloads.swap_record`)
 RECOVERY: Final = f"{OWN_GROUP}/recovery"
+#: annotation on prebuilt Workloads of elastic jobs: the operator cuts it when its job has shrunk, so nobody else has to
+CUT_WITH_JOB: Final = f"{OWN_GROUP}/cut-with-job"
+#: annotation on Workloads of elastic jobs that have shrunk: the `reclaimablePods` of their former size, which count no more
+OUTDATED_RECLAIMABLE: Final = f"{OWN_GROUP}/outdated-reclaimable-pods"
 #: annotation on pods: how often their gang was restarted before, within its admission
 ATTEMPT: Final = f"{OWN_GROUP}/attempt"
 #: annotation on jobs and pods: progress, such as `step=120 total=5000`
@@ -125,10 +252,16 @@ STALL: Final = f"{OWN_GROUP}/stall"
 NOTIFY: Final = f"{OWN_GROUP}/notify"
 #: annotation on jobs: the address for receivers whose URL contains {to}
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
+#: annotations that are read while a job waits and runs: pods and what serves, which have no job, hand them to their Workloads
+HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
 #: taint on nodes that do not answer (`gangline.control.recovery.silent_nodes`)
 SILENT: Final = f"{OWN_GROUP}/silent"
 #: annotation on pods that cannot end: the Workload that continues without them
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"
+#: annotation on pods: when `gangline import` made them members of their Workload, in seconds since the epoch
+IMPORTED_AT: Final = f"{OWN_GROUP}/imported-at"
+#: annotation on objects without a suspend field that `gangline import` is adopting, JSON: what it restores at the end
+IMPORTING: Final = f"{OWN_GROUP}/importing"
 #: annotation on ClusterQueues: keeps v1beta1's reclaimOutOfCohort through conversion
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"
 #: annotation on objects in v1beta2, JSON: values for which only v1beta1 has fields
@@ -147,19 +280,30 @@ PODS_READY: Final = "PodsReady"
 EVICTED: Final = "Evicted"
 #: it was evicted to make room for another one; the reason says by which rule
 PREEMPTED: Final = "Preempted"
+#: a closed preemption gate keeps it from having others preempted for it
+BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
 #: it is requeued after an eviction; False while it backs off
 REQUEUED: Final = "Requeued"
 #: the job has ended
 FINISHED: Final = "Finished"
 #: False while lost nodes are replaced under the workload, True when it runs again; Gangline only
 RECOVERED: Final = "Recovered"
+#: pods of a pod group are missing; the reason is that of an eviction, or PodsFailed
+WAITING_FOR_REPLACEMENT: Final = "WaitingForReplacementPods"
+#: somebody wants the workload deactivated; the reason says why
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
 #: a queue takes workloads, a policy is in force, a check is answered
 ACTIVE: Final = "Active"
 #: the workload was backfilled: started before one that precedes it and has a reservation; Gangline only
 BACKFILLED: Final = "Backfilled"
+#: where a placement policy with dryRun would put its pods
+PLACEMENT_PREVIEW: Final = "PlacementPreview"
+#: condition of QueuePolicies: the scorers of users that it names are asked
+SCORERS_READY: Final = "ScorersReady"
 #: it runs longer than forecast; the reason says by how much; Gangline only
 OVERRUN: Final = "Overrun"
+#: of a ClusterQueue: the message is the name of the QueuePolicy that is in force for it; Gangline only
+POLICY: Final = "QueuePolicy"
 #: it hangs; the reason is the action, or how it is known that it does not; Gangline only
 STALLED: Final = "Stalled"
 #: the API server refuses its pods; the reason says on what ground; Gangline only

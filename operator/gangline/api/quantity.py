@@ -81,7 +81,7 @@ def format(amount: int, resource: str = "") -> str:
 
 def is_bytes(resource: str) -> bool:
     """Whether Kubernetes counts this resource in bytes and therefore prints it with binary suffixes."""
-    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+    return resource in ("memory", "ephemeral-storage", "gangline.io/gpu-mem") or resource.startswith("hugepages-")
 
 
 @lru_cache(maxsize=8192)

@@ -72,6 +72,8 @@ def _ledger(scenario: Json) -> TopologyLedger:
         ),
         Topology(TOPOLOGY, tuple(scenario["levels"])),
     )
+    for used in scenario.get("nonTASUsed") or ():
+        ledger.rooms.shift_foreign(used["node"], usage_of(used["requests"], used["count"]), 1)
     nodes = [_node(node) for node in scenario["nodes"]]
     for node in nodes:
         ledger.put_node(node)
@@ -79,8 +81,6 @@ def _ledger(scenario: Json) -> TopologyLedger:
     for used in scenario.get("used") or ():
         domain = Domain(_values(by_name[used["node"]], ledger), used["count"])
         ledger.add(TopologyAssignment(levels_of(ledger), (domain,)), used["requests"])
-    for used in scenario.get("nonTASUsed") or ():
-        ledger.shift_foreign(used["node"], usage_of(used["requests"], used["count"]))
     return ledger
 
 

@@ -3,39 +3,88 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
 
 import gangline
 
-#: subcommand -> "module:click command"
-COMMANDS: dict[str, str] = {
-    "audit": "gangline.console.commands.audit:command",
-    "crds": "gangline.console.commands.crds:command",
-    "cluster": "gangline.console.commands.cluster:command",
-    "down": "gangline.console.commands.up:down",
-    "doctor": "gangline.console.commands.doctor:command",
-    "eta": "gangline.console.commands.eta:command",
-    "forecast": "gangline.console.commands.forecast:command",
-    "image": "gangline.console.commands.image:command",
-    "install": "gangline.console.commands.install:install",
-    "manifests": "gangline.console.commands.install:manifests",
-    "notify": "gangline.console.commands.notify:command",
-    "operator": "gangline.console.commands.operator:command",
-    "plan": "gangline.console.commands.plan:command",
-    "queue": "gangline.console.commands.queue:command",
-    "rbac": "gangline.console.commands.rbac:command",
-    "replay": "gangline.console.commands.replay:command",
-    "run": "gangline.console.commands.run:command",
-    "swap": "gangline.console.commands.swap:command",
-    "uninstall": "gangline.console.commands.install:uninstall",
-    "up": "gangline.console.commands.up:command",
-    "upgrade": "gangline.console.commands.install:upgrade",
-    "vectors": "gangline.console.commands.vectors:command",
-    "webhooks": "gangline.console.commands.webhooks:command",
-    "whatif": "gangline.console.commands.whatif:command",
-    "why": "gangline.console.commands.why:command",
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subcommand: the module and name of its click command, and a line for the list of commands."""
+
+    where: str
+    about: str
+
+    def load(self) -> click.Command:
+        module, _, name = self.where.partition(":")
+        return getattr(importlib.import_module(f"gangline.console.commands.{module}"), name)
+
+
+#: heading -> subcommand -> where it is
+SECTIONS: Final[dict[str, dict[str, Entry]]] = {
+    "See jobs and queues": {
+        "queue": Entry("queue:command", "Running and pending jobs, and why they are pending; like squeue."),
+        "why": Entry("why:command", "Why one job waits, and what would let it start earlier."),
+        "events": Entry("events:command", "What happened to jobs lately, and with -w what happens."),
+        "share": Entry("share:share", "Quota and its use by queue and user, and who is next; like sshare."),
+        "limits": Entry("share:limits", "What bounds each queue; `limits set` changes it."),
+        "history": Entry("history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."),
+        "nodes": Entry("nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
+        "swap": Entry("swap:command", "Which gangs lost nodes, and how they recovered."),
+    },
+    "See the future": {
+        "eta": Entry("eta:command", "When pending jobs are expected to start."),
+        "plan": Entry("plan:command", "Which jobs run and when pending ones will, drawn over time."),
+        "whatif": Entry("whatif:command", "When a job would start if it were submitted now."),
+        "forecast": Entry("forecast:command", "Forecasts of runtimes: history, model, evaluation."),
+    },
+    "Change jobs": {
+        "hold": Entry("hold:hold", "Keep jobs, or queues, from starting."),
+        "release": Entry("hold:release", "Queue held jobs again, let held queues start jobs."),
+        "move": Entry("move:move", "Move a waiting job to another LocalQueue."),
+        "top": Entry("move:top", "Put a waiting job before others of its LocalQueue."),
+        "cancel": Entry("cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
+        "preempt": Entry("preempt:command", "Whom a job would preempt (--dry-run), and what they would lose."),
+    },
+    "Run Gangline": {
+        "run": Entry("run:command", "A local cluster, an example, a live table."),
+        "up": Entry("up:command", "Start a cluster with Gangline on it."),
+        "down": Entry("up:down", "End what `up --detach` started."),
+        "cluster": Entry("cluster:command", "A local control plane without Gangline."),
+        "image": Entry("image:command", "Container images without a container engine."),
+        "operator": Entry("operator:command", "The operator's process."),
+        "webhooks": Entry("webhooks:command", "The webhooks' process."),
+    },
+    "Administer an installation": {
+        "install": Entry("install:install", "Install Gangline in a cluster."),
+        "upgrade": Entry("install:upgrade", "Bring an installation to this version."),
+        "uninstall": Entry("install:uninstall", "Remove an installation."),
+        "doctor": Entry("doctor:command", "What this machine, an installation or a move from Kueue lacks."),
+        "import": Entry("import_jobs:command", "Adopt running jobs into queues."),
+        "to-kueue": Entry("to_kueue:command", "Prepare admissions for a change back to Kueue."),
+        "notify": Entry("notify:command", "Send a test notification."),
+        "manifests": Entry("install:manifests", "The objects of an installation, or its Helm chart."),
+        "crds": Entry("crds:command", "The custom resource definitions."),
+        "rbac": Entry("rbac:command", "The rights that operator and webhooks need."),
+    },
+    "Examine decisions": {
+        "audit": Entry("audit:command", "Replay the operator's record of decisions."),
+        "record": Entry("record:command", "Write the history of a cluster."),
+        "replay": Entry("replay:command", "Run a trace of jobs, or a cluster's history, through the engine."),
+        "tune": Entry("tune:command", "Propose a QueuePolicy from a cluster's history."),
+        "vectors": Entry("vectors:command", "Run recorded scenarios of Kueue through the engine."),
+    },
+    "This command": {
+        "completion": Entry("completion:command", "Completion of commands and job names for a shell."),
+    },
 }
+COMMANDS: Final = {name: entry for entries in SECTIONS.values() for name, entry in entries.items()}
 
 
 class LazyGroup(click.Group):
@@ -45,13 +94,27 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
         try:
-            return getattr(importlib.import_module(module), name)
+            return COMMANDS[cmd_name].load()
         except ImportError as error:
             if error.name is not None:  # a missing module of ours is a bug: show the traceback
                 raise
             raise click.ClickException(str(error)) from error  # a library that this machine can't load
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by what they are for, from the table: nothing is imported for it."""
+        for heading, entries in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, entry.about) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands, from the table."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=entry.about) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gangline.api import quantity
 from gangline.devcluster.programs import NEWEST, VERSIONS
 
 #: of commands that start a local control plane
@@ -18,6 +19,8 @@ kubernetes_version = click.option(
     help=f"Local only: the version of Kubernetes. [default: that of the control plane's data, else {NEWEST}]",
 )
 
+#: bytes of the smallest useful size
+LEAST_BYTES = 2**20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -42,6 +45,23 @@ class Instant(click.ParamType[float]):
                 ctx,
             )
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, as a Kubernetes quantity: 512Mi, 2Gi."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            size = quantity.parse(value, "memory")
+        except quantity.QuantityError:
+            self.fail(f"{value!r} is not a size such as 512Mi or 2Gi", param, ctx)
+        if size < LEAST_BYTES:
+            self.fail(f"{value} is less than 1Mi", param, ctx)
+        return size
 
 
 class Span(click.ParamType[float]):

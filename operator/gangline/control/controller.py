@@ -18,15 +18,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gangline.api.admission.multikueue import CONTROLLER as ELSEWHERE
+from gangline.api.read.configuration import multikueue as multikueue_settings
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
+from gangline.control.checks.active_checks import ActiveChecks
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
+from gangline.control.decisions.fresh_workloads import FreshWorkloads
 from gangline.control.decisions.troubles import Troubles
+from gangline.control.floor.floor_watch import FloorWatch
 from gangline.control.gates.domain_gates import DomainGates
+from gangline.control.gates.elastic_gates import ElasticGates
 from gangline.control.gates.pod_gates import PodGates
+from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.metrics.gauges import Scrape, Sheets
 from gangline.control.metrics.workload_tally import WorkloadTally
@@ -34,31 +41,41 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodFeed, PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.multikueue.multikueue import MultiKueue
 from gangline.control.notify.notices import Notices
 from gangline.control.notify.outbox import Outbox
 from gangline.control.notify.secrets import SecretReader
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, ObjectQuarantined
 from gangline.control.parts.part import Part
+from gangline.control.plan.class_priorities import ClassPriorities
 from gangline.control.plan.cleared_gates import ClearedGates
 from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.plan.leaving_jobs import LeavingJobs
+from gangline.control.plan.replaced_slices import ReplacedSlices
 from gangline.control.plan.retention import Retainer
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
+from gangline.control.pod_groups.group_planning import GroupPlanning
+from gangline.control.provisioning.activity import CONTROLLER as BY_PROVISIONING
 from gangline.control.provisioning.provisioning import Provisioning
+from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
+from gangline.control.recovery import stuck_pods, unhealthy_nodes
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.recovery.fencing import Fencing
 from gangline.control.recovery.silent_nodes import SilentNodes
+from gangline.control.recovery.stray_pods import StrayPods
+from gangline.control.recovery.stuck_pods import StuckPods
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes
+from gangline.control.serving.serving_planning import ServingPlanning
 from gangline.control.stall.refused_pods import RefusedPods
 from gangline.control.stall.stall_watch import StallWatch
+from gangline.control.variants.variants import Variants
 from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
 from gangline.control.writes.objects_in_use import ObjectsInUse
 from gangline.control.writes.queue_writes import QueueWrites
-from gangline.control.writes.unanswered_checks import UnansweredChecks
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, IsolatedEngine, model
@@ -105,6 +122,7 @@ class Controller:
         *,
         fair_sharing: bool = False,
         labels_to_copy: Sequence[str] = (),
+        annotations_to_copy: Sequence[str] = (),
         resources: ResourceRules = EVERYTHING,
         retention: Retention = FOR_EVER,
         progress_url: str = "",
@@ -112,10 +130,13 @@ class Controller:
         older_words: bool = False,
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
+        multikueue: multikueue_settings.MultiKueue = multikueue_settings.USUAL,
         served: Callable[[Resource], bool] = lambda resource: True,
+        record: RecordOptions | None = None,
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
+        gates = engine.settings.gates
         self.leading = False
         self._now = now
         self._inbox: deque[tuple[Resource, Event]] = deque()
@@ -133,20 +154,27 @@ class Controller:
             quarantine.note_unreadable,
             messages=messages,
             labels_to_copy=labels_to_copy,
+            annotations_to_copy=annotations_to_copy,
             progress_url=progress_url,
             rules=RequestRules(resources),
             managed=managed,
         )
         self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
         # what metrics show
-        tally = WorkloadTally(metrics.kueue, now, metrics.forget_queue)
+        tally = WorkloadTally(metrics.kueue, now, metrics.forget_queue, engine.cohorts)
         metrics.kueue.attach(mirror.get, engine.cohorts_of)
         sheets: Sheets = {}
-        names = mirror.objects.__getitem__
-        metrics.show_queues(lambda: Scrape(engine, metrics.kueue, tally, mirror.get, names, sheets))
+        listed = mirror.objects.__getitem__
+        metrics.show_queues(lambda: Scrape(engine, metrics.kueue, tally, mirror.get, listed, sheets))
 
         owners = PodOwners(mirror)
-        pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
+        self.pods = pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
+
+        inventory = InventoryFeed(
+            mirror, pods, quarantine, count_anew=writes.count_anew, tell=lambda cards: self._observe(of_node(cards))
+        )
+        #: the cards of nodes, and who sits on them
+        self.cards = inventory.cards
 
         # recovery of gangs that lose nodes
         departed = DepartedWorkloads(
@@ -209,6 +237,43 @@ class Controller:
                 mirror, writes, messages, wake=self.wake, knows_better=stalls.knows_better, wanted=wanted
             )
 
+        #: what order and backfill by forecasts cost, and which queues follow something else for now
+        self.floor = floor = FloorWatch(engine, mirror, messages, now=now, wake=self.wake)
+
+        # admission checks that are answered here
+        provisioning = Provisioning(
+            mirror,
+            writes,
+            recorder,
+            served=served,
+            gates=gates,
+            wake=self.wake,
+            quarantine=quarantine,
+        )
+        elsewhere = MultiKueue(
+            client,
+            mirror,
+            writes,
+            writer,
+            recorder,
+            metrics.kueue,
+            multikueue,
+            wake=self.wake,
+            now=now,
+            quarantine=quarantine,
+        )
+        judges = {BY_PROVISIONING: provisioning.judge, ELSEWHERE: elsewhere.judge}
+        groups = GroupPlanning(
+            mirror, pods, writes, writer, notices, recorder, metrics, now=now, wake=self.wake, quarantine=quarantine
+        )
+        serving = ServingPlanning(
+            mirror, groups, writes, writer, notices, recorder, metrics, wake=self.wake, quarantine=quarantine
+        )
+        groups.demand_of = serving.demand
+        groups.elsewhere = elsewhere
+        elsewhere.jobs.pods_of, elsewhere.changed_groups = groups.members, groups.changed
+        elsewhere.moved_elsewhere = groups.again
+
         #: The operator's table of contents. Parts observe, settle, act and close in this order: facts come before the conclusions
         #: from them, decisions before the plans that carry them out, and a part that marks objects for another comes before it.
         self.parts: tuple[Part, ...] = (
@@ -216,49 +281,72 @@ class Controller:
             ClusterFeed(writes, quarantine),  # feeds the mirror with everything but pods
             tally,  # counts Workloads for metrics
             PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
+            inventory,  # cards of nodes, and who sits on them
             departed,  # quota of deleted Workloads whose pods still run
             # checks; requests of evicted workloads are deleted before these are admitted again
-            Provisioning(
-                mirror,
-                writes,
-                recorder,
-                served=served,
-                gates=engine.settings.gates,
-                wake=self.wake,
-                quarantine=quarantine,
-            ),
+            provisioning,
+            elsewhere,  # workloads that run in other clusters
+            ActiveChecks(mirror, writes, quarantine, judges),  # whether each check is active
             # decisions
             decisions,  # state of decisions being carried out
             self._deciding,  # lets the engine decide, and carries out its decisions
             # gangs that lose nodes, and jobs that stop: they mark jobs to be planned
             self.silence,
-            UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes recovers gangs
+            *(
+                [
+                    UnhealthyNodes(mirror, pods, owners, writes, gates=gates),  # `status.unhealthyNodes`
+                    StrayPods(mirror, owners, writer, recorder, self.wake),  # pods that wait for such a node in vain
+                ]
+                if gates.get(unhealthy_nodes.GATE, True)
+                else []
+            ),
             LeavingJobs(mirror, pods),  # jobs whose last pods end
             recoveries,  # lost pods replaced, gangs restarted or queued again
             Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that can't terminate
+            *([StuckPods(mirror, writer, recorder, self.wake)] if gates.get(stuck_pods.GATE) else []),
             # plans
             JobPlanning(
                 mirror, pods, recoveries, writes, notices, recorder, metrics, wake=self.wake, quarantine=quarantine
             ),
-            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
+            serving,  # kinds whose pods wait in their place: their Workloads, and the groups of their pods
+            # slices of elastic jobs that grew
+            ReplacedSlices(mirror, writes, recorder, metrics, quarantine, wake=self.wake),
+            groups,  # plain pods and pod groups
+            # Workloads that no job plans for
+            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine, planned=groups.plans),
+            ClassPriorities(mirror, writes, quarantine, wake=self.wake),  # Workloads whose class has another value now
             ClearedGates(mirror, writes, recorder),  # Workloads that are gated no more
+            *([FreshWorkloads(mirror, writes)] if gates.get("UnadmittedWorkloadsExplicitStatus", False) else []),
             *([Retainer(mirror, writes, recorder, retention)] if retention != FOR_EVER else []),  # what ended long ago
+            # jobs that are tried on several flavors at a time
+            Variants(mirror, writes, recorder, gates=gates, wake=self.wake, quarantine=quarantine),
             # gated pods, whose domains follow from admissions
-            PodGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine),  # placed by topology
+            # placed by topology
+            PodGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, owners=owners),
+            ElasticGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine),  # of jobs that grow
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
             # what users see
-            QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies
-            UnansweredChecks(mirror, writes),  # admission checks that nobody answers here
-            ObjectsInUse(mirror, writes, engine),  # configuration objects that others use stay
+            floor,  # modes of ClusterQueues whose policy costs more than it gains
+            # statuses of queues and policies
+            QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing, fallen_back=lambda: floor.fallen_back),
+            ObjectsInUse(mirror, writes, engine, self.wake),  # configuration objects that others use stay
             notices,  # which notices go to whom
             outbox,  # and their delivery
             stalls,  # gangs that hang
             refused,  # gangs whose pods the API server refuses
+            # the history of the cluster
+            *([ClusterRecord(mirror, record, now)] if record is not None else []),
             LastWrites(writer),  # closed here: nothing is written any more
             *([self.forecasting] if self.forecasting is not None else []),  # observes all facts, and learns from them
         )
         kinds = {kind for part in self.parts for kind in part.kinds}
         self._observers = {kind: [part for part in self.parts if kind in part.kinds] for kind in kinds}
+
+    def attach(self, part: Part) -> None:
+        """Add a part that only looks, after all others. To be called before this process leads."""
+        self.parts = (*self.parts, part)
+        for kind in part.kinds:
+            self._observers.setdefault(kind, []).append(part)
 
     # --- in ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
@@ -15,6 +16,7 @@ from gangline.api.read.configuration import metrics_settings
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.control.metrics.gauges import Scrape
 from gangline.control.metrics.recording import KueueMetrics
+from gangline.engine import Comparison, FallenBack, Lateness
 
 #: A scrape lets others run after so many seconds.
 SLICE: Final = 0.002
@@ -42,6 +44,20 @@ class _Counts(Collector):
         for key, count in sorted(self._read().items()):
             family.add_metric(list(key), count)
         yield family
+
+
+def _waits(comparisons: Callable[[], Mapping[str, Comparison]], name: str) -> Mapping[tuple[str, ...], float]:
+    return {
+        (tree, mode): (figures.mean if name == "mean" else figures.tail) / 1000
+        for tree, comparison in comparisons().items()
+        for mode, figures in comparison.by_mode.items()
+    }
+
+
+def _by_queue(
+    read: Callable[[], Mapping[str, Lateness]], figure: Callable[[Lateness], float]
+) -> Callable[[], Mapping[tuple[str, ...], float]]:
+    return lambda: {(queue,): figure(sums) for queue, sums in read().items()}
 
 
 class Metrics:
@@ -160,10 +176,50 @@ class Metrics:
             _Counts("gangline_clock_offset_seconds", text, [], lambda: {(): offset()}, GaugeMetricFamily)
         )
 
+    def count_scorer_failures(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """Count how often scorers that users installed failed."""
+        text = "Failures of a scorer of gangline.scorers; after each it is not asked for a while."
+        self.registry.register(_Counts("gangline_scorer_failures", text, ["scorer"], read))
+
     def count_head_delay(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """Count for how long heads with a reservation were delayed by workloads started before them."""
         text = "Time for which a reserved head waited only because of workloads started before it."
         self.registry.register(_Counts("gangline_head_delay_seconds", text, ["cluster_queue", "cause"], read))
+
+    def show_floor(
+        self,
+        modes: Callable[[], Mapping[str, FallenBack]],
+        comparisons: Callable[[], Mapping[str, Comparison]],
+        cpu: Callable[[], float],
+    ) -> None:
+        """Show which queues follow something else than their policy, the waits in each counterfactual, and what these cost."""
+        text = "1 while the ClusterQueue follows this instead of its QueuePolicy's order and backfill."
+        labels = ["cluster_queue", "mode"]
+        fallen = lambda: {(queue, each.mode): 1.0 for queue, each in modes().items()}  # noqa: E731
+        self.registry.register(_Counts("gangline_floor_fallen_back", text, labels, fallen, GaugeMetricFamily))
+        since = lambda: {(queue, each.mode): each.since / 1000 for queue, each in modes().items()}  # noqa: E731
+        begun = "Unix time since which the ClusterQueue follows this instead of its QueuePolicy."
+        family = _Counts("gangline_floor_fallen_back_timestamp_seconds", begun, labels, since, GaugeMetricFamily)
+        self.registry.register(family)
+        spent = "CPU seconds of the processes that play the floor's counterfactuals."
+        self.registry.register(_Counts("gangline_floor_cpu_seconds", spent, [], lambda: {(): cpu()}))
+        for name, about in (("mean", "Mean wait"), ("tail", "Mean of the longest fiftieth of the waits")):
+            told = f"{about} of the workloads of a cohort, as the floor's counterfactual of this mode has it."
+            read = partial(_waits, comparisons, name)
+            family = _Counts(f"gangline_floor_{name}_wait_seconds", told, ["tree", "mode"], read, GaugeMetricFamily)
+            self.registry.register(family)
+
+    def count_head_lateness(self, read: Callable[[], Mapping[str, Lateness]]) -> None:
+        """Count how late workloads started, measured by the first start that was promised to each by a reservation."""
+        queue = ["cluster_queue"]
+        about_promised = "Started workloads that had been promised a start by a reservation."
+        about_late = "Started workloads that started more than a minute after the first start promised to them."
+        about_by = "Time by which workloads started after the first start promised to them."
+        promised = _Counts("gangline_head_promised", about_promised, queue, _by_queue(read, lambda sums: sums.promised))
+        late = _Counts("gangline_head_late", about_late, queue, _by_queue(read, lambda sums: sums.late))
+        by = _Counts("gangline_head_lateness_seconds", about_by, queue, _by_queue(read, lambda sums: sums.seconds))
+        for counts in (promised, late, by):
+            self.registry.register(counts)
 
     def recovered(self, queue: str, stages: Mapping[str, float]) -> None:
         """A gang runs again; `stages` are seconds, with their sum as `total`."""

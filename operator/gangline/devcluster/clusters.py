@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.devcluster.components import COMPONENTS, Layout, Options
+from gangline.devcluster.components import COMPONENTS, Options
 from gangline.devcluster.connection import Connection, local_connection
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.layout import Layout
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.locks import locked
 from gangline.devcluster.process import ProcessId

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gangline.devcluster.certs import Authority, signing_keys
+from gangline.devcluster.layout import SERVICE_CIDR, Layout
 from gangline.devcluster.programs import NEWEST, OLDEST, VERSIONS
 from gangline.devcluster.real import network
 from gangline.devcluster.real.pool import RealPool
@@ -19,7 +20,6 @@ Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-s
 COMPONENTS: tuple[Component, ...] = get_args(Component)  # in the order in which they start
 
 STAGES = Path(__file__).parent / "stages.yaml"
-SERVICE_CIDR = "10.96.0.0/16"
 POD_CIDR = "10.128.0.0/9"  # kwok gives every simulated pod an address of its own
 MASTERS = "system:masters"
 ADMIN = "gangline-admin"
@@ -80,34 +80,6 @@ class Ports:
     controller_manager: int
     scheduler: int
     service: int  # of the operator, where it runs in the hub and is reached from outside
-
-
-class Layout:
-    """The files of one control plane."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.certificates = directory / "pki"
-        self.etcd_data = directory / "etcd"
-        self.kubeconfig = directory / "kubeconfig"
-        self.ports = directory / "ports.json"
-        self.version = directory / "version"
-
-    def stored_version(self) -> str | None:
-        """The version of Kubernetes that last wrote to its data; None if there are none."""
-        try:
-            return self.version.read_text()
-        except FileNotFoundError:
-            return NEWEST if self.etcd_data.exists() else None
-
-    def component_kubeconfig(self, component: str) -> Path:
-        return self.directory / f"{component}.kubeconfig"
-
-    def certificate(self, name: str) -> Path:
-        return self.certificates / f"{name}.crt"
-
-    def key(self, name: str) -> Path:
-        return self.certificates / f"{name}.key"
 
 
 def create_certificates(layout: Layout) -> None:

@@ -21,7 +21,6 @@ from gangline.devcluster.components import (
     COMPONENTS,
     MASTERS,
     Component,
-    Layout,
     Options,
     Ports,
     arguments,
@@ -30,6 +29,7 @@ from gangline.devcluster.components import (
 )
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import write_kubeconfig
+from gangline.devcluster.layout import Layout
 from gangline.devcluster.locks import FileLock, PortReservation, locked, private_directory
 from gangline.devcluster.programs import NEWEST, VERSIONS, default_version
 from gangline.devcluster.progress import narrate

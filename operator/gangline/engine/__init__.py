@@ -13,31 +13,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gangline.engine.backfill.head_delay import BACKFILL, EARLY_END, STOPPING, HeadStart
+    from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
     from gangline.engine.backfill.revocation import REVOKED
+    from gangline.engine.cards.card_room import CardRoom, Resident
     from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
     from gangline.engine.engine import Engine
+    from gangline.engine.floor.floor import FLOOR_LEAST, Floor
+    from gangline.engine.floor.modes import BY_FORECAST, MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
+    from gangline.engine.floor.waits import Comparison
     from gangline.engine.isolated_engine import Fault, IsolatedEngine
     from gangline.engine.model.runtime import Runtime
     from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT
+    from gangline.engine.placing.fragmentation import Fragments
+    from gangline.engine.placing.hosts import Ask, Host, Place
+    from gangline.engine.placing.own_scorers import OWN_SCORERS, OwnScorers
+    from gangline.engine.placing.pipeline import Choice, Pipeline
+    from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
+    from gangline.engine.placing.scorers import Field
     from gangline.engine.queues.estimates import flavors_of
+    from gangline.engine.quota.limits import BorrowingLimit, QuotaLimits
+    from gangline.engine.rooms.fitting import HOSTNAME, usage_of
     from gangline.engine.simulation import HORIZON, ExpectedStart, Outlook, Stretch, outlook
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.text.accelerators import accelerators, accelerators_of, is_accelerator
     from gangline.engine.text.alarms import Alarms
     from gangline.engine.text.fixes import FIXES, HOLD_QUOTA, STILL_HELD
     from gangline.engine.text.wording import span_text
+    from gangline.engine.topology.leaf_ranking import OF_POLICY
     from gangline.engine.topology.node_filter import expression_matches, tolerates
     from gangline.engine.topology.placement_request import Placement, PlacementRequest, Profile
     from gangline.engine.topology.placing import levels_of, place
     from gangline.engine.topology.replacing import ReplacementRequest, replace_node
-    from gangline.engine.topology.topology_ledger import TopologyLedger, usage_of
+    from gangline.engine.topology.topology_ledger import TopologyLedger
 
 _MODULES: Final = {
     "backfill.head_delay": (
         "BACKFILL",
+        "BUDGET",
         "EARLY_END",
         "HeadStart",
+        "Lateness",
         "STOPPING",
     ),
     "backfill.revocation": ("REVOKED",),
@@ -46,6 +61,21 @@ _MODULES: Final = {
         "Requeued",
     ),
     "engine": ("Engine",),
+    "floor.floor": (
+        "FLOOR_LEAST",
+        "Floor",
+    ),
+    "floor.modes": (
+        "BY_FORECAST",
+        "FallenBack",
+        "MODES",
+        "Mode",
+        "PLAIN",
+        "POLICY",
+        "has_floor",
+        "under",
+    ),
+    "floor.waits": ("Comparison",),
     "isolated_engine": (
         "Fault",
         "IsolatedEngine",
@@ -59,7 +89,39 @@ _MODULES: Final = {
         "LOST",
         "SUSPECT",
     ),
+    "cards.card_room": (
+        "CardRoom",
+        "Resident",
+    ),
+    "placing.fragmentation": ("Fragments",),
+    "placing.hosts": (
+        "Ask",
+        "Host",
+        "Place",
+    ),
+    "placing.own_scorers": (
+        "OWN_SCORERS",
+        "OwnScorers",
+    ),
+    "placing.pipeline": (
+        "Choice",
+        "Pipeline",
+    ),
+    "placing.profiles": (
+        "PROFILES",
+        "PlacingProfile",
+        "Score",
+    ),
+    "placing.scorers": ("Field",),
     "queues.estimates": ("flavors_of",),
+    "quota.limits": (
+        "BorrowingLimit",
+        "QuotaLimits",
+    ),
+    "rooms.fitting": (
+        "HOSTNAME",
+        "usage_of",
+    ),
     "simulation": (
         "ExpectedStart",
         "HORIZON",
@@ -80,6 +142,7 @@ _MODULES: Final = {
         "STILL_HELD",
     ),
     "text.wording": ("span_text",),
+    "topology.leaf_ranking": ("OF_POLICY",),
     "topology.node_filter": (
         "expression_matches",
         "tolerates",
@@ -97,49 +160,76 @@ _MODULES: Final = {
         "ReplacementRequest",
         "replace_node",
     ),
-    "topology.topology_ledger": (
-        "TopologyLedger",
-        "usage_of",
-    ),
+    "topology.topology_ledger": ("TopologyLedger",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "BACKFILL",
+    "BUDGET",
+    "BY_FORECAST",
     "DEGRADED",
     "EARLY_END",
     "FIXES",
+    "FLOOR_LEAST",
     "HEALTH_SIGNALS",
     "HOLD_QUOTA",
     "HORIZON",
+    "HOSTNAME",
     "IGNORE",
     "LEAVING",
     "LOST",
+    "MODES",
+    "OF_POLICY",
     "OVERRUN_STATES",
+    "OWN_SCORERS",
+    "PLAIN",
+    "POLICY",
+    "PROFILES",
     "REVOKED",
     "STILL_HELD",
     "STOPPING",
     "SUSPECT",
     "Alarms",
+    "Ask",
+    "BorrowingLimit",
+    "CardRoom",
+    "Choice",
+    "Comparison",
     "CycleRecord",
     "Engine",
     "ExpectedStart",
+    "FallenBack",
     "Fault",
+    "Field",
+    "Floor",
+    "Fragments",
     "HeadStart",
+    "Host",
     "IsolatedEngine",
+    "Lateness",
+    "Mode",
     "Outlook",
+    "OwnScorers",
+    "Pipeline",
+    "Place",
     "Placement",
     "PlacementRequest",
+    "PlacingProfile",
     "Profile",
+    "QuotaLimits",
     "ReplacementRequest",
     "Requeued",
+    "Resident",
     "Runtime",
+    "Score",
     "Stretch",
     "TopologyLedger",
     "accelerators",
     "accelerators_of",
     "expression_matches",
     "flavors_of",
+    "has_floor",
     "is_accelerator",
     "levels_of",
     "outlook",
@@ -147,6 +237,7 @@ __all__ = [
     "replace_node",
     "span_text",
     "tolerates",
+    "under",
     "usage_of",
 ]
 

@@ -6,10 +6,10 @@ Decisions are assumed at once: the fact that confirms one changes nothing, a fac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from gangline.engine.backfill.head_delay import HeadStart
+from gangline.engine.backfill.head_delay import HeadStart, Lateness
 from gangline.engine.cycle.cycle_record import CycleRecord
 from gangline.engine.cycle.cycle_tally import CycleTally
 from gangline.engine.cycle.pending_reasons import PendingReasons, why
@@ -25,6 +25,10 @@ from gangline.engine.model import (
     Item,
     LocalQueue,
     Millis,
+    Node,
+    NodeCards,
+    PlacementPolicy,
+    PodSet,
     Put,
     QueueStatus,
     RuntimeForecast,
@@ -33,8 +37,10 @@ from gangline.engine.model import (
     WorkloadPods,
     WriteFailed,
 )
+from gangline.engine.placing.single_pods import rank_nodes
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.states import Journal, Transition
+from gangline.engine.quota.limits import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
@@ -111,12 +117,15 @@ class Engine:
         decisions: list[Decision] = [*self._lifecycle.review(now)]
         decisions += self._healing.run(now)
         self._sample(now)
+        self._store.touch_new_heads()
         decisions += self._scheduler.run(now, self._pending_reasons.note, room)
         decisions = self._healing.without_victims(decisions)
         decisions += self._pending_reasons.tell_tried()
         decisions += self._pending_reasons.report_reserved(now)
         for gang in reviewed:
             if self._store.gangs.get(gang.key) is gang:
+                if (asked := self._lifecycle.ask_waiting(gang)) is not None:
+                    decisions.append(asked)
                 report = self._pending_reasons.report_unplaced(gang)
                 if report is not None:
                     decisions.append(report)
@@ -154,6 +163,7 @@ class Engine:
             admitted = [gang for gang in store.gangs_of.get(key, {}).values() if gang.admitted]
             if fairness.sample(key, admitted, now):
                 store.changed_local_queues.add(key)
+                fairness.moved = True
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -167,20 +177,61 @@ class Engine:
         queue = queue_of(gang)
         if explanation is None or queue is None:
             return explanation
-        message = explanation.message + self._scheduler.backfill.remark(gang)
+        message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
         return replace(explanation, message=message, position=queue.pending.position(gang))
+
+    def quota_limits(self, cluster_queue: str, flavor: str, resource: str) -> QuotaLimits | None:
+        """What keeps a ClusterQueue from more of it; None if it has no quota of it."""
+        self._store.settle()
+        queue = self._store.queues.get(cluster_queue)
+        cell = queue.cells.get((flavor, resource)) if queue is not None else None
+        return limits(cell) if cell is not None else None
+
+    def unsaved_seconds(self, workload: str, now: Millis) -> float:
+        """The seconds of its work that a running workload would lose if it stopped now; 0 for one that does not run."""
+        gang = self._store.gangs.get(workload)
+        return gang.unsaved(now) / 1000 if gang is not None else 0.0
 
     def story(self, workload: str) -> tuple[Transition, ...]:
         """The recorded transitions of a workload, oldest first."""
         return self._journal.story(workload)
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
-        """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which that alone delayed its reserved heads."""
+        """ClusterQueue -> cause (`backfill.head_delay`) -> seconds for which that alone delayed its reserved heads."""
         return self._scheduler.backfill.delays.seconds()
 
     def paused_flavors(self) -> list[tuple[str, str]]:
         """ClusterQueue and flavor of each circuit breaker that is open."""
         return sorted(self._healing.breaker.open)
+
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes that are known, by name."""
+        return self._store.health.nodes
+
+    def rank_nodes(
+        self, policy: PlacementPolicy, pod_set: PodSet, names: Iterable[str]
+    ) -> dict[str, str | tuple[int, ...]]:
+        """For a pod outside of all gangs, by node: why a policy excludes it, or its worth by tier. Unknown nodes are left out."""
+        rooms = self._store.rooms
+        known = [rooms.rooms[name] for name in dict.fromkeys(names) if name in rooms.rooms]
+        taken = [(room.node, (room.placed, rooms.foreign_on(room.node.name))) for room in known]
+        return rank_nodes(policy, pod_set, taken, self._store.typical.fragments())
+
+    def unusable(self, node: str) -> tuple[str, Millis]:
+        """Why no new work goes to a node, in a word, "" = it is usable; and until when it soaks, 0 = it does not."""
+        return self._store.health.why_unusable(node), self._store.health.soaks_until(node)
+
+    def begin_with_full_loss_budgets(self) -> None:
+        """For simulations, which do not know what was lost lately; to be called before the first `decide`."""
+        self._scheduler.backfill.losses.begin_full = True
+
+    def heads(self) -> dict[str, str]:
+        """ClusterQueue -> the workload that is reserved a start before all others of the queue."""
+        return self._scheduler.backfill.heads()
+
+    def head_lateness(self) -> dict[str, Lateness]:
+        """ClusterQueue -> how late its heads started, measured by the first start promised to each."""
+        return self._scheduler.backfill.delays.lateness
 
     def head_starts(self) -> list[HeadStart]:
         """The last workloads that started from a reservation: the first promise, and the start."""
@@ -331,6 +382,12 @@ class Engine:
         return found
 
 
+def _by_floor(queue: ClusterQueue) -> str:
+    """What is added to the reason of a workload whose queue does not follow its policy."""
+    told = {"BestEffort": "BestEffortFIFO", "Easy": "EASY (in order of age, one reservation)"}.get(queue.fallen_back)
+    return f". The queue follows {told} for now, since its QueuePolicy would make workloads wait longer" if told else ""
+
+
 def key_of(item: Item) -> str:
     """Under which it is kept."""
     match item:
@@ -338,5 +395,7 @@ def key_of(item: Item) -> str:
             return item.workload
         case LocalQueue() | ForeignPod() | Workload():
             return item.key
+        case NodeCards():
+            return item.node
         case _:
             return item.name

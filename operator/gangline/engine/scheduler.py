@@ -16,7 +16,8 @@ from gangline.engine.cycle.cycle_tally import CycleTally
 from gangline.engine.cycle.explanations import reason_of
 from gangline.engine.cycle.pending_messages import preemption_text
 from gangline.engine.cycle.tree_cycle import Nominations, TreeCycle
-from gangline.engine.model import Admission, Admit, Decision, Millis, Preempt
+from gangline.engine.cycle.variants import first_of_family
+from gangline.engine.model import Admission, Admit, Decision, Evict, Millis, Preempt
 from gangline.engine.preemption.candidates import Known
 from gangline.engine.preemption.fair_victims import fair_victims
 from gangline.engine.preemption.preemptor import Preemptor, Victim, classic_victims
@@ -154,11 +155,21 @@ class Scheduler:
         heads: list[WorkloadState] = []
         for queue in cluster_queues_of(root):
             if queue.in_service and (gang := queue.pending.pop()) is not None:
-                heads.append(gang)
+                heads.append(queue.pending.exchange(gang, first_of_family(gang, queue)) if gang.variant else gang)
         if not heads:
             return []
         guard = self.backfill if self.backfill.guards(root) else None
-        cycle = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard, known)
+        cycle = TreeCycle(
+            root,
+            heads,
+            self._settings,
+            self._preemptor,
+            now,
+            lambda: self._may_reserve(cycle.attempts),
+            guard,
+            known,
+            self._store.supersede,
+        )
         try:
             attempts = cycle.run(most if guard is None else maxsize)
         except Exception as error:
@@ -171,9 +182,14 @@ class Scheduler:
                 self._store.assume_reserved(attempt.gang, now, admitted=not checks)
         return attempts
 
-    def _may_reserve(self) -> bool:
-        """With PodsReady blocking admission, no workload starts while another one is still starting."""
-        return not self._store.unready
+    def _may_reserve(self, attempts: Iterable[Attempt]) -> bool:
+        """With PodsReady blocking admission, no workload starts while another one is still starting, one of the same cycle
+        included."""
+        policy = self._settings.pods_ready
+        if policy is None or not policy.block_admission:
+            return True
+        starting = (attempt for attempt in attempts if attempt.reserved)
+        return not self._store.unready and all(required_checks(a.queue.config, _admission(a)) for a in starting)
 
 
 def _drawn(now: Millis) -> Callable[[Node], bytes]:
@@ -196,6 +212,8 @@ def _decisions(attempts: Iterable[Attempt], now: Millis) -> list[Decision]:
     decisions: list[Decision] = []
     for attempt in attempts:
         decisions.extend(_preempt(attempt, victim) for victim in attempt.new_victims)
+        if attempt.migrates is not None:
+            decisions.append(_migrate(attempt, attempt.migrates))
         if attempt.reserved:
             decisions.append(_admit(attempt, now))
     return decisions
@@ -211,7 +229,14 @@ def _admit(attempt: Attempt, now: Millis) -> Admit:
     gang, admission = attempt.gang, _admission(attempt)
     checks = required_checks(attempt.queue.config, admission)
     return Admit(
-        gang.key, gang.uid, admission, admitted=not checks, at=now, checks=checks, backfilled=attempt.backfilled
+        gang.key,
+        gang.uid,
+        admission,
+        admitted=not checks,
+        at=now,
+        checks=checks,
+        backfilled=attempt.backfilled,
+        preview=attempt.assignment.preview,
     )
 
 
@@ -225,6 +250,11 @@ def _preempt(attempt: Attempt, victim: Victim) -> Preempt:
         victim_path=_path(queue) if queue else "",
     )
     return Preempt(victim.gang.key, victim.gang.uid, victim.reason, message, by=gang.key, by_uid=gang.uid)
+
+
+def _migrate(attempt: Attempt, running: WorkloadState) -> Evict:
+    message = f"Evicted to accommodate a workload (UID: {attempt.gang.uid}) due to migration to more favorable resource flavor"
+    return Evict(running.key, running.uid, "FlavorMigration", message)
 
 
 def _path(queue: Node) -> str:

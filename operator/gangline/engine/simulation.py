@@ -38,6 +38,7 @@ from gangline.engine.model import (
     Settings,
     Swap,
     Warn,
+    Withdraw,
     Workload,
     WorkloadPods,
 )
@@ -84,7 +85,9 @@ class ExpectedStart:
 class Outlook:
     now: Millis
     starts: Mapping[str, ExpectedStart]
-    stretches: tuple[Stretch, ...]  # of the course in which every run has its median length
+    stretches: tuple[
+        Stretch, ...
+    ]  # the first run of each workload: its median start and end; later ones of the median course
     courses: int
 
 
@@ -126,9 +129,37 @@ def outlook(
     if len(sights) < LEAST:
         sights = [median, course(_fixed(LATE))]
     waiting = sorted({key for sight in sights for key in sight.starts} & (only or _all(sights)))
-    reasons = {stretch.workload: _because(stretch) for stretch in reversed(median.stretches)}
+    agreed = _agreed(sights)
+    reasons = {stretch.workload: _because(stretch) for stretch in reversed(agreed)}
     starts = {key: start for key in waiting if (start := _expected(key, sights, reasons.get(key, ""))) is not None}
-    return Outlook(now, starts, tuple(median.stretches), len(sights))
+    return Outlook(now, starts, tuple(agreed), len(sights))
+
+
+def _agreed(sights: Sequence[_Sight]) -> list[Stretch]:
+    """The runs as all courses together have them: the first of each workload at its median start, with the cause of the course
+    at that median, until its median end. Later runs are those of the median course.
+    """
+    firsts: dict[str, list[Stretch]] = {}
+    later: list[Stretch] = []
+    for number, sight in enumerate(sights):
+        known: set[str] = set()
+        for stretch in sight.stretches:
+            if stretch.workload not in known:
+                known.add(stretch.workload)
+                firsts.setdefault(stretch.workload, []).append(stretch)
+            elif number == 0:
+                later.append(stretch)
+    middle = (len(sights) - 1) // 2
+    found = [_median(runs, middle) for runs in firsts.values() if middle < len(runs)]
+    kept = {stretch.workload for stretch in found}
+    later = [stretch for stretch in later if stretch.workload in kept]
+    return sorted([*found, *later], key=lambda stretch: (stretch.began, stretch.workload))
+
+
+def _median(runs: list[Stretch], middle: int) -> Stretch:
+    """A run that courses place differently; `middle`: its place among all courses, those without it come last."""
+    at = sorted(runs, key=lambda run: (run.began, run.ended))[middle]
+    return replace(at, ended=max(at.began, sorted(run.ended for run in runs)[(len(runs) - 1) // 2]))
 
 
 def _all(sights: Iterable[_Sight]) -> frozenset[str]:
@@ -157,6 +188,24 @@ def _because(stretch: Stretch) -> str:
     )
 
 
+def _all_flavors(admission: Admission | None) -> frozenset[str]:
+    return frozenset(flavor for row in (admission.pod_sets if admission else ()) for flavor in row.flavors.values())
+
+
+def passed(checks: Iterable[str], now: Millis) -> tuple[CheckState, ...]:
+    """Admission checks pass at once: what is played forward is about room."""
+    return tuple(CheckState(name, "Ready", at=now) for name in checks)
+
+
+def healthy(workload: Workload, now: Millis) -> Workload:
+    """One with an admission as it is when its pods have become ready, and its admission checks have passed."""
+    if workload.admission is None:
+        return workload
+    checks = passed((check.name for check in workload.checks), now)
+    at = max(workload.admitted_at, workload.pods_ready_at)
+    return replace(workload, checks=checks, pods_ready=workload.admitted, pods_ready_at=at, unhealthy_nodes=())
+
+
 #: the quantile of a workload's length in a course
 Level = Callable[[str], float]
 
@@ -174,6 +223,7 @@ class Course:
 
     def __init__(self, facts: Iterable[Change], settings: Settings, now: Millis, level: Level) -> None:
         self._engine = Engine(settings)
+        self._engine.begin_with_full_loss_budgets()
         self._now = now
         self._level = level
         self._workloads: dict[str, Workload] = {}
@@ -181,7 +231,7 @@ class Course:
         self._ends: list[tuple[Millis, int, str]] = []
         self._running: dict[str, tuple[int, Millis, tuple[str, ...]]] = {}  # the run's number, start, and cause
         self._numbers = 0
-        self._left: list[str] = []  # workloads that released something at this instant
+        self._left: dict[str, Admission] = {}  # workloads that released something at this instant, and what
         self._sight = _Sight()
         for fact in facts:
             self._take_in(fact)
@@ -210,7 +260,7 @@ class Course:
             if rounds > _PATIENCE:
                 break
             if moment > self._now:
-                self._now, self._left = moment, []
+                self._now, self._left = moment, {}
             self._end_due()
         self._cut_off(until)
         return self._sight
@@ -222,7 +272,7 @@ class Course:
             case Put(Workload() as workload):
                 if workload.finished:
                     return
-                workload = self._workloads[workload.key] = self._ready(workload)
+                workload = self._workloads[workload.key] = healthy(workload, self._now)
                 fact = Put(workload)
             case Put(RuntimeForecast() as forecast):
                 self._forecasts[forecast.workload] = forecast
@@ -232,16 +282,8 @@ class Course:
                 pass
         self._engine.observe(fact)
 
-    def _ready(self, workload: Workload) -> Workload:
-        """Pods become ready, and admission checks pass: the outlook is about room."""
-        if workload.admission is None:
-            return workload
-        checks = tuple(CheckState(check.name, "Ready", at=self._now) for check in workload.checks)
-        at = max(workload.admitted_at, workload.pods_ready_at)
-        return replace(workload, checks=checks, pods_ready=workload.admitted, pods_ready_at=at, unhealthy_nodes=())
-
     def _put(self, workload: Workload) -> None:
-        workload = self._ready(workload)
+        workload = healthy(workload, self._now)
         self._workloads[workload.key] = workload
         self._engine.observe(Put(workload))
 
@@ -261,8 +303,9 @@ class Course:
             _, number, key = heappop(self._ends)
             if self._running.get(key, (-1, 0, ()))[0] == number:
                 self._stop(key)
-                self._engine.observe(Put(replace(self._workloads.pop(key), finished=True)))
-                self._left.append(key)
+                ended = self._workloads.pop(key)
+                self._engine.observe(Put(replace(ended, finished=True)))
+                self._leave(ended)
 
     def _begin(self, workload: Workload, at: Millis, after: tuple[str, ...]) -> None:
         left = None if workload.execution_left is None else max(SECOND, workload.execution_left)
@@ -299,10 +342,6 @@ class Course:
             if not isinstance(decision, ReportPending | Warn | Heal):
                 self._carry_out(decision)
 
-    def _passed(self, checks: Iterable[str]) -> tuple[CheckState, ...]:
-        """Admission checks pass at once."""
-        return tuple(CheckState(name, "Ready", at=self._now) for name in checks)
-
     def _carry_out(self, decision: Decision) -> None:
         assert not isinstance(decision, Warn)
         workload = self._workloads.get(decision.workload)
@@ -317,7 +356,7 @@ class Course:
                         reserved_at=self._now,
                         admitted=admitted,
                         admitted_at=self._now if admitted else 0,
-                        checks=self._passed(checks),
+                        checks=passed(checks, self._now),
                         backfilled=backfilled,
                         evicted="",
                         preempted="",
@@ -327,7 +366,7 @@ class Course:
                 if admitted:
                     self._started(decision.workload)
             case AskChecks(checks=checks):
-                self._put(replace(workload, checks=self._passed(checks)))
+                self._put(replace(workload, checks=passed(checks, self._now)))
             case CompleteAdmission():
                 self._put(replace(workload, admitted=True, admitted_at=self._now))
                 self._started(decision.workload)
@@ -345,6 +384,8 @@ class Course:
                     ),
                     requeued=decision.requeue_at is None and not decision.deactivate,
                 )
+            case Withdraw():
+                self._put(replace(workload, admission=None, reserved_at=0))
             case Requeue():
                 self._put(replace(workload, requeued=True, requeue_at=None))
             case Swap(admission=admission):
@@ -354,11 +395,33 @@ class Course:
 
     def _started(self, key: str) -> None:
         self._sight.starts.setdefault(key, self._now)
-        self._begin(self._workloads[key], self._now, tuple(self._left))
+        workload = self._workloads[key]
+        self._begin(workload, self._now, self._made_room(workload))
+
+    def _made_room(self, workload: Workload) -> tuple[str, ...]:
+        """Those that released something now on flavors that the workload uses; all that did, where none released such a thing."""
+        found = [key for key, released in self._left.items() if self._share(released, workload.admission)]
+        return tuple(found or self._left)
+
+    def _share(self, released: Admission, used: Admission | None) -> bool:
+        """They use a flavor in common, of one cohort's quota or of nodes whose room is counted."""
+        common = _all_flavors(released) & _all_flavors(used)
+        if not common or used is None:
+            return False
+        on_nodes = any(pod_set.topology is not None for pod_set in used.pod_sets)
+        return on_nodes or self._root(released.cluster_queue) == self._root(used.cluster_queue)
+
+    def _root(self, cluster_queue: str) -> tuple[str, str]:
+        cohorts = self._engine.cohorts_of(cluster_queue)
+        return ("Cohort", cohorts[-1]) if cohorts else ("ClusterQueue", cluster_queue)
+
+    def _leave(self, workload: Workload) -> None:
+        if workload.admission is not None:
+            self._left[workload.key] = workload.admission
 
     def _evict(self, workload: Workload, *, requeued: bool) -> None:
         """It is stopped, releases its quota and is requeued at once: how long pods take to end is not simulated."""
         self._stop(workload.key)
-        self._left.append(workload.key)
+        self._leave(workload)
         at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
         self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=()))

@@ -7,8 +7,6 @@ forecaster.forecasts(uids, now)         # uid -> Forecast(q10, q50, q80, q90, q9
 model = train_in_process(url, Path("model.gz"), now)      # in a worker; then forecaster.use(model)
 
 Names are imported on first use, because numpy and LightGBM need 47 MB, which an operator without a model saves.
-
-More than a dozen modules: each is one step from finished runs to a forecast, and imports only modules of earlier steps.
 """
 
 from __future__ import annotations
@@ -19,26 +17,26 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
     from gangline.forecast.forecaster import Forecaster
-    from gangline.forecast.guard import Verdict
-    from gangline.forecast.quantile_model import Model, load
+    from gangline.forecast.history.run_store import HistoryStore, StoreError
+    from gangline.forecast.history.runs import Run, command_shape, from_trace, from_workload, hint_seconds
+    from gangline.forecast.learning.guard import Verdict
+    from gangline.forecast.learning.quantile_model import Model, load
+    from gangline.forecast.learning.settings import Settings
+    from gangline.forecast.learning.training import train
+    from gangline.forecast.learning.worker import train_in_process
     from gangline.forecast.quantiles import LEVELS, Forecast, Source
-    from gangline.forecast.run_store import HistoryStore, StoreError
-    from gangline.forecast.runs import Run, command_shape, from_trace, from_workload, hint_seconds
-    from gangline.forecast.settings import Settings
-    from gangline.forecast.training import train
-    from gangline.forecast.worker import train_in_process
 
 _MODULES: Final = {
     "errors": ("ModelError", "TooFewRunsError", "TrainingError"),
     "forecaster": ("Forecaster",),
-    "guard": ("Verdict",),
-    "quantile_model": ("Model", "load"),
+    "learning.guard": ("Verdict",),
+    "learning.quantile_model": ("Model", "load"),
     "quantiles": ("LEVELS", "Forecast", "Source"),
-    "runs": ("Run", "command_shape", "from_trace", "from_workload", "hint_seconds"),
-    "settings": ("Settings",),
-    "run_store": ("HistoryStore", "StoreError"),
-    "training": ("train",),
-    "worker": ("train_in_process",),
+    "history.runs": ("Run", "command_shape", "from_trace", "from_workload", "hint_seconds"),
+    "learning.settings": ("Settings",),
+    "history.run_store": ("HistoryStore", "StoreError"),
+    "learning.training": ("train",),
+    "learning.worker": ("train_in_process",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

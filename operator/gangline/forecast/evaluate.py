@@ -15,14 +15,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.forecast import baselines, dataset, flavors, metrics, training
-from gangline.forecast.dataset import Table
+from gangline.forecast import metrics
 from gangline.forecast.forecaster import Forecaster
-from gangline.forecast.guard import Verdict
+from gangline.forecast.history.runs import Run
+from gangline.forecast.learning import dataset, training
+from gangline.forecast.learning.dataset import Table
+from gangline.forecast.learning.guard import Verdict
+from gangline.forecast.learning.training import DEFAULTS, Settings
 from gangline.forecast.quantiles import LEVELS, Forecast
-from gangline.forecast.runs import Run
-from gangline.forecast.tracker import Tracker
-from gangline.forecast.training import DEFAULTS, Settings
+from gangline.forecast.tracking import baselines, flavors
+from gangline.forecast.tracking.tracker import Tracker
 
 Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gangline.forecast import baselines, fallback_estimator, features, playback
-from gangline.forecast.calibration import Calibrator, group_of
-from gangline.forecast.flavors import FlavorScale
-from gangline.forecast.guard import Guard, Verdict
+from gangline.forecast.history import playback
+from gangline.forecast.history.runs import Run, StartedRun
+from gangline.forecast.learning.calibration import Calibrator, group_of
+from gangline.forecast.learning.guard import Guard, Verdict
 from gangline.forecast.quantiles import LEVELS, Forecast, Source, of_logs
-from gangline.forecast.runs import Run, StartedRun
-from gangline.forecast.tracker import Tracker
+from gangline.forecast.tracking import baselines, fallback_estimator, features
+from gangline.forecast.tracking.flavors import FlavorScale
+from gangline.forecast.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from gangline.forecast.quantile_model import Model
+    from gangline.forecast.learning.quantile_model import Model
 
 _MEDIAN: Final = LEVELS.index(0.5)
 _LEARNED: Final = (
@@ -36,6 +37,7 @@ class _Asked:
     vector: list[float]
     fallback: Forecast  #: on the average flavor
     knows_itself: bool  #: whether similar runs had finished
+    declared: bool  #: whether its author declares runtimes, and keeps them
     last_two: float  #: log seconds
     group: str  #: calibration group
     logs: Logs | None = None  #: the model's prediction, once computed
@@ -137,6 +139,7 @@ class Forecaster:
             vector=features.vector(run, tracker, run.submit),
             fallback=fallback_estimator.forecast(run, tracker),
             knows_itself=fallback_estimator.knows_itself(run, tracker),
+            declared=fallback_estimator.declared(run, tracker) is not None,
             last_two=math.log(baselines.last_two(run, tracker)),
             group=group_of(run.queue, run.gpus),
         )
@@ -230,8 +233,11 @@ class Forecaster:
         return total.after(elapsed).capped(run.limit, elapsed)
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
-        """Whether to use the model: for a new class, hint or limit are better unless the model has learned from such runs."""
+        """Whether to use the model: a declaration that is always kept is better; for a new class, hint or limit
+        are, unless the model has learned from such runs."""
         model = self._model
+        if asked.declared:
+            return False
         if model is None or asked.knows_itself:
             return True
         if run.hint:

@@ -37,6 +37,7 @@ BY_KIND: Final[dict[str, Resource]] = {
 #: kinds that operator and webhooks make themselves, beside those above
 MADE_AT_RUN_TIME: Final[tuple[Resource, ...]] = (
     *(kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS, kube.MUTATING_POLICY_BINDINGS, kube.MUTATING_POLICIES),
+    *(kube.VALIDATING_POLICY_BINDINGS, kube.VALIDATING_POLICIES),
     *(api_service.API_SERVICES, api_service.ENDPOINT_SLICES, api_service.ENDPOINTS, kube.SECRETS),
 )
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api import names
-from gangline.api.admission.jobs import QUEUED_OWNERS
+from gangline.api import jobkinds, names
+from gangline.api.admission.of_jobs.jobs import queued_owners
+from gangline.api.jobkinds import Declaration
+from gangline.api.jobkinds.others import others
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.schema.kinds import CONVERTED
 from gangline.control.process import leader_endpoint
@@ -19,13 +21,17 @@ from gangline.control.process.token_review import TOKEN_REVIEWS
 from gangline.control.recovery.node_leases import NAMESPACE as NODE_LEASES
 from gangline.control.visibility import api_service, discovery, front_proxy
 from gangline.control.visibility.access_review import REVIEWS
+from gangline.jobs.serving import BY_RESOURCE as SERVING
 from gangline.kube import field_tracking, ownership
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
-from gangline_webhooks import registration
+from gangline.record.following import watched
+from gangline_webhooks import registration, unqueued_kinds
 from gangline_webhooks.certificate_store import SECRET
 
 READ: Final = ("get", "list", "watch")
+#: on jobs; delete: where the configuration says how long deactivated ones are kept
+RUN: Final = (*READ, "patch", "delete")
 _GROUP: Final = "rbac.authorization.k8s.io"
 _LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
 #: the Role, present in every cluster, that lets extension API servers read the front-proxy CA
@@ -82,12 +88,18 @@ OPERATOR: Final = Account(
         Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
         Right(kube.QUEUE_POLICIES, READ),
         Right(kube.PROVISIONING_CONFIGS, READ),
+        Right(kube.MULTI_KUEUE_CONFIGS, READ),
+        Right(kube.MULTI_KUEUE_CLUSTERS, READ),
         Right(kube.PRIORITY_CLASSES, READ),
         Right(kube.NAMESPACES, READ),
         # what is added to the requests of pods
         Right(kube.LIMIT_RANGES, READ),
         Right(kube.RUNTIME_CLASSES, READ),
         Right(kube.RESOURCE_CLAIM_TEMPLATES, READ),
+        Right(kube.DEVICE_CLASSES, READ),
+        # the cards of nodes, and who got which
+        Right(kube.RESOURCE_SLICES, READ),
+        Right(kube.RESOURCE_CLAIMS, READ),
         Right(kube.NODES, READ),
         # patch: finalizers keep an object while others use it
         Right(kube.ADMISSION_CHECKS, (*READ, "patch")),
@@ -97,18 +109,30 @@ OPERATOR: Final = Account(
         Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")),
         # jobs are suspended and resumed; a GPUJob has Jobs and a Service of its own
         Right(kube.JOBS, (*READ, "create", "patch", "delete")),
-        # delete: where the configuration says how long deactivated jobs are kept
-        Right(kube.JOB_SETS, (*READ, "patch", "delete")),
-        Right(kube.GPU_JOBS, (*READ, "patch", "delete")),
+        *(Right(each.resource, RUN) for each in jobkinds.BUILT_IN if each.optional and not each.by_pods),
+        # what describes the pods of a job
+        *(Right(resource, READ) for each in jobkinds.BUILT_IN for resource in each.descriptions),
+        # those whose pods wait in their place are not written
+        *(Right(resource, READ) for resource in SERVING),
+        # those that name a queue and are not queued are shown
+        *(Right(each, READ) for each in others(jobkinds.BUILT_IN)),
         Right(kube.SERVICES, (*READ, "create")),
         # admission checks by requests to a cluster autoscaler; patch: a template passes to its request
         Right(kube.PROVISIONING_REQUESTS, (*READ, "create", "delete")),
         Right(kube.POD_TEMPLATES, (*READ, "create", "patch", "delete")),
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
+        # pods that can't end are reported as failed, where the configuration says so
+        *_status(kube.PODS),
         *_status(kube.CLUSTER_QUEUES, kube.COHORTS, kube.LOCAL_QUEUES, kube.WORKLOADS),
-        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS),
-        *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
+        # pods: one that is stopped says why
+        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS, kube.PODS),
+        # whether other clusters are connected; and how far jobs are that run there
+        *_status(
+            kube.MULTI_KUEUE_CLUSTERS,
+            *(each.resource for each in jobkinds.BUILT_IN if each.managed_by and each.optional),
+        ),
+        *_owned_by(*(each.resource for each in jobkinds.BUILT_IN if not each.by_pods)),
         # list: the Job controller says by events that pods are refused
         Right(kube.EVENTS, ("create", "patch", "list")),
         _own_role(ownership.OPERATOR),
@@ -139,10 +163,16 @@ WEBHOOKS: Final = Account(
     "What `gangline webhooks` needs.",
     everywhere=(
         Right(kube.LOCAL_QUEUES, ("get",)),
+        # whether the jobs of a queue run in other clusters
+        Right(kube.CLUSTER_QUEUES, ("get",)),
+        Right(kube.ADMISSION_CHECKS, ("get",)),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, ("get",)),
         Right(kube.NAMESPACES, ("get",)),  # for managedJobsNamespaceSelector
+        # what describes the pods of a job: whether it has a place for all that the job asks for
+        *(Right(resource, ("get",)) for each in jobkinds.BUILT_IN for resource in each.descriptions),
         # checks whether an owner of a job is itself queued
-        *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(QUEUED_OWNERS)),
+        *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(queued_owners())),
+        Right(kube.PODS, ("get",)),  # a driver of Spark owns its executors
         _own_role(ownership.WEBHOOKS),
         Right(kube.MUTATING_WEBHOOKS, ("create",)),
         Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
@@ -152,6 +182,11 @@ WEBHOOKS: Final = Account(
         Right(kube.MUTATING_POLICIES, ("get",), names=(field_tracking.NAME,)),
         Right(kube.MUTATING_POLICY_BINDINGS, ("create",)),
         Right(kube.MUTATING_POLICY_BINDINGS, ("get",), names=(field_tracking.NAME,)),
+        # the policy that warns of queue labels on kinds that are not queued
+        Right(kube.VALIDATING_POLICIES, ("create",)),
+        Right(kube.VALIDATING_POLICIES, ("get", "update", "delete"), names=(unqueued_kinds.NAME,)),
+        Right(kube.VALIDATING_POLICY_BINDINGS, ("create",)),
+        Right(kube.VALIDATING_POLICY_BINDINGS, ("get", "update", "delete"), names=(unqueued_kinds.NAME,)),
         Right(kube.CUSTOM_RESOURCE_DEFINITIONS, ("get", "patch"), names=tuple(kind.name for kind in CONVERTED)),
     ),
     at_home=(
@@ -160,15 +195,39 @@ WEBHOOKS: Final = Account(
     ),
 )
 
+#: not part of an installation: it reads, beside Kueue or Gangline
+RECORDER: Final = Account(
+    ownership.RECORDER,
+    "What `gangline record` needs: to read what it records, and no more.",
+    everywhere=tuple(Right(resource, ("list", "watch")) for resource in watched()),
+    at_home=(),
+)
+
 ACCOUNTS: Final = (OPERATOR, WEBHOOKS)
+#: the Role by which the operator reads kubeconfigs of other clusters
+CLUSTER_SECRETS: Final = f"{OPERATOR.name}-cluster-secrets"
+#: what a manager cluster needs in each of its worker clusters, besides the jobs that it sends
+WORKER: Final = (Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")), *_status(kube.WORKLOADS))
+#: on each kind of these; those with fields that follow the job here are patched, too
+_SENT: Final = (*READ, "create", "delete")
 
 
-#: what a person needs to ask Gangline (`queue`, `why`, `eta`, `plan`, `whatif`), in a namespace or in all. Jobs are shown in full
-#: where the person may also list Workloads. A WhatIf is a review: creating one stores nothing.
+#: what a person needs to ask Gangline (`queue`, `why`, `eta`, `share`, `history`, …), in a namespace or in all. Jobs are shown in
+#: full where the person may also list Workloads. A WhatIf is a review: creating one stores nothing.
 PEOPLE: Final = tuple(
     Right(Resource(discovery.ANSWERS.name, discovery.ANSWERS.versions[-1], each.plural), each.verbs, each.subresource)
     for each in discovery.ANSWERS.resources
 )
+
+
+def recorder(declared: Sequence[Declaration] = ()) -> list[Json]:
+    """The namespace, the service account, the role and the binding for `gangline record`; `declared`: more kinds of jobs."""
+    more = [Right(each.resource, ("list", "watch")) for each in declared]
+    return [
+        {"apiVersion": "v1", **_head("Namespace", names.SYSTEM_NAMESPACE)},
+        {"apiVersion": "v1", **_head("ServiceAccount", RECORDER.name, names.SYSTEM_NAMESPACE)},
+        *_granted(RECORDER.name, RECORDER, (*RECORDER.everywhere, *more)),
+    ]
 
 
 def people_rules() -> list[Json]:
@@ -176,11 +235,31 @@ def people_rules() -> list[Json]:
     return _rules(PEOPLE)
 
 
+def worker_role(name: str, sent: Iterable[Resource] = (kube.JOBS, kube.JOB_SETS)) -> Json:
+    """The ClusterRole for the account by which a manager cluster logs in to a worker cluster; `sent`: the kinds of jobs."""
+    rules = _rules([*WORKER, *(Right(each, (*_SENT, "patch") if _is_followed(each) else _SENT) for each in sent)])
+    return {"apiVersion": f"{_GROUP}/v1", **_head("ClusterRole", name), "rules": rules}
+
+
+def _is_followed(resource: Resource) -> bool:
+    declaration = jobkinds.declaration_of(resource.group, resource.kind)
+    return declaration is not None and (
+        bool(declaration.followed) or (declaration.elastic and not declaration.sized_by)
+    )
+
+
 # --- manifests ----------------------------------------------------------------------------------------------------------
 
 
 def manifests(
-    notify_secrets: Sequence[str] = (), lease: LeaseSettings = KUEUES, *, probe_nodes: bool = False
+    notify_secrets: Sequence[str] = (),
+    lease: LeaseSettings = KUEUES,
+    *,
+    cluster_secrets: Sequence[str] = (),
+    probe_nodes: bool = False,
+    declared: Sequence[Declaration] = (),
+    external: Sequence[Resource] = (),
+    sent: Sequence[Resource] = (),
 ) -> list[Json]:
     """The namespaces, both service accounts, their roles and bindings, in an order in which they can be applied.
 
@@ -189,7 +268,13 @@ def manifests(
     `notify_secrets`: the Secrets that QueuePolicies name, each as `namespace/name`, or `name` in Gangline's own namespace. The
     operator can read only these Secrets, because the namespace also holds private keys such as the webhooks'.
 
+    `cluster_secrets`: the Secrets with kubeconfigs that MultiKueueClusters name, each as `namespace/name`, or `name` in Kueue's
+    namespace.
+
     `probe_nodes`: QueuePolicies may ask for `recovery.probeNodes`, by which the operator taints nodes.
+
+    `declared`: the job kinds that the configuration declares; `external`: those of other controllers that it lists; `sent`: those
+    of other controllers that are sent to other clusters.
     """
     made: list[Json] = [{"apiVersion": "v1", **_head("Namespace", names.SYSTEM_NAMESPACE)}]
     for account in ACCOUNTS:
@@ -205,14 +290,35 @@ def manifests(
     made.append(_binding(f"{OPERATOR.name}-trust", OPERATOR, "Role", _TRUST, front_proxy.NAMESPACE))
     if probe_nodes:
         made += probing()
-    by_namespace: dict[str, list[str]] = {}
-    for secret in dict.fromkeys(notify_secrets):
-        namespace, _, name = secret.rpartition("/")
-        by_namespace.setdefault(namespace or names.SYSTEM_NAMESPACE, []).append(name)
-    for namespace, secrets in by_namespace.items():
-        named = Right(kube.SECRETS, ("get",), names=tuple(secrets))
-        made += _granted(f"{OPERATOR.name}-secrets", OPERATOR, [named], namespace)
+    if declared:
+        kinds = [each.resource for each in declared]
+        progress = _status(*(each.resource for each in declared if each.managed_by))
+        made += _granted(
+            f"{OPERATOR.name}-declared",
+            OPERATOR,
+            [*(Right(each, RUN) for each in kinds), *_owned_by(*kinds), *progress],
+        )
+        made += _granted(f"{WEBHOOKS.name}-declared", WEBHOOKS, [Right(each, ("get",)) for each in kinds])
+    if external:
+        made += _granted(f"{OPERATOR.name}-external", OPERATOR, [Right(each, READ) for each in external])
+        made += _granted(f"{WEBHOOKS.name}-external", WEBHOOKS, [Right(each, ("get",)) for each in external])
+    if others := [each for each in sent if jobkinds.declaration_of(each.group, each.kind) is None]:
+        made += _granted(
+            f"{OPERATOR.name}-sent", OPERATOR, [*(Right(each, READ) for each in others), *_status(*others)]
+        )
+    made += _secrets(f"{OPERATOR.name}-secrets", notify_secrets, names.SYSTEM_NAMESPACE)
+    made += _secrets(CLUSTER_SECRETS, cluster_secrets, names.KUEUE_NAMESPACE)
     return made
+
+
+def _secrets(role: str, secrets: Sequence[str], usual: str) -> Iterable[Json]:
+    """The right to read these Secrets, by their names; those without a namespace are in the `usual` one."""
+    by_namespace: dict[str, list[str]] = {}
+    for secret in dict.fromkeys(secrets):
+        namespace, _, name = secret.rpartition("/")
+        by_namespace.setdefault(namespace or usual, []).append(name)
+    for namespace, found in by_namespace.items():
+        yield from _granted(role, OPERATOR, [Right(kube.SECRETS, ("get",), names=tuple(found))], namespace)
 
 
 def probing() -> list[Json]:

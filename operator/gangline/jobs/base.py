@@ -9,20 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from gangline.api import names
-from gangline.api.read import swap_record
-from gangline.kube.resources import Json, Resource
-
-
-class JobError(Exception):
-    """The job itself is wrong: it cannot be queued or started as it is. `field` is the JSON path of the cause."""
-
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(f"{field}: {message}" if field else message)
-        self.field = field
-        self.message = message
+from gangline.api.jobkinds.declaration import Declaration, Path, Suspension
+from gangline.api.jobkinds.declaration import JobError as JobError
+from gangline.api.jobkinds.declaration import Outcome as Outcome
+from gangline.kube.resources import Json, Resource, condition_of, deleting, true_condition
 
 
 class UnknownClassError(JobError):
@@ -44,14 +37,6 @@ class PodSetInfo:
     patience: Sequence[Json] = ()
     #: host names of nodes to avoid, if the kind lets its pods' affinity be changed
     avoid: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job ended; `message` is copied to the Workload's Finished condition."""
-
-    success: bool
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +89,143 @@ def checkpoints(job: Json, interval: str | None = None) -> dict[str, str]:
     return {names.CHECKPOINT_INTERVAL: interval} if interval else {}
 
 
-def node_loss(job: Json) -> dict[str, str]:
-    """The job's own setting for lost pods, for its Workload: "Restart" if the whole gang must then start again."""
-    interval = (job["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
-    return {names.NODE_LOSS: interval} if interval in (swap_record.REPLACE, swap_record.RESTART) else {}
+# --- what controllers have seen ---------------------------------------------------------------------------------------
+
+_SUSPENDED: Final = "Suspended"
+_CONTROLLERS: Final = frozenset({None, "", "kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller"})
+
+
+def is_stopping(job: Json) -> bool:
+    """Its controller, that of Jobs or of JobSets, says that it is resumed, and it is suspended since.
+
+    Until the controller says that, too, it may go on with what it had begun, and create pods that nothing counts yet. Of a job
+    that is being deleted, or is about to end, it says nothing more.
+    """
+    row = condition_of(job, _SUSPENDED)
+    if row is None or row.get("status") != "False" or not job["spec"].get("suspend"):
+        return False
+    return not deleting(job) and not is_ending(job) and _here(job)
+
+
+def is_ending(job: Json) -> bool:
+    """A Job whose end is decided: no pod of it is created any more, and it has ended once those that it has are gone."""
+    return any(true_condition(job, kind) is not None for kind in ("SuccessCriteriaMet", "FailureTarget"))
+
+
+def confirmed_start(job: Json) -> Patch | None:
+    """Says in place of its controller that a job is resumed, where that has not said so yet; None where nothing is to be said.
+
+    A controller that is just starting the job may have pods created after it was suspended again. It has to contradict this
+    condition then, and so shows that it has seen the suspension (`is_stopping`).
+    """
+    row = condition_of(job, _SUSPENDED)
+    if row is None or row.get("status") != "True" or job["spec"].get("suspend") or deleting(job) or not _here(job):
+        return None
+    said = {
+        **row,
+        "status": "False",
+        "reason": "Stopping",
+        "message": "It is suspended before its controller saw its start",
+    }
+    rows: list[Json] = job["status"]["conditions"]
+    return Patch({"status": {"conditions": [said if each is row else each for each in rows]}}, "status")
+
+
+def says_nothing(job: Json) -> bool:
+    """It is suspended, and its controller, that of Jobs or of JobSets, has yet to say anything of that."""
+    unsaid = condition_of(job, _SUSPENDED) is None
+    return unsaid and bool(job["spec"].get("suspend")) and not deleting(job) and _here(job)
+
+
+def _here(job: Json) -> bool:
+    """The usual controller runs it, which says what it sees."""
+    return job["spec"].get("managedBy") in _CONTROLLERS
+
+
+class SentAlone:
+    """Most kinds in another cluster: each job goes there by itself, with one Workload and nothing more to say of it."""
+
+    @property
+    def pods_wait(self) -> bool:
+        return False
+
+    @property
+    def shared(self) -> bool:
+        return False
+
+    def unsendable(self, job: Json) -> str:
+        return ""
+
+    def size_of(self, job: Json) -> Json:
+        return {}
+
+    def resized(self, remote: Json, job: Json) -> Json:
+        return {}
+
+    def marks(self, job: Json) -> Mapping[str, str]:
+        return {}
+
+
+class Declared(SentAlone):
+    """What all kinds have from their declaration."""
+
+    declaration: Declaration
+    owns_children: bool = False  # True: `sync` creates and deletes objects of its own
+
+    @property
+    def resource(self) -> Resource:
+        return self.declaration.resource
+
+    @property
+    def api_version(self) -> str:
+        return self.declaration.resource.api_version
+
+    @property
+    def kind(self) -> str:
+        return self.declaration.resource.kind
+
+    @property
+    def suspension(self) -> Suspension:
+        return self.declaration.suspension
+
+    @property
+    def managed_by(self) -> Path:
+        return self.declaration.managed_by
+
+    @property
+    def followed(self) -> Sequence[Path]:
+        return self.declaration.followed
+
+    def resizable(self, job: Json) -> frozenset[str]:
+        return frozenset()
+
+    def node_loss(self, job: Json) -> dict[str, str]:
+        """What its Workload says of lost nodes."""
+        said = self.declaration.node_loss.of(job["metadata"].get("annotations") or {})
+        return {names.NODE_LOSS: said} if said else {}
 
 
 class JobKind(Protocol):
-    """One module per kind implements this; `gangline.jobs.KINDS` lists them."""
+    """What the operator does with jobs of one kind: `declared.DeclaredKind` for most, a module of its own for some."""
 
-    resource: Resource
-    api_version: str
-    kind: str
-    framework: str  # Kueue's integration name, such as "batch/job"
-    owns_children: bool  # True: `sync` creates and deletes objects of its own
-    optional: bool  # True: it is not a kind of Kubernetes itself, so a cluster may lack it
+    @property
+    def declaration(self) -> Declaration: ...
+
+    @property
+    def owns_children(self) -> bool: ...
+
+    @property
+    def resource(self) -> Resource: ...
+
+    @property
+    def api_version(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    def resizable(self, job: Json) -> frozenset[str]:
+        """The pod sets whose size may change while the job runs, if it is elastic."""
+        ...
 
     def is_suspended(self, job: Json) -> bool:
         """The job is suspended, completely: no step of a stop is left to do."""
@@ -222,4 +329,80 @@ class LeavesBehind(Protocol):
 
     def outdated_children(self, job: Json, infos: Sequence[PodSetInfo], children: Children) -> Sequence[Delete]:
         """The children that have to be deleted before it starts with `infos`."""
+        ...
+
+
+@runtime_checkable
+class ShowsSuspension(Protocol):
+    """Its controller says in its status that it has seen the suspension."""
+
+    def has_seen_suspension(self, job: Json, children: Children) -> bool:
+        """False while a controller that has begun with the job may not know yet that it is suspended again."""
+        ...
+
+
+@runtime_checkable
+class RunsElsewhere(Protocol):
+    """It may run in another cluster, while the job here shows how far it is: a field keeps controllers here away."""
+
+    @property
+    def resource(self) -> Resource: ...
+
+    @property
+    def api_version(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def suspension(self) -> Suspension:
+        """Where its suspend field is."""
+        ...
+
+    @property
+    def managed_by(self) -> Path:
+        """Where the field with the name of its controller is; () = it has none, and runs here only, unless its pods wait."""
+        ...
+
+    @property
+    def pods_wait(self) -> bool:
+        """What keeps it from running here: its pods wait at their gates."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """It has several Workloads, which all run in one cluster."""
+        ...
+
+    def unsendable(self, job: Json) -> str:
+        """Why this one cannot be sent, whatever the cluster; "" = it can."""
+        ...
+
+    @property
+    def followed(self) -> Sequence[Path]:
+        """Fields in which the other job follows this one while it runs."""
+        ...
+
+    def size_of(self, job: Json) -> Json:
+        """Of an elastic job, what says how many pods it has; {} = in another cluster it keeps its size."""
+        ...
+
+    def resized(self, remote: Json, job: Json) -> Json:
+        """The fields of the spec of `remote`, with their values, after which it has the size of `job`."""
+        ...
+
+    def marks(self, job: Json) -> Mapping[str, str]:
+        """More annotations of the job for another cluster."""
+        ...
+
+    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        """`spec` of the job for another cluster: suspended, run by the controller there, with the pod templates of `pod_sets`,
+        which no admission here has changed."""
+        ...
+
+    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+        """The status for the job here, by the job `remote` that runs for it; None if it has that status.
+
+        Without a `remote` none of its pods runs any more.
+        """
         ...

@@ -4,7 +4,7 @@ Held by `spec.suspend`. Admission goes into its one pod template, and parallelis
 stopped in three steps, because the API server lets a template be changed only on a suspended Job that has no start time
 and (since Kubernetes 1.36) no active pods:
 
-1. suspend it, marked with the `stopping` annotation, and wait until its pods have been told to go;
+1. suspend it, marked with the `stopping` annotation, and wait until its controller has told its pods to go;
 2. null `status.startTime`, where the Job controller has not done so itself;
 3. restore template and parallelism, and drop the mark.
 """
@@ -17,10 +17,11 @@ from typing import Final
 
 from gangline import bounded
 from gangline.api import names
+from gangline.api.jobkinds import own
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, runtime_hints
-from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
-from gangline.kube.resources import JOBS, Resource, true_condition
+from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
+from gangline.kube.resources import true_condition
 
 MAIN: Final = "main"
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
@@ -32,18 +33,23 @@ _DROPPED_LABELS = _GENERATED_LABELS[:-1]
 #: the most indexes that Kubernetes lets an Indexed Job have; and characters of an index set: a longer one counts as empty
 _MOST_INDEXES: Final = 100_000
 _LONGEST_SET: Final = 131_072
+#: fields that say how many pods it has; an Indexed one may change both together
+_SIZES: Final = ("parallelism", "completions")
+#: fields of the status that count pods that exist
+_COUNTS_OF_RUNNING: Final = ("active", "ready", "terminating")
+_SUSPENDED: Final = {
+    "type": "Suspended",
+    "status": "True",
+    "reason": "MultiKueueAdapter",
+    "message": "Set by MultiKueue adapter",
+}
 _MIN_PARALLELISM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM}]"
 
 
-class BatchJob:
+class BatchJob(Declared):
     """Implements `gangline.jobs.base.JobKind`."""
 
-    resource: Resource = JOBS
-    api_version: str = "batch/v1"
-    kind: str = "Job"
-    framework: str = "batch/job"
-    owns_children: bool = False
-    optional: bool = False
+    declaration = own.JOB
 
     def is_suspended(self, job: Json) -> bool:
         return bool(job["spec"].get("suspend")) and not _stopping(job)
@@ -62,6 +68,9 @@ class BatchJob:
         if request := podspec.topology_request(spec["template"], INDEX_LABEL):
             pod_set["topologyRequest"] = request
         return [pod_set]
+
+    def resizable(self, job: Json) -> frozenset[str]:
+        return frozenset({MAIN})
 
     def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
         spec = job["spec"]
@@ -82,15 +91,17 @@ class BatchJob:
         if self.finished(job):
             return None
         if not spec.get("suspend"):
-            return Patch({**mark, "spec": {"suspend": True}})
+            return base.confirmed_start(job) or Patch({**mark, "spec": {"suspend": True}})
         restoring = merge.difference(spec, _restored(job, pod_sets))
         if not restoring and not _stopping(job):
             return None
         status = job.get("status") or {}
         if not _stopping(job) and (status.get("active") or status.get("startTime")):
             return Patch(mark)  # suspended by hand: without the mark it would look like a Job at rest
-        if status.get("active"):
+        if status.get("active") or base.is_stopping(job):
             return None
+        if status.get("startTime") and base.is_ending(job):
+            return None  # it could not end without
         if status.get("startTime"):
             return Patch({"status": {"startTime": None}}, "status")
         body: Json = {"spec": restoring} if restoring else {}
@@ -104,14 +115,14 @@ class BatchJob:
         )
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        return base.node_loss(job) | base.checkpoints(job)
+        return self.node_loss(job) | base.checkpoints(job)
 
     def attempt(self, job: Json) -> int | None:
         return podspec.attempt_of(job["spec"]["template"])
 
     def is_active(self, job: Json, children: Children) -> bool:
         status = job.get("status") or {}
-        if status.get("active"):
+        if status.get("active") or base.is_stopping(job):
             return True
         # A Job that replaces pods only after they are gone says by this that its pods cannot share their devices with their
         # successors. Other Jobs release their quota while the last pods terminate, as in Kueue.
@@ -136,6 +147,32 @@ class BatchJob:
 
     def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
         return []
+
+    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        dropped = ("managedBy", "selector", "manualSelector")
+        spec = {name: value for name, value in _restored(job, pod_sets).items() if name not in dropped}
+        return {**spec, "suspend": True, "template": podspec.without_labels(spec["template"], _GENERATED_LABELS)}
+
+    def size_of(self, job: Json) -> Json:
+        return {name: job["spec"].get(name) for name in _SIZES}
+
+    def resized(self, remote: Json, job: Json) -> Json:
+        return {name: value for name, value in self.size_of(job).items() if remote["spec"].get(name) != value}
+
+    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+        status: Json = job.get("status") or {}
+        if remote is None:
+            wanted = {name: value for name, value in status.items() if name not in _COUNTS_OF_RUNNING}
+        elif job["spec"].get("suspend") and not remote["spec"].get("suspend") and self.finished(remote) is None:
+            # It starts here only when the check is ready. A start time would keep its template from being changed, and since
+            # Kubernetes 1.36 only a Job that is known to be suspended may be changed.
+            rows = status.get("conditions") or ()
+            known = true_condition(job, "Suspended") is not None
+            others = [row for row in rows if row.get("type") != "Suspended"]
+            wanted = status if known else {**status, "conditions": [*others, dict(_SUSPENDED)]}
+        else:
+            wanted = _never_fewer(status, remote.get("status") or {})
+        return wanted if merge.difference(status, wanted) else None
 
 
 @bounded.parser(_LONGEST_SET, instead=frozenset[int](), worst=("0-", "0,", "0-99999,", "9", "-"))
@@ -215,9 +252,18 @@ def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
     return spec
 
 
+def _never_fewer(status: Json, remote: Json) -> Json:
+    """The remote status. The API server refuses counts of ended pods that decrease, and in a second cluster they begin at 0."""
+    counts = {name: max(status.get(name) or 0, remote.get(name) or 0) for name in ("succeeded", "failed")}
+    return {**remote, **{name: count for name, count in counts.items() if count}}
+
+
 def _ended(job: Json) -> int:
     """Pods that have ended and will not be replaced."""
     status = job.get("status") or {}
     if job["spec"].get("completionMode") == "Indexed":
-        return len(indexes(status.get("completedIndexes") or "") | indexes(status.get("failedIndexes") or ""))
+        ended = indexes(status.get("completedIndexes") or "") | indexes(status.get("failedIndexes") or "")
+        return sum(
+            index < _completions(job["spec"]) for index in ended
+        )  # an elastic Job that has shrunk may list others
     return status.get("succeeded", 0)

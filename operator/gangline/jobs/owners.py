@@ -5,9 +5,11 @@ Pure functions on JSON. The owner was found before, with the uid of the referenc
 
 from __future__ import annotations
 
+from gangline.api import jobkinds
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob import gang
 
+_POD = ("", "Pod")
 _JOB = ("batch", "Job")
 _JOB_SET = ("jobset.x-k8s.io", "JobSet")
 _GPU_JOB = ("gangline.io", "GPUJob")
@@ -16,16 +18,19 @@ _GPU_JOB = ("gangline.io", "GPUJob")
 def creates(owner: Json, child: Json) -> bool:
     """The owner's controller creates such a child: of this kind and name, and with at most the owner's number of pods.
 
-    Owners of other kinds are believed.
+    Of other kinds their declaration says it; owners of kinds that are not declared are believed.
     """
     kind = _kind(owner)
-    if kind == _JOB:
-        return False  # a Job makes pods
-    if kind not in (_JOB_SET, _GPU_JOB):
+    if kind == _JOB:  # it makes pods, and counts only those that its selector selects
+        return _kind(child) == _POD and _selects(owner, child)
+    declaration = jobkinds.declaration_of(*kind)
+    if declaration is None:
         return True
-    if _kind(child) != _JOB:
-        return False
     try:
+        if kind not in (_JOB_SET, _GPU_JOB):
+            return declaration.creates(owner, child)
+        if _kind(child) != _JOB:
+            return False
         most = _pods_in_job_set(owner, child) if kind == _JOB_SET else _pods_in_gpu_job(owner, child)
         return most is not None and _parallelism(child["spec"]) <= most
     except (JobError, LookupError, TypeError, AttributeError, ValueError):  # not of the shape that it has to have
@@ -47,6 +52,11 @@ def _pods_in_gpu_job(owner: Json, child: Json) -> int | None:
     """The pods of the GPUJob's role with a Job of this name; None without one."""
     made = gang.read(owner)
     return next((role.replicas for role in made.roles if made.child_name(role) == child["metadata"]["name"]), None)
+
+
+def _selects(owner: Json, pod: Json) -> bool:
+    selector = ((owner.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+    return bool(selector) and selector.items() <= (pod["metadata"].get("labels") or {}).items()
 
 
 def _parallelism(spec: Json) -> int:

@@ -43,6 +43,23 @@ def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json
     return merged
 
 
+def additions(template: Json, info: PodSetInfo, path: str) -> Json:
+    """What an admission adds to the pods of a template that it can't be merged into, those parts that there are.
+
+    Raises JobError, naming the key below `path`, if the template already has another value for it.
+    """
+    merged = merge(template, info, path)
+    patience = [row for row in info.patience if row in (merged.get("spec") or {}).get("tolerations", ())]
+    parts: Json = {
+        "labels": dict(info.labels),
+        "annotations": dict(info.annotations),
+        "nodeSelector": dict(info.node_selector),
+        "tolerations": [*map(dict, info.tolerations), *map(dict, patience)],
+        "schedulingGates": [dict(gate) for gate in info.scheduling_gates],
+    }
+    return {part: added for part, added in parts.items() if added}
+
+
 def keep_off(template: Json, hosts: Sequence[str]) -> Json:
     """The template with an affinity that avoids these hosts if there are others: it must not wait for ever."""
     if not hosts:
@@ -146,7 +163,11 @@ def without_labels(template: Json, dropped: Collection[str]) -> Json:
 
 
 def topology_request(template: Json, pod_index_label: str, path: str = "spec.template") -> Json | None:
-    """`topologyRequest` of a pod set (v1beta2) from the annotations of its template, None if there are none."""
+    """`topologyRequest` of a pod set (v1beta2): what the annotations of its template ask, and how its pods are numbered.
+
+    As in Kueue the numbers stand there even if nothing is asked, for queues that place every pod. `pod_index_label`: "" for pods
+    without such a label. None if there is nothing to say.
+    """
     asked = annotations_of(template)
     request: Json = {}
     if level := asked.get(names.REQUIRED_TOPOLOGY):
@@ -158,7 +179,9 @@ def topology_request(template: Json, pod_index_label: str, path: str = "spec.tem
     if group := asked.get(names.PODSET_GROUP):
         request["podSetGroupName"] = group
     request |= _slices(asked, path)
-    return {**request, "podIndexLabel": pod_index_label} if request else None
+    if pod_index_label:
+        request["podIndexLabel"] = pod_index_label
+    return request or None
 
 
 def _slices(asked: Mapping[str, str], path: str) -> Json:

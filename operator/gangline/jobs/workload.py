@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from gangline import bounded
-from gangline.api import names, quantity
-from gangline.api.read.parse_workload import gates_in
+from gangline.api import jobkinds, names, quantity
+from gangline.api.jobkinds import own
+from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Declaration, at
+from gangline.api.read.workloads.parse_workload import names_in
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError, JobKind, Json
 
@@ -32,9 +34,9 @@ def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str
     return f"{prefix}-{digest}"
 
 
-def workload_name(kind: JobKind, job: Json) -> str:
+def workload_name(kind: JobKind, job: Json, extra: str = "") -> str:
     meta = job["metadata"]
-    return name_for(kind.kind, kind.resource.group, meta["name"], meta["uid"])
+    return name_for(kind.kind, kind.resource.group, meta["name"], meta["uid"], extra)
 
 
 def priority_source(
@@ -42,8 +44,9 @@ def priority_source(
 ) -> Json | None:
     """`spec.priorityClassRef`: the class that sets the job's priority, None if none is named.
 
-    The label on the job has precedence, then the label on a pod template, as in recipes for GKE, then the PriorityClass of the
-    first pod set that names one. A label names a WorkloadPriorityClass or, if `known` finds none of that name, a PriorityClass.
+    The label on the job has precedence, then the label on a pod template, as in recipes for GKE, then the PriorityClass that the
+    job itself names, if its kind has such a field, then that of the first pod set that names one. A label names a
+    WorkloadPriorityClass or, if `known` finds none of that name, a PriorityClass.
     On a pod template, where Kueue does not look, a label that names neither is ignored.
     """
     if name := _labels(job).get(names.PRIORITY_CLASS):
@@ -52,6 +55,9 @@ def priority_source(
         name = podspec.labels_of(pod_set["template"]).get(names.PRIORITY_CLASS)
         if name and (reference := _labelled_class(name, known)):
             return reference
+    declaration = _declaration(job)
+    if declaration is not None and declaration.priority_class and (name := at(job, declaration.priority_class)):
+        return _pod_class(str(name))
     for pod_set in pod_sets:
         if name := (pod_set["template"].get("spec") or {}).get("priorityClassName"):
             return _pod_class(name)
@@ -88,6 +94,8 @@ def max_execution_seconds(job: Json) -> int | None:
 
 def runtime_limit(job: Json) -> int | None:
     """`spec.runtime.limit` of a GPUJob in whole seconds, rounded up. Raises JobError if it is no duration above zero."""
+    if job.get("kind") != own.GPU_JOB.kind:
+        return None
     text = ((job.get("spec") or {}).get("runtime") or {}).get("limit")
     if text is None:
         return None
@@ -120,8 +128,12 @@ def build(
     priority: int,
     priority_class_ref: Mapping[str, str] | None = None,
     labels_to_copy: Sequence[str] = (),
+    annotations_to_copy: Sequence[str] = (),
+    extra: str = "",
 ) -> Json:
-    """A new Workload (v1beta2) for a job. Raises JobError for an invalid label of the job."""
+    """A new Workload (v1beta2) for a job; `extra` distinguishes it from others of the job. Raises JobError for an invalid label
+    of the job.
+    """
     meta = job["metadata"]
     spec: Json = {"podSets": list(pod_sets), "priority": priority}
     if queue:
@@ -131,13 +143,13 @@ def build(
     if (limit := max_execution_seconds(job)) is not None:
         spec["maximumExecutionTimeSeconds"] = limit
     metadata: Json = {
-        "name": workload_name(kind, job),
+        "name": workload_name(kind, job, extra),
         "namespace": meta["namespace"],
         "labels": _workload_labels(job, labels_to_copy),
         "finalizers": [names.IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(kind, job)],
     }
-    if annotations := _workload_annotations(job) | kind.workload_annotations(job):
+    if annotations := _workload_annotations(job, annotations_to_copy) | kind.workload_annotations(job):
         metadata["annotations"] = annotations
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
@@ -168,6 +180,8 @@ def equivalent(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
         return False
     admitted = admitted_counts(workload)
     injected = bool(admitted) or not _at_rest(job)
+    if injected and (declaration := _declaration(job)) is not None and declaration.derived:
+        return _counts_the_same(workload, pod_sets, job)
     return all(
         _same_pod_set(now, then, admitted.get(now["name"]), injected=injected)
         for now, then in zip(pod_sets, recorded, strict=True)
@@ -186,8 +200,14 @@ def in_sync(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
         return False
     if [item["name"] for item in recorded] != [item["name"] for item in pod_sets]:
         return False
+    return _counts_the_same(workload, pod_sets, job)
+
+
+def _counts_the_same(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
+    """Whether the pod sets, of the same names, differ in nothing that Kueue compares."""
     admitted = admitted_counts(workload)
     injected = bool(admitted) or not _at_rest(job)
+    recorded: Sequence[Json] = workload["spec"].get("podSets") or []
     return all(
         now.get("minCount") == then.get("minCount")
         and _same_count(now["count"], then, admitted.get(now["name"]), injected=injected)
@@ -198,10 +218,11 @@ def in_sync(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
 
 def adoption(kind: JobKind, workload: Json, job: Json) -> Json:
     """The patch that makes `job` the controller of a prebuilt Workload."""
-    others: Sequence[Json] = workload["metadata"].get("ownerReferences") or []
+    uid = job["metadata"]["uid"]
+    others = [owner for owner in workload["metadata"].get("ownerReferences") or [] if owner["uid"] != uid]
     return {
         "metadata": {
-            "labels": {names.JOB_UID: job["metadata"]["uid"]},
+            "labels": {names.JOB_UID: uid},
             "ownerReferences": [*others, owner_reference(kind, job)],
         }
     }
@@ -213,6 +234,11 @@ def admitted_counts(workload: Json) -> dict[str, int]:
     specified = {item["name"]: item.get("count", 1) for item in workload["spec"].get("podSets") or []}
     assigned = admission.get("podSetAssignments") or []
     return {item["name"]: item.get("count", specified.get(item["name"], 1)) for item in assigned}
+
+
+def reclaimable_counts(workload: Json) -> dict[str, int]:
+    """Pod set -> pods whose quota the Workload has given back, since they have ended for good."""
+    return {row["name"]: row["count"] for row in workload["status"].get("reclaimablePods", ())}
 
 
 def changed_annotations(kind: JobKind, workload: Json, job: Json) -> dict[str, str | None]:
@@ -228,7 +254,7 @@ def fewer_gates(workload: Json, job: Json) -> str | None:
     """
     mine, theirs = (each["metadata"].get("annotations") or {} for each in (job, workload))
     written = mine.get(names.ADMISSION_GATED_BY, "")
-    fewer = set(gates_in(written)) < set(gates_in(theirs.get(names.ADMISSION_GATED_BY, "")))
+    fewer = set(names_in(written)) < set(names_in(theirs.get(names.ADMISSION_GATED_BY, "")))
     return written if fewer else None
 
 
@@ -261,7 +287,13 @@ def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool)
 def _at_rest(job: Json) -> bool:
     """The job is suspended and no step of a stop is left to do, so its template is the user's own."""
     stopping = names.STOPPING in ((job.get("metadata") or {}).get("annotations") or {})
-    return bool((job.get("spec") or {}).get("suspend")) and not stopping
+    declaration = _declaration(job)
+    return (declaration.suspension if declaration is not None else SPEC_SUSPEND).read(job) and not stopping
+
+
+def _declaration(job: Json) -> Declaration | None:
+    group, _, _ = str(job.get("apiVersion", "")).rpartition("/")
+    return jobkinds.declaration_of(group, str(job.get("kind", "")))
 
 
 def _owned_by(workload: Json, job: Json) -> bool:
@@ -274,12 +306,12 @@ def _workload_labels(job: Json, copied: Sequence[str]) -> dict[str, str]:
     return {**{key: own[key] for key in copied if key in own}, names.JOB_UID: job["metadata"]["uid"]}
 
 
-def _workload_annotations(job: Json) -> dict[str, str]:
+def _workload_annotations(job: Json, copied: Sequence[str]) -> dict[str, str]:
     own = job["metadata"].get("annotations") or {}
     return {
         key: value
         for key, value in own.items()
-        if key.startswith(names.PROVISIONING_PREFIX) or key in _COPIED_ANNOTATIONS
+        if key.startswith(names.PROVISIONING_PREFIX) or key in _COPIED_ANNOTATIONS or key in copied
     }
 
 

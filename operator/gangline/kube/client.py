@@ -154,12 +154,13 @@ class ApiClient(Transport):
         timeout_seconds: int = 300,
         silence: float = 90.0,
         on_open: Callable[[], None] | None = None,
+        more: Query = MappingProxyType({}),
     ) -> AsyncGenerator[WatchEvent]:
         """The events after `resource_version`, until the server ends the stream after `timeout_seconds`.
 
         Raises Gone if that version is too old, Unavailable if the stream breaks or is silent for `silence` seconds, without
         even a bookmark (one arrives about every minute while objects of the kind change anywhere). `on_open` is called once the
-        stream is open.
+        stream is open; `more`: further parameters.
         """
         query = _selectors(label_selector, field_selector)
         query |= {
@@ -167,13 +168,14 @@ class ApiClient(Transport):
             "allowWatchBookmarks": "1",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_seconds),
+            **more,
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=min(10.0, self._timeout), sock_read=silence)
         response = await self.send(Call("watch", resource, "GET", resource.path(namespace), query), timeout)
         try:
             if on_open:
                 on_open()
-            async for line in lines(response):
+            async for line in lines(response, self._most_bytes):
                 event = bounded.load_shallow(line)
                 if event["type"] == "ERROR":
                     raise from_status(event["object"])

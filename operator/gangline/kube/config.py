@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+#: characters and brackets of a kubeconfig that is in no file, and characters of an error in it that a message quotes
+LONGEST = 65_536
+MOST_BRACKETS = 1000
+SHOWN = 200
 _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
 
 
@@ -84,6 +88,33 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None) -> Lo
             return in_cluster()
         raise LoginError("no cluster: no --kubeconfig, no $KUBECONFIG, no ~/.kube/config, and not inside a pod")
     return _from_kubeconfig(_Kubeconfig.read(paths), context)
+
+
+def is_configured() -> bool:
+    """Whether there is any cluster without a file given: $KUBECONFIG, ~/.kube/config, or this pod's."""
+    return bool(_default_paths()) or in_cluster_available()
+
+
+def document(text: str) -> dict[str, Any]:
+    """A kubeconfig as it is written, of bounded size. Raises LoginError."""
+    if len(text) > LONGEST:
+        raise LoginError(f"it is longer than {LONGEST} characters")
+    if text.count("[") + text.count("{") > MOST_BRACKETS:  # YAML's reader takes quadratic time for open ones
+        raise LoginError(f"it has more than {MOST_BRACKETS} brackets")
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise LoginError(f"not YAML: {str(error)[:SHOWN]}") from error
+    if not isinstance(found, dict):
+        raise LoginError("not a kubeconfig")
+    return found
+
+
+def of_document(found: dict[str, Any], name: str) -> Login:
+    """The login of a kubeconfig that is in no file; `name` stands for it in messages. Raises LoginError."""
+    config = _Kubeconfig()
+    config.add(Path(name), found)
+    return _from_kubeconfig(config, None)
 
 
 def in_cluster_available(account: Path = SERVICE_ACCOUNT) -> bool:
@@ -180,10 +211,10 @@ class _Kubeconfig:
                 raise LoginError(f"{path}: not YAML: {error}") from error
             if not isinstance(document, dict):
                 raise LoginError(f"{path}: not a kubeconfig")
-            merged._add(path.absolute(), document)
+            merged.add(path.absolute(), document)
         return merged
 
-    def _add(self, path: Path, document: dict[str, Any]) -> None:
+    def add(self, path: Path, document: dict[str, Any]) -> None:
         self.files.append(path)
         self.current = self.current or document.get("current-context") or ""
         for section, entries in self.sections.items():

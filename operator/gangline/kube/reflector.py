@@ -42,6 +42,7 @@ from gangline.kube.client import (
     Unavailable,
     key_of,
 )
+from gangline.kube.errors import Forbidden
 from gangline.kube.resources import as_revision, revision
 
 logger = logging.getLogger(__name__)
@@ -122,8 +123,8 @@ class Reflector:
 
     An object that `decode` fails on is logged and counted, and its last good state stands: one invalid object must not stop the
     others, nor look deleted. `optional`: a kind that the server does not serve counts as empty (and is asked for again every
-    `absent_retry` seconds). `on_rewind` is called when the store went back, before the sink is told what it holds now.
-    Times are in seconds.
+    `absent_retry` seconds); `refusable`: so does an optional one that this account may not list. `on_rewind` is called when the
+    store went back, before the sink is told what it holds now. Times are in seconds.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Reflector:
         field_selector: str = "",
         decode: Callable[[Json], Any] | None = None,
         optional: bool = False,
+        refusable: bool = False,
         page_size: int = PAGE_SIZE,
         silence: float = 90.0,
         stream_seconds: int = 300,
@@ -150,11 +152,14 @@ class Reflector:
         self.last_heard = 0.0
         #: the server did not serve the kind at the last request
         self.absent = False
+        #: what the server said then, if this account may not list the kind
+        self.refusal = ""
         self._client = client
         self._namespace = namespace
         self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
         self._decode = decode
         self._optional = optional
+        self._refusable = optional and refusable
         self._page_size = page_size
         self._silence = silence
         self._stream_seconds = stream_seconds
@@ -267,9 +272,9 @@ class Reflector:
             first = self._backoff.failures == 0
             delay = self._backoff.next()
             return 0.0 if first else delay
-        except NotFound as error:
-            return self._absent(error)
         except ApiError as error:
+            if isinstance(error, NotFound) or (self._refusable and isinstance(error, Forbidden)):
+                return self._absent(error)
             delay = self._backoff.next()
             if error.retry_after:  # the server's own wait; waiting longer does not help
                 delay = error.retry_after * random.uniform(1.0, 1.2)
@@ -280,19 +285,21 @@ class Reflector:
             return delay
         return 0.0
 
-    def _absent(self, error: NotFound) -> float:
-        """The kind is not served: not yet, after a restart of the server, or not at all. Known objects are never forgotten for
-        it.
+    def _absent(self, error: ApiError) -> float:
+        """The kind is not served: not yet, after a restart of the server, or not at all. Or this account may not list it. Known
+        objects are never forgotten for it.
         """
         if self._optional and not self.synced.is_set():
             self._tell_synced()
         self.absent = True
+        self.refusal = error.message if isinstance(error, Forbidden) else ""
         self.counters.restarted("absent")
         delay = self._absent_retry if self._optional else self._backoff.next()
         logger.log(
             logging.DEBUG if self._optional else logging.WARNING,
-            "%s is not served (%s); again in %.1f s",
+            "%s is not %s (%s); again in %.1f s",
             self.resource,
+            "allowed" if self.refusal else "served",
             error.message,
             delay,
         )
@@ -341,7 +348,7 @@ class Reflector:
         for key in [key for key in self._known if key not in seen]:
             self._remove(key, None)
         self._reach(version)
-        self.absent = False
+        self.absent, self.refusal = False, ""
         self._tell_synced()
 
     def _tell_synced(self) -> None:
@@ -360,7 +367,8 @@ class Reflector:
             silence=self._silence,
             timeout_seconds=int(self._stream_seconds * random.uniform(0.8, 1.2)) or 1,
             on_open=lambda: opened.append(time.monotonic()),
-            **self._selectors,
+            label_selector=self._selectors["label_selector"],
+            field_selector=self._selectors["field_selector"],
         )
 
         try:

@@ -146,11 +146,26 @@ PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False, k
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", kind="PersistentVolumeClaim")
 JOBS = Resource("batch", "v1", "jobs", kind="Job")
 JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", kind="JobSet")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", kind="Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", kind="ReplicaSet")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", kind="StatefulSet")
+LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", kind="LeaderWorkerSet")
+_TRAINER = ("trainer.kubeflow.org", "v1alpha1")
+TRAINING_RUNTIMES = Resource(*_TRAINER, "trainingruntimes", kind="TrainingRuntime")
+CLUSTER_TRAINING_RUNTIMES = Resource(
+    *_TRAINER, "clustertrainingruntimes", namespaced=False, kind="ClusterTrainingRuntime"
+)
 PROVISIONING_REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", kind="ProvisioningRequest")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", kind="Lease")
 EVENTS = Resource("events.k8s.io", "v1", "events", kind="Event")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False, kind="PriorityClass")
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False, kind="RuntimeClass")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False, kind="DeviceClass")
+#: of clusters that do not serve v1 yet
+OLD_RESOURCE_SLICES = Resource("resource.k8s.io", "v1beta1", "resourceslices", namespaced=False, kind="ResourceSlice")
+OLD_RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1beta1", "resourceclaims", kind="ResourceClaim")
+RESOURCE_SLICES = OLD_RESOURCE_SLICES._replace(version="v1")
+RESOURCE_CLAIMS = OLD_RESOURCE_CLAIMS._replace(version="v1")
 RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", kind="ResourceClaimTemplate")
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False, kind="CustomResourceDefinition"
@@ -161,6 +176,12 @@ MUTATING_WEBHOOKS = Resource(
 )
 VALIDATING_WEBHOOKS = Resource(
     *_ADMISSION, "validatingwebhookconfigurations", namespaced=False, kind="ValidatingWebhookConfiguration"
+)
+VALIDATING_POLICIES = Resource(
+    *_ADMISSION, "validatingadmissionpolicies", namespaced=False, kind="ValidatingAdmissionPolicy"
+)
+VALIDATING_POLICY_BINDINGS = Resource(
+    *_ADMISSION, "validatingadmissionpolicybindings", namespaced=False, kind="ValidatingAdmissionPolicyBinding"
 )
 MUTATING_POLICIES = Resource(*_ADMISSION, "mutatingadmissionpolicies", namespaced=False, kind="MutatingAdmissionPolicy")
 MUTATING_POLICY_BINDINGS = Resource(

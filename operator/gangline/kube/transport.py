@@ -56,7 +56,8 @@ class Transport:
     """Async context manager; one connection pool. Safe to share between any number of tasks of one event loop.
 
     `connections` bounds the sockets, watches included (0 = no bound); `timeout` is seconds for a whole request unless the call
-    overrides it. `requests` counts by (verb, plural[/subresource]).
+    overrides it. `most_bytes` bounds one answer, or one event, of a server that is not trusted (0 = no bound). `requests` counts
+    by (verb, plural[/subresource]).
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class Transport:
         timeout: float = 30.0,
         observe: Observer | None = None,
         user_agent: str = f"gangline/{gangline.__version__}",
+        most_bytes: int = 0,
     ) -> None:
         self.login = login
+        self._most_bytes = most_bytes
         self.requests: Counter[tuple[str, str]] = Counter()
         #: the API server's time, by its answers
         self.clock = ClusterClock()
@@ -127,7 +130,7 @@ class Transport:
         """The whole answer."""
         within = self._timeout if call.within is None else call.within
         async with await self.send(call, _total(within)) as response:
-            return await _read(response)
+            return await _read(response, self._most_bytes)
 
     async def send(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109
         """An answer of 2xx with its body still to be read; any other answer is raised."""
@@ -146,7 +149,7 @@ class Transport:
             if response.status < 300:
                 return response
             async with response:
-                answer = await _read(response)
+                answer = await _read(response, self._most_bytes)
             if response.status != 401 or last_try or not self.login.reject():
                 break
         error = from_response(response.status, answer, response.headers.get("Retry-After"))
@@ -183,18 +186,35 @@ class Transport:
             raise unavailable(error) from error
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     try:
-        return await response.read()
+        if not most:
+            return await response.read()
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in response.content.iter_any():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > most:
+                raise _too_long(most)
+        return b"".join(parts)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise unavailable(error) from error
 
 
-async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The lines of a stream, however long (readline() has a limit that a large object exceeds)."""
+def _too_long(most: int) -> Unavailable:
+    return Unavailable(0, "TooLong", f"the server's answer is longer than {most} bytes")
+
+
+async def lines(response: aiohttp.ClientResponse, most: int = 0) -> AsyncIterator[bytes]:
+    """The lines of a stream, however long (readline() has a limit that a large object exceeds), or of at most so many bytes."""
     rest: list[bytes] = []
+    size = 0
     async for chunk in response.content.iter_any():
         head, newline, tail = chunk.rpartition(b"\n")
+        size = len(tail) if newline else size + len(chunk)
+        if most and size > most:
+            raise _too_long(most)
         if not newline:
             rest.append(chunk)
             continue

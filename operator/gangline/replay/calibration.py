@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +16,8 @@ from gangline.replay.replayed import Job
 
 Floats = NDArray[np.float64]
 
-#: tenants with fewer jobs are not shown separately
-_LEAST: Final = 200
+#: groups with fewer jobs are not judged: tenants are left out, sizes are shown
+LEAST: Final = 200
 
 
 def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
@@ -42,13 +42,26 @@ def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
     found["by_tenant"] = {
         str(name): _scores(*(part[tenants == name] for part in (logs, actual, last_two, np.log(gpus))))
         for name, count in zip(names, counts, strict=True)
-        if count >= _LEAST and len(names) > 1
+        if count >= LEAST and len(names) > 1
     }
+    groups = {f"{size} GPUs": scores for size, scores in found["by_size"].items()} | found["by_tenant"]
+    found["least_covered"] = least_covered(groups)
     sources: dict[str, int] = {}
     for job in forecast_jobs:
         source = str(believed.forecasts[job.number].source)
         sources[source] = sources.get(source, 0) + 1
     return {**found, "sources": sources}
+
+
+def least_covered(groups: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The group with the lowest coverage of its q90, of those with enough jobs."""
+    judged = [
+        (scores["coverage"]["q90"], name, scores["jobs"]) for name, scores in groups.items() if scores["jobs"] >= LEAST
+    ]
+    if not judged:
+        return None
+    covered, name, jobs = min(judged)
+    return {"group": name, "jobs": jobs, "q90": covered}
 
 
 def _scores(logs: Floats, actual: Floats, last_two: Floats, log_gpus: Floats) -> dict[str, Any]:

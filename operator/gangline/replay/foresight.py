@@ -14,10 +14,10 @@ from typing import Final, Protocol
 
 from gangline.engine.model import Millis, RuntimeForecast
 from gangline.forecast import LEVELS, Forecast, Source, from_trace
-from gangline.forecast.baselines import last_two
+from gangline.forecast.history.runs import Run
 from gangline.forecast.quantiles import log_normal
-from gangline.forecast.runs import Run
-from gangline.forecast.tracker import Tracker
+from gangline.forecast.tracking.baselines import last_two
+from gangline.forecast.tracking.tracker import Tracker
 from gangline.replay.replayed import Job
 
 #: of an estimate that is one number: all quantiles up to the second level are that number

@@ -10,10 +10,12 @@ from typing import Final
 
 from gangline.engine import Alarms
 from gangline.engine.model import Millis, RuntimeForecast
-from gangline.forecast import Forecast, Forecaster, Run, TooFewRunsError, dataset, flavors, training
-from gangline.forecast.dataset import Table
-from gangline.forecast.flavors import FlavorScale
-from gangline.forecast.tracker import Tracker
+from gangline.forecast import Forecast, Forecaster, Run, TooFewRunsError
+from gangline.forecast.learning import dataset, training
+from gangline.forecast.learning.dataset import Table
+from gangline.forecast.tracking import flavors
+from gangline.forecast.tracking.flavors import FlavorScale
+from gangline.forecast.tracking.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
 from gangline.replay.lessons import Lessons
 from gangline.replay.replayed import Job

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast import Run
-from gangline.forecast.dataset import Table
-from gangline.forecast.flavors import FlavorScale
+from gangline.forecast.learning.dataset import Table
+from gangline.forecast.tracking.flavors import FlavorScale
 
 
 @dataclass(slots=True)

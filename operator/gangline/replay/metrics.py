@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.engine import BACKFILL, EARLY_END
+from gangline.engine import BACKFILL, BUDGET, EARLY_END
 from gangline.replay.replayed import Outcome, Result
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ def of(result: Result) -> dict[str, Any]:
         "bounded_slowdown_60": _slowdown(jct, duration, 60.0),
         "bounded_slowdown_p50": _quantile(np.maximum(1.0, jct / np.maximum(duration, 10.0)), 50),
         "bounded_slowdown_p99": _quantile(np.maximum(1.0, jct / np.maximum(duration, 10.0)), 99),
-        "per_processor_slowdown": _mean(np.maximum(1.0, jct / (gpus * np.maximum(duration, 10.0)))),
+        "per_processor_slowdown": _mean(np.maximum(1.0, jct / (np.maximum(gpus, 1) * np.maximum(duration, 10.0)))),
         "makespan": use.makespan,
         "utilisation": use.busy,
         "useful_utilisation": use.busy * (1 - use.lost_share),
@@ -55,6 +55,7 @@ def of(result: Result) -> dict[str, Any]:
         "gpu_hours": use.gpu_hours,
         "gpu_hours_lost": use.lost_hours,
         "gpu_hours_lost_share": use.lost_share,
+        "gpu_hours_saving": sum(o.job.gpus * o.job.saving for o in done) / 3.6e6,
         "evictions": sum(o.evictions for o in result.outcomes),
         "evictions_per_1000": 1000 * sum(o.evictions for o in result.outcomes) / max(1, len(result.outcomes)),
         "backfilled": sum(any(stint.backfilled for stint in o.stints) for o in result.outcomes),
@@ -130,10 +131,12 @@ def _promises(result: Result) -> dict[str, Any]:
     late = np.array([max(0.0, (start - promised) / 1000) for promised, start in result.promises.values()])
     return {
         "head_delay_backfill_seconds": result.head_delay.get(BACKFILL, 0.0),
+        "head_delay_loss_budget_seconds": result.head_delay.get(BUDGET, 0.0),
         "head_delay_early_end_seconds": result.head_delay.get(EARLY_END, 0.0),
         "heads": len(late),
         "heads_late_share": float((late > _LATE).mean()) if len(late) else None,
         "heads_mean_lateness": _mean(late),
+        "modes": [{"at": at / 1000, "tree": tree, "mode": mode} for at, tree, mode in result.modes],
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from gangline.engine.model import UNLIMITED, Backfill, CheckpointPreemption, ClusterQueue, Ordering
 from gangline.replay.replayed import ReplayError
@@ -23,10 +24,16 @@ class Policy:
     predictor: str = CHOSEN  #: blind | true | limit | last-two | "" (as --predictor says)
     #: priorities by true duration: the only order besides age that a strict queue has
     ranked: bool = False
+    #: the QueuePolicy that it was read from, which may select some queues only
+    document: Mapping[str, Any] | None = field(default=None, compare=False)
+    #: it falls back to best effort or EASY where it costs more (engine.floor)
+    floor: bool = False
 
     @property
     def queue(self) -> ClusterQueue:
-        return ClusterQueue(QUEUE, strategy=self.strategy, ordering=self.ordering, backfill=self.backfill)
+        return ClusterQueue(
+            QUEUE, strategy=self.strategy, ordering=self.ordering, backfill=self.backfill, floor=self.floor
+        )
 
 
 _SHORTEST = Ordering("ShortestFirst")
@@ -42,7 +49,6 @@ CHECKPOINT_PREEMPTION: Final = CheckpointPreemption(
     min_runtime_seconds=900.0,
     longer_than_backfilled=0.3,
     max_preemptions=3,
-    loss_budget=0.002,
 )
 BACKFILL: Final = Backfill(
     depth=1,
@@ -51,6 +57,7 @@ BACKFILL: Final = Backfill(
     revoke="Overdue",
     overdue_factor=0.25,
     checkpoint_preemption=CHECKPOINT_PREEMPTION,
+    loss_budget=0.01,
 )
 STAY: Final = replace(BACKFILL, revoke="Never", checkpoint_preemption=None)
 ANY: Final = replace(BACKFILL, revoke="Any")
@@ -70,10 +77,15 @@ _ALL: Final = (
     Policy("easy-sjbf-true", "the same with true durations", backfill=_SJBF, predictor="true"),
     Policy("easy++", "EASY, shortest candidate first, last two runtimes", backfill=_SJBF, predictor="last-two"),
     Policy("conservative", "a reservation for every job, requested times", backfill=_CONSERVATIVE, predictor="limit"),
-    Policy("gangline", GANGLINE, ordering=ORDER, backfill=BACKFILL),
-    Policy("gangline-any", "the same; backfill gives way whenever the head could start", ordering=ORDER, backfill=ANY),
-    Policy("gangline-stay", "gangline, but no job is ever evicted", ordering=ORDER, backfill=STAY),
-    Policy("gangline-true", "gangline with true durations", ordering=ORDER, backfill=BACKFILL, predictor="true"),
+    Policy("gangline", GANGLINE, ordering=ORDER, backfill=BACKFILL, floor=True),
+    Policy("gangline-no-floor", "the same, and it never falls back", ordering=ORDER, backfill=BACKFILL),
+    Policy(
+        "gangline-any", "backfill gives way whenever the head could start", ordering=ORDER, backfill=ANY, floor=True
+    ),
+    Policy("gangline-stay", "gangline, but no job is ever evicted", ordering=ORDER, backfill=STAY, floor=True),
+    Policy(
+        "gangline-true", "gangline, durations known", ordering=ORDER, backfill=BACKFILL, predictor="true", floor=True
+    ),
 )
 POLICIES: Final = {policy.name: policy for policy in _ALL}
 

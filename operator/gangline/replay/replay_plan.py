@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gangline.engine.model import Millis
+from gangline.engine.model import Millis, Settings
 from gangline.forecast import Run, from_trace
-from gangline.forecast.dataset import known_at
+from gangline.forecast.learning.dataset import known_at
 from gangline.replay.learned import Schooling, school
 from gangline.replay.policies import CHOSEN, Policy
 from gangline.replay.replayed import LONGEST, Cluster, Job, ReplayError, replayed
 from gangline.replay.simulator import Rules
-from gangline.replay.trace_facts import quotas_by_use
+from gangline.replay.trace_facts import SETTINGS, quotas_by_use
+from gangline.replay.world import Worlds
 from gangline.traces import Trace, TraceJob
 
 PREDICTORS: Final = ("model", "true", "limit", "last-two", "random", "noisy")
@@ -36,10 +37,13 @@ class Plan:
     retrain_every: float | None = None
     checkpoint: float | None = 1800.0
     restart: float = 60.0
+    save_cost: float = 0.0  #: of jobs of which the trace does not say it
     tenants: bool = False
     jitter: int = 0
+    shake: float = SHAKE  #: the share by which submissions and durations are moved in a shaken copy
     seed: int = 1
     workers: int = 1
+    settings: Settings = SETTINGS  #: of the cluster
 
     def __post_init__(self) -> None:
         if not self.first < self.last:
@@ -50,10 +54,15 @@ class Plan:
             raise ReplayError(f"--predictor {self.predictor}: use one of {', '.join(PREDICTORS)}")
         if self.jitter < 0:
             raise ReplayError(f"--jitter must not be negative, not {self.jitter}")
+        if not 0 <= self.shake < 1:
+            raise ReplayError(f"--jitter-share must be a share below 1, not {self.shake:g}")
+        if not 0 <= self.save_cost < 86_400:
+            raise ReplayError(f"--save-cost must be less than a day, not {self.save_cost:g} s")
 
     @property
     def rules(self) -> Rules:
-        return Rules(None if self.checkpoint is None else round(self.checkpoint * 1000), round(self.restart * 1000))
+        checkpoint = None if self.checkpoint is None else round(self.checkpoint * 1000)
+        return Rules(checkpoint, round(self.restart * 1000), round(self.save_cost * 1000))
 
     def predictor_of(self, policy: Policy) -> str:
         return self.predictor if policy.predictor == CHOSEN else policy.predictor
@@ -72,6 +81,7 @@ class Prepared:
     limit: Millis
     quotas: Mapping[str, int] | None
     schooling: Schooling | None
+    worlds: Worlds | None = None  #: a cluster of its own, instead of the plan's
 
 
 def prepare(trace: Trace, plan: Plan) -> tuple[Prepared, list[str]]:
@@ -116,14 +126,14 @@ def _span(trace: Trace) -> str:
     return f"the trace runs from {trace.jobs[0].submit:.0f} to {trace.jobs[-1].submit:.0f} (Unix seconds)"
 
 
-def shake(jobs: Sequence[Job], seed: int) -> list[Job]:
+def shake(jobs: Sequence[Job], seed: int, share: float = SHAKE) -> list[Job]:
     """Submissions and durations moved by a little, at random: a difference that this removes is noise."""
     chance = random.Random(seed)
     typical = (jobs[-1].submit - jobs[0].submit) / max(1, len(jobs) - 1)
 
     def moved(job: Job) -> Job:
-        submit = job.submit + round(chance.uniform(0, typical))
-        return replace(job, submit=submit, duration=max(1, round(job.duration * chance.uniform(1 - SHAKE, 1 + SHAKE))))
+        submit = job.submit + round(chance.uniform(0, typical) * share / SHAKE)
+        return replace(job, submit=submit, duration=max(1, round(job.duration * chance.uniform(1 - share, 1 + share))))
 
     ordered = sorted((moved(job) for job in jobs), key=lambda job: (job.submit, job.number))
     return [replace(job, number=number) for number, job in enumerate(ordered)]

@@ -34,6 +34,12 @@ class Job:
     trace: TraceJob | None = None  #: other columns of the trace
     #: the declared checkpoint interval, true or not: None = never, TRUTH = the real one
     checkpoint: Millis | None = TRUTH
+    #: the real one, from the end of one save to the end of the next: None = never, TRUTH = as the replay's rules say
+    saves: Millis | None = TRUTH
+    #: what one save costs; None = as the replay's rules say
+    save: Millis | None = None
+    #: the part of `duration` that saving takes
+    saving: Millis = 0
 
     @property
     def key(self) -> str:
@@ -61,10 +67,17 @@ def replayed(jobs: Iterable[TraceJob], longest: Millis = LONGEST) -> list[Job]:
             gpus=job.gpus,
             tenant=job.vc or job.user,
             limit=None if job.limit is None else round(job.limit * 1000),
+            saves=TRUTH if job.checkpoint is None else _millis(job.checkpoint) or None,
+            save=None if job.save is None else _millis(job.save),
             trace=job,
         )
         for number, job in enumerate(ordered)
     ]
+
+
+def _millis(seconds: float) -> Millis:
+    """At most `LONGEST`."""
+    return round(min(seconds, LONGEST / 1000) * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +108,8 @@ class Stint:
     end: Millis
     backfilled: bool = False
     places: tuple[tuple[int, int], ...] = ()
-    lost: Millis = 0  #: the part of it that has to be repeated
+    lost: Millis = 0  #: the part of it that has to be repeated, and the restart
+    evicted: str = ""  #: the reason of its eviction, "" = it ended, or runs
 
 
 @dataclass(slots=True)
@@ -133,6 +147,16 @@ class Sample:
     waiting_gpus: int
 
 
+@dataclass(frozen=True, slots=True)
+class Headship:
+    """For this time the job was first of its queue's reserved ones."""
+
+    queue: str
+    job: int
+    since: Millis
+    until: Millis
+
+
 @dataclass(slots=True)
 class Result:
     cluster: Cluster
@@ -144,3 +168,6 @@ class Result:
     head_delay: dict[str, float] = field(default_factory=dict[str, float])
     #: of each reserved head, by its number: the first promised start, and its start
     promises: dict[int, tuple[Millis, Millis]] = field(default_factory=dict[int, tuple[Millis, Millis]])
+    headships: list[Headship] = field(default_factory=list[Headship])
+    #: when a cohort tree changed its mode (engine.floor): the time, the tree and the mode
+    modes: list[tuple[Millis, str, str]] = field(default_factory=list[tuple[Millis, str, str]])

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from gangline.replay.calibration import LEAST
 from gangline.replay.charts import Axis, Plot, colour, legend, span_axis, thinned
 from gangline.replay.replayed import Outcome, Result
-from gangline.replay.run import Replay, Story
+from gangline.replay.run import Replay, Story, shaken_lines
 
 _DAY: Final = 86_400_000
 #: of the Gantt chart
@@ -71,9 +72,13 @@ def _head(done: Replay, name: str) -> str:
 # --- numbers ------------------------------------------------------------------------------------------------------------
 
 
+#: columns about heads
+_HEADS: Final = ("head delay", "budget", "early ends", "heads late", "by")
+
+
 def _table(stories: Sequence[Story]) -> str:
     waits = ("mean", "p50", "p90", "p99", "max", ">8 GPUs", "≤8 GPUs")
-    columns = ("policy", *waits, "slowdown", "allocated", "evicted", "lost", "head delay")
+    columns = ("policy", *waits, "slowdown", "allocated", "evicted", "lost", *_HEADS, "unfinished", "impossible")
     rows: list[Sequence[str]] = []
     for story in stories:
         m = story.measures
@@ -89,11 +94,20 @@ def _table(stories: Sequence[Story]) -> str:
                 f"{m['evictions']:,}",
                 f"{m['gpu_hours_lost_share']:.2%}",
                 _span(m["head_delay_backfill_seconds"]),
+                _span(m["head_delay_loss_budget_seconds"]),
+                _span(m["head_delay_early_end_seconds"]),
+                "–" if m["heads_late_share"] is None else f"{m['heads_late_share']:.1%}",
+                _span(m["heads_mean_lateness"]),
+                f"{m['unfinished']:,}",
+                f"{m['impossible']:,}",
             )
         )
     note = (
         "Queue delay: completion time minus duration. Allocated: of all GPUs while jobs waited. Head delay: for how long "
-        "reserved heads could have started but for jobs that backfill let in before them."
+        "reserved heads could have started but for backfilled jobs that overran (with revoke: Any, for any); budget: the same, "
+        "where the loss budget spared them; early ends: for backfilled jobs within their time. Heads late: started more than a "
+        "minute after the first start ever promised to them, and by how much all heads were late on average. Unfinished: never "
+        "ended; impossible: larger than the cluster."
     )
     return f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}'
 
@@ -321,6 +335,7 @@ def _calibration(told: dict[str, Any]) -> str:
             for n, size in enumerate(["all", *told["by_size"]])
         ]
     )
+    tenants = {f"tenant {name}": scores for name, scores in told.get("by_tenant", {}).items()}
     columns = ("jobs", "runs", "q50", "q90", "log error", "last-two's", "Spearman", "within 2x")
     rows = [
         (
@@ -333,14 +348,18 @@ def _calibration(told: dict[str, Any]) -> str:
             _share(s["spearman"]),
             f"{s['within_two']:.1%}",
         )
-        for size, s in {"all": told, **told["by_size"]}.items()
+        for size, s in {"all": told, **told["by_size"], **tenants}.items()
     ]
-    note = "How many runs took no longer than each quantile said at their submission; on the diagonal is honest."
+    note = (
+        "How many runs took no longer than each quantile said at their submission; on the diagonal is honest. By size, and by "
+        f"tenant with at least {LEAST} runs."
+    )
     return f'<h2>Forecasts</h2><p class="note">{note}</p>{names}{plot.text()}{_html_table(columns, rows)}'
 
 
 def _notes(done: Replay) -> str:
-    return "".join(f'<p class="note">{escape(note)}</p>' for note in done.notes)
+    shaken = [f"{name}, {text}" for name, text in shaken_lines(done).items()]
+    return "".join(f'<p class="note">{escape(note)}</p>' for note in [*shaken, *done.notes])
 
 
 # --- words --------------------------------------------------------------------------------------------------------------

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gangline.replay import calibration, metrics
+from gangline.replay import calibration, metrics, savings
 from gangline.replay.foresight import Blind, Foresight, Guess, LastTwo, Limits, Noisy, Truth
 from gangline.replay.learned import Learned
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import Plan, Prepared, shake
 from gangline.replay.replayed import Result
+from gangline.replay.savings import Saving
 from gangline.replay.simulator import Simulator
 
 
@@ -42,7 +43,7 @@ def play(
 ) -> tuple[Story, dict[str, Any]]:
     """One policy, and the accuracy of its forecasts. `shaken` > 0 numbers a shaken copy of the input."""
     seed = plan.seed + shaken
-    jobs = shake(prepared.jobs, seed) if shaken else prepared.jobs
+    jobs = shake(prepared.jobs, seed, plan.shake) if shaken else prepared.jobs
     believed = foresight(plan, policy, prepared, seed)
     simulator = Simulator(
         jobs,
@@ -53,9 +54,15 @@ def play(
         quotas=prepared.quotas,
         ranked=policy.ranked,
         progress=progress,
+        world=None if prepared.worlds is None else prepared.worlds.under(policy, plan.restart),
+        settings=plan.settings,
     )
     result = simulator.run()
-    return Story(policy.name, result, metrics.of(result)), calibration.of(jobs, believed)
+    if prepared.worlds is not None:  # those submitted before the window only fill the cluster
+        result.outcomes = [each for each in result.outcomes if each.job.submit >= plan.first * 1000]
+    return Story(policy.name, result, metrics.of(result)), calibration.of(
+        [outcome.job for outcome in result.outcomes], believed
+    )
 
 
 @dataclass(slots=True)
@@ -78,6 +85,9 @@ class Replay:
     forecast: dict[str, Any]
     limit: float
     notes: list[str]
+    #: what each policy saves against the policy `base`
+    savings: dict[str, dict[str, Saving]] = field(default_factory=dict[str, dict[str, Saving]])
+    base: str = ""
 
     def as_json(self) -> dict[str, Any]:
         policies: dict[str, Any] = {}
@@ -94,6 +104,8 @@ class Replay:
                 "retrain_seconds": self.plan.retrain_every,
                 "checkpoint_seconds": self.plan.checkpoint,
                 "restart_seconds": self.plan.restart,
+                "save_cost_seconds": self.plan.save_cost,
+                "jitter": self.plan.shake,
                 "limit_seconds": self.limit,
                 "tenants": self.plan.tenants,
                 "seed": self.plan.seed,
@@ -101,8 +113,25 @@ class Replay:
             "format": self.trace_format,
             "notes": self.notes,
             "policies": policies,
+            **({"savings": {"against": self.base, **savings.as_json(self.savings)}} if self.savings else {}),
             "forecast": self.forecast,
         }
+
+
+def shaken_lines(done: Replay) -> dict[str, str]:
+    """For people, by policy: what the shaken runs came to. Differences within a deviation are chance."""
+    found: dict[str, str] = {}
+    for policy, runs in done.shaken.items():
+        sums = _shaken(runs)
+        figures = [
+            f"{word} {sums[name]['mean']:,.0f} ± {sums[name]['sd']:,.0f} s"
+            for name, word in (("wait_mean", "wait"), ("wait_p99", "p99"), ("wait_max", "longest"))
+            if name in sums
+        ]
+        share = "" if "gpu_hours_lost_share" not in sums else f", lost {sums['gpu_hours_lost_share']['mean']:.2%}"
+        count = f"{len(runs)} shaken run{'s' if len(runs) > 1 else ''}"
+        found[policy] = f"{count}: {', '.join(figures) or 'nothing ended'}{share}"
+    return found
 
 
 def _shaken(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

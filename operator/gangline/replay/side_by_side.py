@@ -35,7 +35,7 @@ def replay(
     """Run every policy, and every shaken copy of its input; in this process if there is only one worker."""
     tasks = [(policy, shaken) for shaken in range(plan.jitter + 1) for policy in plan.policies]
     stories: dict[str, Story] = {}
-    shaken_runs: dict[str, list[dict[str, Any]]] = {}
+    shaken_runs: dict[str, dict[int, dict[str, Any]]] = {}
     forecasts: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="gangline-replay-") as folder:
         path = Path(folder) / "prepared"
@@ -44,7 +44,7 @@ def replay(
         play_all = _one_by_one if min(plan.workers, len(tasks)) == 1 else _in_processes
         for (policy, shaken), (story, forecast) in play_all(plan, tasks, path, tell):
             if shaken:
-                shaken_runs.setdefault(policy.name, []).append(story.measures)
+                shaken_runs.setdefault(policy.name, {})[shaken] = story.measures
                 continue
             stories[policy.name] = story
             if forecast:
@@ -52,7 +52,8 @@ def replay(
     ordered = [stories[policy.name] for policy in plan.policies]
     first = next((forecasts[policy.name] for policy in plan.policies if policy.name in forecasts), {})
     told = {**first, "by_policy": forecasts} if first else {}
-    return Replay(plan, trace.format, ordered, shaken_runs, told, prepared.limit / 1000, list(notes))
+    in_order = {name: [runs[copy] for copy in sorted(runs)] for name, runs in shaken_runs.items()}
+    return Replay(plan, trace.format, ordered, in_order, told, prepared.limit / 1000, list(notes))
 
 
 def _one_by_one(plan: Plan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:

@@ -104,13 +104,10 @@ def quotas_by_use(jobs: Iterable[Job], cluster: Cluster, tenants: Iterable[str])
 class Workloads:
     """Workloads of jobs; gangs of one size share their pod sets."""
 
-    def __init__(
-        self, cluster: Cluster, queue: str, *, by_tenant: bool, checkpoint: float | None, ranked: bool
-    ) -> None:
+    def __init__(self, cluster: Cluster, queue: str, *, by_tenant: bool, ranked: bool) -> None:
         self._cluster = cluster
         self._queue = queue
         self._by_tenant = by_tenant
-        self._checkpoint = checkpoint
         self._ranked = ranked  # priorities by true duration, the shortest highest
         self._pod_sets: dict[int, tuple[PodSet, ...]] = {}
 
@@ -127,7 +124,7 @@ class Workloads:
             pod_sets=pod_sets,
             priority=-job.duration // 1000 if self._ranked else 0,
             created=job.submit,
-            checkpoint_seconds=self._checkpoint if job.checkpoint == TRUTH else _seconds(job.checkpoint),
+            checkpoint_seconds=_seconds(job.saves if job.checkpoint == TRUTH else job.checkpoint),
         )
 
 

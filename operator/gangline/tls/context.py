@@ -4,17 +4,40 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+from dataclasses import dataclass
+from typing import Final
 
 from gangline.tls.certificates import CertificateError
 from gangline.tls.issuing import KeyPair
 
 
+@dataclass(frozen=True, slots=True)
+class Handshakes:
+    """Which handshakes a server accepts: from which version on, and for TLS 1.2 with which ciphers, by OpenSSL's names.
+
+    `ciphers` is None for those that Python takes; empty for none at all, which leaves TLS 1.3, whose ciphers are always the same.
+    """
+
+    least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    ciphers: tuple[str, ...] | None = None
+
+    def demand(self, context: ssl.SSLContext) -> None:
+        """Let a context accept no others. Raises ssl.SSLError for a cipher that this OpenSSL does not have."""
+        context.minimum_version = self.least if self.ciphers != () else ssl.TLSVersion.TLSv1_3
+        if self.ciphers:
+            context.set_ciphers(":".join(self.ciphers))
+
+
+#: what servers accept where nothing is configured
+USUAL: Final = Handshakes()
+
+
 class LiveContext:
     """New handshakes use the certificate loaded last; open connections keep theirs."""
 
-    def __init__(self) -> None:
+    def __init__(self, handshakes: Handshakes = USUAL) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        handshakes.demand(self.context)
         self._loaded: KeyPair | None = None
 
     def load(self, pair: KeyPair) -> bool:

@@ -45,6 +45,8 @@ def _job(row: Row) -> TraceJob:
         wait=row.optional("wait"),
         limit=row.optional("limit"),
         hint=row.optional("hint"),
+        checkpoint=row.optional("checkpoint"),
+        save=row.optional("save"),
         flavor=row.text("flavor"),
         clamped=row.flag("clamped"),
         ended=row.flag("ended") if row.text("ended") else True,

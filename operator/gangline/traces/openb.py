@@ -50,6 +50,23 @@ def _pod(row: Row) -> TraceJob:
     )
 
 
+def pods(path: Path) -> tuple[TraceJob, ...]:
+    """What every pod of the list asks for, whether it ran or not, with its share of a GPU or without any."""
+    return tuple(
+        TraceJob(
+            id=row.text("name"),
+            submit=0.0,
+            duration=0.0,
+            gpus=row.count("num_gpu"),
+            gpu_milli=row.count("gpu_milli") if 0 < row.count("gpu_milli") < 1000 and row.count("num_gpu") == 1 else 0,
+            cpu_milli=row.count("cpu_milli"),
+            memory=row.count("memory_mib") * _MIB,
+            flavor=row.text("gpu_spec"),
+        )
+        for row in rows(path, PODS)
+    )
+
+
 def nodes(path: Path) -> tuple[TraceNode, ...]:
     """The nodes of the cluster, in the order of the file."""
     return tuple(

@@ -33,6 +33,8 @@ class TraceJob:
     flavor: str = ""  #: kind of GPU it asked for or ran on
     clamped: bool = False  #: the true duration is at least `duration`: it was cut for publication
     ended: bool = True  #: False: it still ran when the trace ended, `duration` after its start
+    checkpoint: float | None = None  #: how often it saves its work, in seconds of work; 0 = never
+    save: float | None = None  #: how long one save takes; not part of `duration`
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def gpujob(*, queue: str = "research", **spec: Any) -> Json:
     metadata: Json = {"name": "llama", "namespace": "team"}
     if queue:
         metadata["labels"] = {"kueue.x-k8s.io/queue-name": queue}
-    roles = [{"name": "worker", "replicas": 8, "gpus": 8, "template": template()}]
+    roles = [{"name": "worker", "replicas": 8, "gpus": 4, "template": template()}]
     return {
         "apiVersion": "gangline.io/v1alpha1",
         "kind": "GPUJob",

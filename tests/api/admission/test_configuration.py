@@ -28,8 +28,8 @@ def test_every_kind_is_known_in_every_version():
     kueue_kinds = ["AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "Workload"]
     own_kinds = [(names.OWN_GROUP, "GPUJob"), (names.OWN_GROUP, "QueuePolicy")]
     assert set(KINDS) >= {*((names.GROUP, kind) for kind in kueue_kinds), *own_kinds, ("batch", "Job")}
-    with pytest.raises(UnknownKindError, match="no admission rules for Pod of 'v1'"):
-        default({"apiVersion": "v1", "kind": "Pod"}, None, Context())
+    with pytest.raises(UnknownKindError, match="no admission rules for Secret of 'v1'"):
+        default({"apiVersion": "v1", "kind": "Secret"}, None, Context())
     with pytest.raises(UnknownKindError, match="an object without kind"):
         validate({}, None, Context())
 
@@ -87,12 +87,9 @@ def test_the_topology_of_a_flavor_stays():
 def test_local_queues_point_at_one_cluster_queue_or_at_none_yet():
     assert errors(kueue("LocalQueue")) == []
     assert errors(kueue("LocalQueue", clusterQueue="a"), kueue("LocalQueue")) == []
-    assert errors(kueue("LocalQueue"), kueue("LocalQueue", clusterQueue="a")) == [
-        "spec.clusterQueue: Invalid value: null: field is immutable"
-    ]
-    assert errors(kueue("LocalQueue", clusterQueue="b"), kueue("LocalQueue", clusterQueue="a")) == [
-        'spec.clusterQueue: Invalid value: "b": field is immutable'
-    ]
+    removed = errors(kueue("LocalQueue"), kueue("LocalQueue", clusterQueue="a"))
+    assert removed == [], "as in Kueue; that another is not written over it, the CRD says"
+    assert errors(kueue("LocalQueue", clusterQueue="B?")) != []
 
 
 def levels(*labels: str, version: str = "v1beta2") -> Json:
@@ -128,14 +125,18 @@ def test_admission_checks_keep_their_controller():
     assert error.startswith('spec.parameters.name: Invalid value: "No!"')
 
 
-def test_nobody_takes_multikueue_for_running():
+def test_what_multikueue_leaves_undone_is_a_warning():
     sending = kueue("AdmissionCheck", controllerName="kueue.x-k8s.io/multikueue")
-    for obj in (sending, kueue("MultiKueueConfig", clusters=["a"]), kueue("MultiKueueCluster", clusterSource={})):
+    secret = {"clusterSource": {"kubeConfig": {"location": "a"}}}
+    for obj in (sending, kueue("MultiKueueConfig", clusters=["a"]), kueue("MultiKueueCluster", **secret)):
+        assert (errors(obj), warnings(obj)) == ([], [])
+    profile = kueue("MultiKueueCluster", clusterSource={"clusterProfileRef": {"name": "a"}})
+    automated = kueue("MultiKueueConfig", clusters=["a"], quotaManagement="Automated")
+    for obj, word in ((profile, "clusterProfileRef has no effect"), (automated, "quotaManagement")):
         assert errors(obj) == []
         [warning] = warnings(obj)
-        assert "Gangline sends no workloads to other clusters yet" in warning
+        assert word in warning
         assert len(warning) <= 256, "API servers cut longer ones"
-    assert warnings(kueue("AdmissionCheck", controllerName="example.com/check")) == []
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,12 @@ def test_nobody_takes_multikueue_for_running():
         ({"notify": [{"events": ["Idle"], "secretRef": {"name": "s"}, "digest": "now"}]}, "spec.notify[0].digest: Invalid"),
         ({"overrun": {"overdueFactor": "500m"}}, "spec.overrun.overdueFactor: Invalid value: \"500m\": must be at least 1"),
         ({"overrun": {"overdueFactor": "2.5"}}, ""),
+        ({"backfill": {"overdueFactor": "0.25", "restartCost": "2m", "lossBudget": "0.005"}}, ""),
+        ({"backfill": {"overdueFactor": "0"}}, 'spec.backfill.overdueFactor: Invalid value: "0": must be greater than 0'),
+        ({"backfill": {"overdueFactor": "twice"}}, "spec.backfill.overdueFactor: Invalid value"),
+        ({"backfill": {"restartCost": "some"}}, "spec.backfill.restartCost: Invalid value"),
+        ({"backfill": {"giveWay": {"minRuntime": "some"}}}, "spec.backfill.giveWay.minRuntime: Invalid value"),
+        ({"order": {"ageCap": "some"}}, "spec.order.ageCap: Invalid value"),
         ({"overrun": {"overdueFactor": "twice"}}, "spec.overrun.overdueFactor: Invalid value"),
         ({"stall": {"grace": "1"}}, "spec.stall.grace: Invalid value"),
         ({"preemption": {"minRuntime": "a while"}}, "spec.preemption.minRuntime: Invalid value"),
@@ -174,3 +181,33 @@ def test_nobody_takes_multikueue_for_running():
 def test_policies(spec: Json, said: str):
     found = errors(policy(**spec))
     assert found == [] if not said else found[0].startswith(said), found
+
+
+def test_a_placement_policy_keeps_no_spares_and_looks_at_real_labels():
+    scores = [{"name": "NodeLabel", "label": "gangline.io/rdma"}, {"name": "NetworkCost", "label": "rtt"}]
+    assert errors(policy(placement={"scores": scores}, recovery={"soak": "1m"})) == []
+    assert errors(policy(placement={"profile": "Pack"}, recovery={"spares": 0})) == []
+    for spares in (1, "5%"):
+        found = errors(policy(placement={"profile": "Pack"}, recovery={"spares": spares}))
+        assert len(found) == 1 and found[0].startswith("spec.recovery.spares: ") and "spec.placement" in found[0]
+        assert errors(policy(placement={}, recovery={"spares": spares, "enabled": False})) == []
+        assert errors(policy(recovery={"spares": spares})) == []
+    found = errors(policy(placement={"scores": [{"name": "NodeLabel", "label": "no label/x/y"}]}))
+    assert len(found) == 1 and found[0].startswith("spec.placement.scores[0].label: ")
+    assert errors(policy(placement=[])) == errors(policy(placement={"scores": [7, {"label": 7}]})) == []
+
+
+@pytest.mark.parametrize(
+    ("backfill", "warned"),
+    [
+        ({"lossBudget": "0.01"}, True),
+        ({"lossBudget": "0.01", "revoke": "Never"}, True),
+        ({"lossBudget": "0.01", "revoke": "Any"}, False),
+        ({"lossBudget": "0.01", "giveWay": {"longerThan": "3"}}, False),
+        ({"depth": 1}, False),
+    ],
+)
+def test_a_budget_that_limits_nothing_is_warned_of(backfill: Json, warned: bool) -> None:
+    made = policy(backfill=backfill)
+    assert errors(made) == []
+    assert [text.split(":")[0] for text in warnings(made)] == ["spec.backfill.lossBudget"] * warned

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.api.admission.builders import Json, gpujob, job
+from tests.api.admission.builders import Json, gpujob, job, template
 
 from gangline.api import names
 from gangline.api.admission import Context, default, validate
@@ -85,6 +86,39 @@ def test_the_label_wins_and_the_author_is_told():
     result = default(job(queue="main", annotations={QUEUE: "other"}), None, SIMPLE)
     assert result.obj["metadata"]["labels"][QUEUE] == "main"
     assert result.warnings == (f'the {QUEUE} annotation "other" is ignored: the label says "main"',)
+
+
+LACKING = Context(local_queue_is_missing=lambda namespace, name: True, priority_class_is_missing=lambda name: True)
+
+
+@pytest.mark.parametrize("make", [job, gpujob])
+def test_the_author_hears_of_a_queue_and_a_class_that_do_not_exist(make: Any):
+    named = relabelled(make(queue="main"), **{names.PRIORITY_CLASS: "gold"})
+    named["metadata"]["namespace"] = "ml"
+    assert default(named, None, LACKING).warnings == (
+        "LocalQueue main does not exist in namespace ml: the job waits until it does",
+        "WorkloadPriorityClass gold does not exist: the job is not queued until it does",
+    )
+    assert default(named, None, SIMPLE).warnings == ()
+    assert default(named, named, LACKING).warnings == (), "told once"
+    assert default(relabelled(named, **{QUEUE: "Not A Name"}), None, LACKING).warnings[0].startswith("WorkloadPriority")
+
+
+@pytest.mark.parametrize(("hint", "told"), [("banana", True), ("0s", True), (7, True), ("90m", False), (None, False)])
+def test_the_author_hears_of_a_hint_that_is_no_duration(hint: Any, told: bool):
+    obj = job(queue="main", annotations={names.EXPECTED_RUNTIME: hint} if hint is not None else {})
+    warnings = default(obj, None, SIMPLE).warnings
+    assert bool(warnings) is told
+    if told:
+        assert "must be a duration above zero" in warnings[0] and names.EXPECTED_RUNTIME in warnings[0]
+        assert default(obj, obj, SIMPLE).warnings == ()
+
+
+def test_the_author_of_a_gpujob_hears_that_it_is_outside_of_any_queue():
+    [warning] = default(gpujob(queue=""), None, SIMPLE).warnings
+    assert "names no queue" in warning and "takes no quota" in warning
+    assert default(gpujob(queue=""), None, replace(SIMPLE, without_queue=True)).warnings == ()
+    assert default(job(queue=""), None, SIMPLE).warnings == ()
 
 
 def test_an_annotation_that_can_be_no_label_is_left_to_validation():
@@ -260,6 +294,13 @@ def test_checkpoint_interval(value: str, said: str):
     assert found == [] if not said else said in found[0] and names.CHECKPOINT_INTERVAL in found[0]
 
 
+def test_a_running_job_is_adopted_by_naming_queue_and_workload_at_once():
+    adopted = running(job(queue="main", labels={names.PREBUILT_WORKLOAD: "job-train"}))
+    assert errors(adopted, running(job())) == []
+    assert len(errors(running(job(queue="main")), running(job()))) == 1, "the Workload is missing"
+    assert len(errors(adopted, running(job(labels={names.PREBUILT_WORKLOAD: "other"})))) == 2
+
+
 def test_the_queue_of_a_running_job_is_fixed():
     old = running(job(queue="main"))
     assert errors(running(job(queue="other")), old) == [
@@ -399,7 +440,8 @@ def test_an_elastic_job_can_not_ask_for_a_place():
     elastic = job(queue="main", annotations={"kueue.x-k8s.io/elastic-job": "true"})
     elastic["spec"]["template"]["metadata"] = {"annotations": {names.REQUIRED_TOPOLOGY: "rack"}}
     assert errors(elastic) == [
-        f"spec.template.metadata.annotations[{names.REQUIRED_TOPOLOGY}]: Forbidden: may not be set on an elastic job"
+        f"spec.template.metadata.annotations.{names.REQUIRED_TOPOLOGY}: Forbidden: "
+        "required topology is not supported with elastic jobs"
     ]
 
 
@@ -542,10 +584,86 @@ def test_role_names_are_dns_labels():
 
 
 def test_the_short_form_is_one_role():
-    short = gpujob(roles=None, workers=4, gpusPerWorker=8, minWorkers=2, template=role()["template"])
+    short = gpujob(roles=None, workers=4, gpusPerWorker=4, minWorkers=2, template=role()["template"])
     assert errors(short) == []
     short["spec"]["minWorkers"] = 5
     assert errors(short) == ["spec.minWorkers: Invalid value: 5: must be less than or equal to spec.workers"]
+
+
+HALF = {"by": "HAMi", "percent": 50}
+#: a template that leaves GPUs to the role
+BARE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def sharing(gpus: int = 1, share: Json | None = None, template: Json | None = None) -> Json:
+    return role(gpus=gpus, share=share or HALF, template=template or BARE)
+
+
+def test_parts_of_gpus_can_be_asked_for():
+    assert errors(gpujob(roles=[sharing()])) == []
+    assert errors(gpujob(roles=[sharing(2, {"by": "KAI", "percent": 1})])) == []
+    short = gpujob(roles=None, workers=4, gpusPerWorker=8, share=HALF, template=BARE)
+    assert errors(short) == []
+    assert errors(gpujob(roles=[role(gpus=4)], share=HALF)) == [
+        "spec.share: Forbidden: may not be set when roles are given"
+    ]
+    [error] = errors(running(gpujob(roles=[sharing()])), running(gpujob(roles=[role(gpus=4)])))
+    assert error.startswith("spec.roles: Invalid value: ") and error.endswith("field is immutable")
+
+
+@pytest.mark.parametrize(
+    ("share", "more", "said"),
+    [
+        ({"by": "HAMi"}, {}, "spec.roles[0].share.percent: Required value"),
+        ({"percent": 5}, {}, "spec.roles[0].share.by: Required value"),
+        (
+            {"by": "Run", "percent": 5},
+            {},
+            'spec.roles[0].share.by: Invalid value: "Run": must be one of HAMi, KAI, Annotations',
+        ),
+        (
+            {"by": "KAI", "percent": 0},
+            {},
+            "spec.roles[0].share.percent: Invalid value: 0: must be greater than or equal to 1",
+        ),
+        (
+            {"by": "KAI", "percent": 100},
+            {},
+            "spec.roles[0].share.percent: Invalid value: 100: must be less than or equal to 99",
+        ),
+        (
+            {**HALF, "memory": "much"},
+            {},
+            'spec.roles[0].share.memory: Invalid value: "much": must be memory of a card, such as 8Gi',
+        ),
+        (
+            {"by": "KAI", "percent": 5, "memory": "8Gi"},
+            {},
+            "spec.roles[0].share.memory: Forbidden: KAI divides memory as it divides the compute power",
+        ),
+        (HALF, {"gpus": 0}, "spec.roles[0].gpus: Required value: there is no GPU to share"),
+    ],
+)
+def test_shares_that_make_no_sense(share: Json, more: Json, said: str):
+    assert errors(gpujob(roles=[sharing(**{"share": share, **more})])) == [said]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": {"annotations": {"gpu-fraction": "0.5"}}},
+        {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}},
+    ],
+)
+def test_a_template_does_not_ask_for_gpus_besides_a_share(template: Json):
+    assert errors(gpujob(roles=[sharing(template={**BARE, **template})])) == [
+        "spec.roles[0].share: Forbidden: spec.roles[0].template asks for GPUs itself"
+    ]
+
+
+def test_only_hamis_and_kais_gpus_can_be_shared():
+    [error] = errors(gpujob(roles=[sharing()], gpuResource="amd.com/gpu"))
+    assert error.startswith("spec.roles[0].share: Forbidden: only nvidia.com/gpu can be shared")
 
 
 def test_a_running_gang_keeps_its_shape():
@@ -572,3 +690,38 @@ def test_two_roles_can_stand_together():
     assert len(found) == 2
     assert "can only define groups where at least one pod set has only 1 replica, got: 8 replica(s) and 8" in found[0]
     assert "can only define groups of exactly 2 pod sets, got: 1 pod set(s)" in errors(gpujob(roles=[grouped()]))[0]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "limits", "refused"),
+    [
+        (8, {"nvidia.com/gpu": 4}, True),
+        (8, {"nvidia.com/gpu": "8"}, False),
+        (8, {}, False),
+        (None, {"nvidia.com/gpu": 4}, False),
+        (8, {"nvidia.com/gpu": "many"}, False),  # another rule refuses it
+        (8, {"example.com/gpu": 4}, False),
+    ],
+)
+def test_gpus_that_are_given_twice_must_agree(gpus: int | None, limits: Json, refused: bool):
+    made = template()
+    made["spec"]["containers"][0]["resources"] = {"limits": limits}
+    spec: Json = {"roles": None, "workers": 2, "template": made}
+    if gpus is not None:
+        spec["gpusPerWorker"] = gpus
+    found = [error for error in errors(gpujob(queue="main", **spec)) if "gpusPerWorker" in error]
+    assert bool(found) is refused
+    if refused:
+        told = "must be 4, as spec.template asks for 4 of nvidia.com/gpu per pod, or be left out"
+        assert found == [f"spec.gpusPerWorker: Invalid value: 8: {told}"]
+    roles = [{"name": "worker", "replicas": 2, "gpus": gpus, "template": made}]
+    assert (
+        any(error.startswith("spec.roles[0].gpus:") for error in errors(gpujob(queue="main", roles=roles))) is refused
+    )
+
+
+def test_a_gpujob_that_is_stored_already_may_go_on():
+    made = template()
+    made["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 4}}
+    stored = gpujob(queue="main", roles=[{"name": "worker", "gpus": 8, "template": made}])
+    assert not [error for error in errors(relabelled(stored, other="label"), stored) if "gpus" in error]

@@ -9,7 +9,8 @@ import pytest
 from tests.api.admission.builders import Json, template, workload
 
 from gangline.api import names
-from gangline.api.admission import Context, jobs, validate
+from gangline.api.admission import Context, validate
+from gangline.api.admission.of_jobs import jobs
 from gangline.api.admission.workload import BOOST_PATH
 
 
@@ -196,6 +197,20 @@ def test_an_admission_is_set_or_cleared_but_not_edited():
     rewritten = reserved()
     rewritten["status"]["admission"]["podSetAssignments"][0]["resourceUsage"]["cpu"] = "8000m"
     assert errors(rewritten, reserved()) == []
+    empty, bare = reserved(), reserved()
+    empty["status"]["admission"]["podSetAssignments"] = [
+        {"name": "main", "count": 1, "flavors": {}, "resourceUsage": {}}
+    ]
+    bare["status"]["admission"]["podSetAssignments"] = [{"name": "main", "count": 1}]
+    assert errors(bare, empty) == [], "clients in Go leave empty maps out"
+
+
+def test_an_admission_left_behind_without_quota_is_replaced():
+    left = reserved()
+    left["status"]["conditions"] = [{"type": "QuotaReserved", "status": "False"}]
+    again = reserved()
+    again["status"]["admission"]["clusterQueue"] = "other"
+    assert errors(again, left) == []
 
 
 def test_an_admission_fits_its_workload():

@@ -150,8 +150,8 @@ class Configuration(Chance):
             self.one_of((0.0, 30.0)),
             self.one_of((None, 0.3)),
             self.one_of((None, 2)),
-            self.one_of((None, 0.01)),
         )
+        budget = self.one_of((None, 0.01))
         return Backfill(
             depth=self.one_of((1, 2, 4)),
             candidates=self.one_of(("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")),
@@ -161,6 +161,7 @@ class Configuration(Chance):
             revoke=self.one_of(("Never", "Overdue", "Any")),
             overdue_factor=self.one_of((0.5, 1.0, 2.0)),
             checkpoint_preemption=rule if self.chance(0.5) else None,
+            loss_budget=budget,
         )
 
     def _ordering(self) -> Ordering | None:

@@ -2,32 +2,28 @@
 
 `default` completes an object as it is stored, `validate` reports its errors; both look the kind up in `KINDS`. A rule asks the
 `Context` for facts of the cluster.
-
-More than a dozen modules: one for each kind, and one for each rule that several kinds share.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, cast
 
-from gangline.api import names
-from gangline.api.admission import (
+from gangline.api import jobkinds, names
+from gangline.api.admission import multikueue, workload
+from gangline.api.admission.findings import NOTHING, Context, FieldError, Json, Result, Rules, metadata, text
+from gangline.api.admission.of_jobs import batch_job, declared_job, gpu_shares, gpujob, jobset, queued_pod, serving
+from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.api.admission.of_queues import (
     admissioncheck,
-    batch_job,
     clusterqueue,
     cohort,
     flavor,
-    gpujob,
-    jobset,
     localqueue,
-    multikueue,
     queuepolicy,
     topology,
-    workload,
 )
-from gangline.api.admission.findings import NOTHING, Context, FieldError, Json, Result, Rules, metadata, text
+from gangline.api.compatibility.fields import without_effect
 
 __all__ = [
     "KINDS",
@@ -43,7 +39,7 @@ __all__ = [
     "warnings",
 ]
 
-#: (group, kind) -> its rules, for every version of it
+#: (group, kind) -> its rules, for every version of it; those of declared jobs follow from their declarations
 KINDS: Final[Mapping[tuple[str, str], Rules]] = {
     (names.GROUP, "AdmissionCheck"): admissioncheck.RULES,
     (names.GROUP, "ClusterQueue"): clusterqueue.RULES,
@@ -56,8 +52,12 @@ KINDS: Final[Mapping[tuple[str, str], Rules]] = {
     (names.GROUP, "Workload"): workload.RULES,
     (names.OWN_GROUP, "GPUJob"): gpujob.RULES,
     (names.OWN_GROUP, "QueuePolicy"): queuepolicy.RULES,
+    ("", "Pod"): queued_pod.RULES,
+    ("apps", "Deployment"): serving.DEPLOYMENT_RULES,
+    ("apps", "StatefulSet"): serving.STATEFUL_SET_RULES,
     ("batch", "Job"): batch_job.RULES,
     ("jobset.x-k8s.io", "JobSet"): jobset.RULES,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): serving.LEADER_WORKER_SET_RULES,
 }
 
 
@@ -73,7 +73,7 @@ def default(obj: Json, old: Json | None, context: Context) -> Result:
     rules = _rules(obj)
     if _is_leaving(obj):
         return Result(obj)
-    completed = copy.deepcopy(obj)
+    completed = _copied(obj)
     warnings = rules.default(completed, old, context)
     return Result(completed, tuple(warnings))
 
@@ -84,19 +84,30 @@ def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
     return [] if _is_leaving(obj) else rules.validate(obj, old, context)
 
 
+def _copied(value: Any) -> Any:
+    """Of JSON, in a third of the time that copy.deepcopy takes."""
+    if isinstance(value, dict):
+        return {name: _copied(inner) for name, inner in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [_copied(inner) for inner in cast("list[Any]", value)]
+    return value
+
+
 def warnings(obj: Json) -> list[str]:
     """What the author of a valid object should know. Raises UnknownKindError."""
-    return _rules(obj).warn(obj)
+    rules, kueues = _rules(obj), text(obj.get("apiVersion")).startswith(f"{names.GROUP}/")
+    told = [*rules.warn(obj), *(without_effect(text(obj.get("kind")), obj) if kueues else ())]
+    return told if kueues or not queue_name(obj) else [*told, *gpu_shares.doubts(obj)]
 
 
 def _rules(obj: Json) -> Rules:
     api_version, kind = text(obj.get("apiVersion")), text(obj.get("kind"))
-    try:
-        return KINDS[api_version.rpartition("/")[0], kind]
-    except KeyError:
-        raise UnknownKindError(
-            f"no admission rules for {kind or 'an object without kind'} of {api_version!r}"
-        ) from None
+    group = api_version.rpartition("/")[0]
+    declaration = jobkinds.declaration_of(group, kind)
+    found = KINDS.get((group, kind)) or (declared_job.rules(declaration) if declaration is not None else None)
+    if found is None:
+        raise UnknownKindError(f"no admission rules for {kind or 'an object without kind'} of {api_version!r}")
+    return found
 
 
 def _is_leaving(obj: Json) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
@@ -33,12 +34,17 @@ class BadAmountError(ValueError):
 
 def amount(value: object, resource: str) -> int:
     """The quantity in canonical units, rounded up. Raises BadAmountError."""
-    number = exact(value)
-    if number < 0:
-        raise BadAmountError(NEGATIVE)
+    number = _counted(value)
     if number * (1000 if resource == "cpu" else 1) > LARGEST:
         raise BadAmountError(_TOO_LARGE)
     return quantity.parse(str(value), resource)
+
+
+def _counted(value: object) -> Fraction:
+    number = exact(value)
+    if number < 0:
+        raise BadAmountError(NEGATIVE)
+    return number
 
 
 def exact(value: object) -> Fraction:
@@ -63,10 +69,27 @@ def amount_or_none(value: object, resource: str) -> int | None:
 
 def check(path: str, value: object, resource: str) -> list[FieldError]:
     """A required, valid quantity."""
+    return _checked(path, value, lambda: amount(value, resource))
+
+
+def check_quota(path: str, value: object) -> list[FieldError]:
+    """A required, valid quantity; quota too large to be counted has no bound."""
+    return _checked(path, value, lambda: _counted(value))
+
+
+def _checked(path: str, value: object, read: Callable[[], object]) -> list[FieldError]:
     if value is None:
         return [required(path)]
     try:
-        amount(value, resource)
+        read()
     except BadAmountError as error:
         return [invalid(path, value, str(error))]
     return []
+
+
+def exceeds(value: object, other: object) -> bool:
+    """Whether a quantity is larger than another one; False if one of them is invalid."""
+    try:
+        return exact(value) > exact(other)
+    except BadAmountError:
+        return False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias, cast
 
+from gangline.api.jobkinds.declaration import Look, Reference
 from gangline.kube.resources import Json
 
 # reasons of a metav1.StatusCause
@@ -135,6 +136,10 @@ def _every_namespace(namespace: str, queued: bool) -> bool:
     return True
 
 
+def _unknown(reference: Reference) -> Json | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The facts of the cluster that a rule may ask for. The answers come from outside, so that the rules stay pure."""
@@ -149,6 +154,19 @@ class Context:
     namespace_is_managed: Callable[[str, bool], bool] = _every_namespace
     #: jobs that name no queue are managed too
     without_queue: bool = False
+    #: whether a check of the ClusterQueue behind this (namespace, LocalQueue) sends workloads to other clusters
+    runs_elsewhere: Callable[[str, str], bool] = _no_local_queue
+    #: whether it is certain that there is no LocalQueue of this (namespace, name), and no WorkloadPriorityClass of this name
+    local_queue_is_missing: Callable[[str, str], bool] = _no_local_queue
+    priority_class_is_missing: Callable[[str], bool] = _no_priority_class
+    #: the rules of a kind whose jobs `may_leave` (`jobs.job_rules`) hold for one that loses its queue, too
+    leaving_checked: bool = True
+    #: jobs may grow and shrink while they run (the gate ElasticJobsViaWorkloadSlices)
+    elastic: bool = True
+    #: the groups of a queued LeaderWorkerSet keep their size (the gate LWSImmutableGroupSize)
+    group_size_stays: bool = True
+    #: the object that describes the pods of a job; None if it is not there, or not known
+    look: Look = _unknown
 
 
 @dataclass(frozen=True, slots=True)

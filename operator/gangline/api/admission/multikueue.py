@@ -1,18 +1,14 @@
-"""MultiKueueConfig and MultiKueueCluster, and the admission checks that would use them. Their schemas hold all rules."""
+"""MultiKueueConfig and MultiKueueCluster. Their schemas hold all rules; what is stored and not followed is a warning."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission.findings import Context, FieldError, Json, Rules
+from gangline.api.admission.findings import Context, FieldError, Json, Rules, spec
 
-#: the controller of admission checks that send workloads to other clusters
+#: controller of admission checks that send workloads to other clusters, and of the jobs that run there
 CONTROLLER: Final = f"{names.GROUP}/multikueue"
-CHECK_WARNING: Final = (
-    "Gangline sends no workloads to other clusters yet: ClusterQueues with this check are inactive, unless another "
-    "controller manages it"
-)
 
 
 def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
@@ -20,7 +16,9 @@ def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
 
 
 def warn(obj: Json) -> list[str]:
-    return [f"{obj.get('kind')} is stored, but Gangline sends no workloads to other clusters yet"]
+    if spec(obj).get("quotaManagement") == "Automated":
+        return ["spec.quotaManagement: Automated has no effect: the quotas of the manager cluster are its own"]
+    return []
 
 
 RULES: Final = Rules(validate=validate, warn=warn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission import jobs, pods, syntax, workload_status
+from gangline.api.admission import syntax, workload_status
 from gangline.api.admission.findings import (
     IMMUTABLE,
     Context,
@@ -26,6 +26,7 @@ from gangline.api.admission.findings import (
     too_many,
     whole,
 )
+from gangline.api.admission.of_jobs import jobs, pods
 
 MAX_POD_SETS: Final = 18
 _POSITIVE: Final = "must be greater than 0"
@@ -94,6 +95,7 @@ def _template(path: str, template: Json) -> list[FieldError]:
         *syntax.label_map(f"{path}.metadata.labels", meta.get("labels")),
         *syntax.annotation_map(f"{path}.metadata.annotations", meta.get("annotations")),
         *pods.check_requests(path, template),
+        *pods.check_placement(path, template),
     ]
 
 

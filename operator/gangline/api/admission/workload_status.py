@@ -8,7 +8,7 @@ the same as these rules.
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.api.admission import amounts, jobs, syntax
+from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
     FieldError,
     Json,
@@ -25,6 +25,7 @@ from gangline.api.admission.findings import (
     text,
     whole,
 )
+from gangline.api.admission.of_jobs import jobs
 
 #: parts of a pod set assignment that may be set or changed after admission
 _MOVABLE = ("topologyAssignment", "delayedTopologyRequest")
@@ -119,7 +120,12 @@ def _checks(workload: Json, counts: dict[str, int]) -> list[FieldError]:
 
 
 def _admission_update(workload: Json, old: Json) -> list[FieldError]:
-    """An admission is set or cleared as a whole; only placements may change within it."""
+    """An admission is set or cleared as a whole; only placements may change within it.
+
+    One that was left behind when the quota was released, as by a client that applies fields of its own only, is replaced.
+    """
+    if not has_quota(old):
+        return []
     new_admission, old_admission = status(workload).get("admission"), status(old).get("admission")
     if not new_admission or not old_admission or _settled(new_admission) == _settled(old_admission):
         return []
@@ -127,9 +133,10 @@ def _admission_update(workload: Json, old: Json) -> list[FieldError]:
 
 
 def _settled(admission: object) -> Json:
-    """The admission without places; equal amounts are equal however they are written."""
+    """The admission without places; equal amounts are equal however they are written, and an empty map is as good as none."""
     assignments = [
-        {key: value for key, value in assignment.items() if key not in _MOVABLE} | {"resourceUsage": _used(assignment)}
+        {key: value for key, value in assignment.items() if key not in _MOVABLE and value not in ({}, None)}
+        | {"resourceUsage": _used(assignment)}
         for assignment in objects(mapping(admission).get("podSetAssignments"))
     ]
     return {**mapping(admission), "podSetAssignments": assignments}

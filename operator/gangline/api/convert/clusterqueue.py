@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gangline.api.convert import fair_sharing
 from gangline.api.convert.fields import Json, items, listing, make, mapping, move, own, own_items, rename
 from gangline.api.convert.notes import Shape, is_time
 
@@ -32,6 +33,7 @@ NOTES: Final[Mapping[str, Shape]] = {
     _UNUSED_CHECKS: [str],
     _FUNGIBILITY: {"*": str},
     _PENDING: {"clusterQueuePendingWorkload": [{"name": str, "namespace": str}], "lastChangeTime": is_time},
+    **fair_sharing.NOTES,
     _CONCURRENT: {"migration": {"mode": str, "constraints": {"lastAcceptableFlavorName": str}}},
 }
 
@@ -54,7 +56,7 @@ def upgrade(queue: Json, restored: Json) -> Json:
         rename(spec, "cohort", "cohortName")
         move(restored, _CONCURRENT, spec)
     move(own(queue, "status"), _PENDING, notes)
-    return notes
+    return notes | fair_sharing.upgrade(queue, restored)
 
 
 def downgrade(queue: Json, restored: Json) -> Json:
@@ -71,7 +73,7 @@ def downgrade(queue: Json, restored: Json) -> Json:
         move(spec, _CONCURRENT, notes)
     if _PENDING in restored:
         make(queue, "status")[_PENDING] = restored[_PENDING]
-    return notes
+    return notes | fair_sharing.downgrade(queue, restored)
 
 
 # --- the legacy recipe form -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gangline.api.convert.fields import Json, items, listing, mapping, move, own, own_items, rename
 from gangline.api.convert.notes import Shape, is_time
-from gangline.api.read import topology_slices
+from gangline.api.read.workloads import topology_slices
 
 _SOURCES: Final = {
     "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),

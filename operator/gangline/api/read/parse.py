@@ -8,11 +8,10 @@ long-lived values are shared: pod templates are read once per content (see `pods
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from gangline.api import names
 from gangline.api.read import models, podspec
-from gangline.api.read.parse_workload import NO_CONDITION, admission, conditions, holding, is_true, needs, workload
 from gangline.api.read.reading import (
     Json,
     ParseError,
@@ -29,8 +28,12 @@ from gangline.api.read.reading import (
     text,
     weight,
 )
+from gangline.api.read.workloads.parse_admission import admission
+from gangline.api.read.workloads.parse_pod_sets import needs
+from gangline.api.read.workloads.parse_workload import NO_CONDITION, conditions, holding, is_true, workload
 from gangline.api.schema import common
 from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue
+from gangline.api.sharing import traits
 from gangline.engine import model
 
 __all__ = [
@@ -98,9 +101,17 @@ def cluster_queue(obj: Any) -> model.ClusterQueue:
             for rule in (() if strategy is None else strategy.admission_checks)
         ),
         admission_mode="" if scope is None else scope.admission_mode,
+        concurrent_admission=_concurrent_admission(spec.concurrent_admission_policy),
         terminating=metadata.get("deletionTimestamp") is not None,
         labels=labels(metadata, "labels", "metadata"),
     )
+
+
+def _concurrent_admission(policy: clusterqueue.ConcurrentAdmissionPolicy | None) -> model.ConcurrentAdmission | None:
+    if policy is None:
+        return None
+    bounds = policy.migration.constraints
+    return model.ConcurrentAdmission(policy.migration.mode, (bounds and bounds.last_acceptable_flavor_name) or "")
 
 
 def _groups(groups: Sequence[clusterqueue.ResourceGroup]) -> tuple[model.ResourceGroup, ...]:
@@ -213,8 +224,10 @@ def namespace(obj: Any) -> model.Namespace:
     return model.Namespace(name, labels(child(obj, "metadata", ""), "labels", "metadata"))
 
 
-def node(obj: Any) -> model.Node:
-    """Heartbeats are left out, and annotations of Kubernetes' own components: they change often and decide nothing."""
+def node(obj: Any, *, images: bool = False) -> model.Node:
+    """Heartbeats are left out, and annotations of Kubernetes' own components: they change often and decide nothing. So are
+    images, unless a placement policy looks at them.
+    """
     metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
     found = conditions(status)
     return model.Node(
@@ -232,7 +245,30 @@ def node(obj: Any) -> model.Node:
             if not key.partition("/")[0].endswith(_KUBERNETES_OWN)
         },
         capacity=amounts(status, "capacity", "status"),
+        images=_images(status) if images else {},
     )
+
+
+#: images of a node that are read, each by all its names
+_MOST_IMAGES = 512
+_MOST_NAMES = 8
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _images(status: Json) -> dict[str, int]:
+    """What the node has of images, by each of their names. A list that is shortened or wrong excludes nobody from the queue: what
+    cannot be read is not there."""
+    rows, found = status.get("images"), dict[str, int]()
+    for row in _list(rows)[:_MOST_IMAGES]:
+        body = cast(Json, row) if isinstance(row, dict) else {}
+        size = body.get("sizeBytes")
+        for name in _list(body.get("names"))[:_MOST_NAMES]:
+            if isinstance(name, str) and len(name) <= 512:
+                found[name] = size if isinstance(size, int) and 0 <= size < 1 << 50 else 0
+    return found
 
 
 #: writers of node annotations without relevance for health
@@ -244,13 +280,48 @@ def _observed(condition: Json, kind: str) -> tuple[str, int]:
     return text(condition, "status", path), millis(condition, "lastTransitionTime", path)
 
 
+#: annotations of a pod that asks for a place by topology
+_PLACED_BY_TOPOLOGY = frozenset(
+    {
+        names.REQUIRED_TOPOLOGY,
+        names.PREFERRED_TOPOLOGY,
+        names.UNCONSTRAINED_TOPOLOGY,
+        names.SLICE_REQUIRED_TOPOLOGY,
+        names.SLICE_CONSTRAINTS,
+    }
+)
+
+
+def lone_pod(obj: Any, *, images: bool = False) -> model.PodSet:
+    """What a pod outside of all gangs asks of nodes. Raises ParseError."""
+    spec = child(root(obj), "spec", "")
+    found = needs(spec, "spec")
+    annotations = child(child(obj, "metadata", ""), "annotations", "metadata")
+    return model.PodSet(
+        name="main",
+        count=1,
+        requests=found.requests,
+        node_selector=found.node_selector,
+        tolerations=found.tolerations,
+        affinity=found.affinity,
+        preferred_affinity=found.preferred_affinity,
+        traits=traits.traits(annotations, spec, images=images),
+    )
+
+
 def foreign_pod(obj: Any) -> model.ForeignPod | None:
-    """The pod's use of node capacity; None while it is not bound, or when it has ended."""
+    """The pod's use of node capacity; None while it is not bound, when it has ended, or when its Workload counts for it.
+
+    The latter is so wherever the pod asks for a place by topology, as in Kueue: pods of other controllers prove their gang to
+    nobody, and must not count twice.
+    """
     spec = child(root(obj), "spec", "")
     node_name = text(spec, "nodeName", "spec")
     if not node_name or text(child(obj, "status", ""), "phase", "status") in ("Succeeded", "Failed"):
         return None
     metadata = child(obj, "metadata", "")
+    if not _PLACED_BY_TOPOLOGY.isdisjoint(child(metadata, "annotations", "metadata")):
+        return None
     key = f"{needed(metadata, 'namespace', 'metadata')}/{_name(obj)}"
     return model.ForeignPod(key, node_name, needs(spec, "spec").requests)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -69,28 +69,49 @@ def _needs(spec: Json) -> PodNeeds:
 
 
 def requests(spec: Json) -> dict[str, int]:
-    """The requests of one pod, per resource, in engine units.
+    """The requests of one pod, per resource, in engine units: those of its containers; resources of the pod as a whole replace
+    them; overhead is added. Requests default to limits.
+    """
+    running = aggregated(spec)
+    running.update(_pod_level(spec, running))
+    _add(running, amounts(spec, "overhead", ""))
+    return running
 
-    The larger of what its containers and sidecars need together and the peak of its init containers; resources of the pod as a
-    whole replace that; overhead is added. Requests default to limits.
+
+def aggregated(spec: Json, counted: Callable[[dict[str, int]], dict[str, int]] | None = None) -> dict[str, int]:
+    """The larger of what a pod's containers and sidecars need together and the peak of its init containers. `counted`: what the
+    requests of one container count for.
     """
     running: dict[str, int] = {}
     for i, container in enumerate(items(spec, "containers", "")):
-        _add(running, _container(container, f"containers[{i}]"))
+        _add(running, _needed(container, f"containers[{i}]", counted))
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for i, container in enumerate(items(spec, "initContainers", "")):
         path = f"initContainers[{i}]"
-        needed = _container(container, path)
+        needed = _needed(container, path, counted)
         if text(container, "restartPolicy", path) == "Always":
             _add(running, needed)
             _add(sidecars, needed)
         else:  # besides the sidecars that run by then
             _raise_to(starting, {name: min(UNLIMITED, size + sidecars.get(name, 0)) for name, size in needed.items()})
     _raise_to(running, starting)
-    running.update(_pod_level(spec, running))
-    _add(running, amounts(spec, "overhead", ""))
     return running
+
+
+def by_container(spec: Json) -> tuple[list[dict[str, int]], list[tuple[dict[str, int], bool]]]:
+    """The requests of each container; and of each init container, with whether it runs on beside them (a sidecar)."""
+    running = [_container(each, f"containers[{i}]") for i, each in enumerate(items(spec, "containers", ""))]
+    starting: list[tuple[dict[str, int], bool]] = []
+    for i, container in enumerate(items(spec, "initContainers", "")):
+        path = f"initContainers[{i}]"
+        starting.append((_container(container, path), text(container, "restartPolicy", path) == "Always"))
+    return running, starting
+
+
+def _needed(container: Json, path: str, counted: Callable[[dict[str, int]], dict[str, int]] | None) -> dict[str, int]:
+    found = _container(container, path)
+    return found if counted is None else counted(found)
 
 
 def _container(container: Json, path: str) -> dict[str, int]:

@@ -6,10 +6,10 @@ schema would have refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -84,6 +84,25 @@ def _known(raw: bytes) -> QueuePolicySpec:
     return models.read(QueuePolicySpec, root(orjson.loads(raw)), "spec")
 
 
+def unknown_fields(policy: Json) -> list[str]:
+    """The fields that a QueuePolicy does not have: an API server drops these, a file has them by mistake."""
+    spec = _spec(policy)
+    known = spec.model_dump(by_alias=True, exclude_unset=True) if spec is not None else {}
+    return list(_beyond(child(policy, "spec", ""), known, "spec"))
+
+
+def _beyond(given: object, known: object, path: str) -> Iterator[str]:
+    if isinstance(given, dict) and isinstance(known, dict):
+        for name, value in cast(Json, given).items():
+            if name not in known and value is not None:
+                yield f"{path}.{name[: bounded.SHOWN]}"
+            else:
+                yield from _beyond(value, cast(Json, known).get(name), f"{path}.{name}")
+    elif isinstance(given, list) and isinstance(known, list):
+        for number, (value, inner) in enumerate(zip(cast("list[Any]", given), cast("list[Any]", known), strict=False)):
+            yield from _beyond(value, inner, f"{path}[{number}]")
+
+
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
@@ -97,6 +116,9 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
         recovery=recovery(policy),
         overrun=overrun(policy),
         victims=victims(policy),
+        placement=placement(policy),
+        floor=floor(policy),
+        fallen_back="",
         refused_seconds=refused_seconds(policy),
     )
 
@@ -168,6 +190,75 @@ def victims(policy: Json | None) -> model.VictimPolicy | None:
     return None if found == model.VictimPolicy() else found
 
 
+def placement(policy: Json | None) -> model.PlacementPolicy | None:
+    """The policy for nodes; None without one."""
+    spec = _spec(policy)
+    if spec is None or spec.placement is None:
+        return None
+    section = spec.placement
+    return model.PlacementPolicy(
+        profile=section.profile or model.PlacementPolicy().profile,
+        scores=tuple(map(_score, section.scores or ())),
+        filters=tuple(
+            model.PlacementFilter(
+                name=each.name,
+                label=each.label or "",
+                values=tuple(each.values or ()),
+                resource=each.resource or "",
+                annotation=each.annotation or "",
+                most=each.most,
+                least=each.least,
+            )
+            for each in section.filters or ()
+        ),
+        dry_run=section.dry_run,
+    )
+
+
+#: words of the API for scorers that may also look at cards
+_SCORERS: Final = {"Standalone": "ClassAffinity", "Balance": "CardBalance"}
+
+
+def _score(said: queuepolicy.PlacementScore) -> model.PlacementScore:
+    usual = model.PlacementScore(said.name)
+    return model.PlacementScore(
+        name=_SCORERS.get(said.name, said.name),
+        tier=said.tier,
+        weight=said.weight,
+        label=said.label or "",
+        value=said.value or "",
+        weights=() if said.weights is None else _weights(said.weights),
+        annotation=said.annotation or "",
+        deviation=said.deviation or "",
+        least=usual.least if said.least is None else said.least,
+        most=usual.most if said.most is None else said.most,
+        target=usual.target if said.target is None else said.target,
+        sensitivity=usual.sensitivity if said.sensitivity is None else said.sensitivity,
+        resource=said.resource or "",
+        plugin=said.plugin or "",
+    )
+
+
+#: what looks at images
+_OF_IMAGES: Final = frozenset({"ImagePresent", "ImageLocality"})
+
+
+def looks_at_images(policy: Json | None) -> bool:
+    """Whether a policy looks at the images of pods and nodes; one that cannot be read does not."""
+    try:
+        found = placement(policy)
+    except (ParseError, ValueError):
+        return False
+    if found is None:
+        return False
+    named = {each.name for each in (*found.scores, *found.filters)}
+    return not named.isdisjoint(_OF_IMAGES) or (not found.scores and found.profile == "Edge")
+
+
+def _weights(section: queuepolicy.PlacementWeights) -> tuple[tuple[str, int], ...]:
+    return ("cpu", section.cpu), ("memory", section.memory), ("gpu", section.gpu)
+
+
 def ordering(policy: Json | None) -> model.Ordering | None:
     """The policy for the order of workloads; None for Kueue's."""
     spec = _spec(policy)
@@ -203,7 +294,20 @@ def backfill(policy: Json | None) -> model.Backfill | None:
         revoke=section.revoke,
         overdue_factor=quantity.parse_number(section.overdue_factor),
         checkpoint_preemption=None if section.give_way is None else _give_way(section.give_way),
+        loss_budget=_loss_budget(section),
+        restart_seconds=quantity.parse_duration(section.restart_cost),
     )
+
+
+def floor(policy: Json | None) -> bool:
+    """Whether a floor is under order and backfill."""
+    spec = _spec(policy)
+    return spec is None or spec.floor == "Auto"
+
+
+def _loss_budget(section: queuepolicy.Backfill) -> float | None:
+    old = None if section.give_way is None else section.give_way.loss_budget
+    return min((float(share) for share in (section.loss_budget, old) if share is not None), default=None)
 
 
 def _give_way(section: queuepolicy.GiveWay) -> model.CheckpointPreemption:
@@ -214,7 +318,6 @@ def _give_way(section: queuepolicy.GiveWay) -> model.CheckpointPreemption:
         min_runtime_seconds=quantity.parse_duration(section.min_runtime),
         longer_than_backfilled=None if backfilled is None else quantity.parse_number(backfilled),
         max_preemptions=section.max_preemptions,
-        loss_budget=None if section.loss_budget is None else float(section.loss_budget),
     )
 
 

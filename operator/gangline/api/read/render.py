@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.api import quantity
-from gangline.api.read import topology_slices
+from gangline.api.read.workloads import card_levels, topology_slices
 from gangline.engine import model
 from gangline.kube.resources import Json
 
@@ -17,12 +17,12 @@ def admission(value: model.Admission) -> Json:
 
 
 def _assignment(value: model.PodSetAssignment) -> Json:
-    row: Json = {
-        "name": value.name,
-        "count": value.count,
-        "flavors": dict(value.flavors),
-        "resourceUsage": resources(value.usage),
-    }
+    row: Json = {"name": value.name, "count": value.count}
+    # clients in Go leave empty maps out: what they write back is to be what was here
+    if value.flavors:
+        row["flavors"] = dict(value.flavors)
+    if value.usage:
+        row["resourceUsage"] = resources(value.usage)
     if value.topology is not None:
         row["topologyAssignment"] = topology_assignment(value.topology)
     if value.delayed_topology:
@@ -52,5 +52,5 @@ def resource_requests(value: model.Workload) -> list[Json]:
 
 
 def topology_assignment(value: model.TopologyAssignment) -> Json:
-    domains = [(domain.values, domain.count) for domain in value.domains]
-    return {"levels": list(value.levels), "slices": topology_slices.encode(domains)}
+    levels, domains = card_levels.rows(value)
+    return {"levels": levels, "slices": topology_slices.encode(domains)}

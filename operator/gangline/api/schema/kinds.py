@@ -40,6 +40,11 @@ _CLUSTER_QUEUE_COLUMNS: Final = (
     Column("Strategy", ".spec.queueingStrategy", priority=1, description="How workloads are ordered"),
     _PENDING,
     replace(_ADMITTED, priority=1),
+    Column(
+        "Policy",
+        f".status.conditions[?(@.type=='{names.POLICY}')].message",
+        description="QueuePolicy that is in force for it",
+    ),
 )
 _LOCAL_QUEUE_COLUMNS: Final = (
     Column("ClusterQueue", ".spec.clusterQueue", description="ClusterQueue behind it"),
@@ -67,7 +72,7 @@ _QUEUE_POLICY_COLUMNS: Final = (
     Column("Order", ".spec.order.key", description="Who goes first"),
     Column("Backfill", ".spec.backfill.depth", "integer", description="How many workloads get a reservation"),
     _condition("Active", "Whether it is in force"),
-    Column("Queues", ".status.matched", priority=1, description="ClusterQueues it is in force for"),
+    Column("Queues", ".status.matched", description="ClusterQueues it is in force for"),
     _AGE,
 )
 

@@ -1,4 +1,5 @@
-"""`gangline audit`: repeats the decisions of an operator's audit record and checks the promised start times."""
+"""`gangline audit`: repeats the decisions of an operator's audit record and checks the promised start times; without a record,
+how reserved jobs have fared under the leading operator."""
 
 from __future__ import annotations
 
@@ -8,24 +9,35 @@ from pathlib import Path
 
 import click
 
-from gangline.console.views.table import Rows, plain
-from gangline.control.answers.words import age
+from gangline.console.output import presenting
+from gangline.console.output.layout import Rows, plain
+from gangline.console.views import access, asking
+from gangline.control.answers.workloads.words import age
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError
-from gangline.engine import BACKFILL, EARLY_END
+from gangline.engine import BACKFILL, BUDGET, EARLY_END
+from gangline.kube.resources import Json
 
 
 @click.command("audit")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@access.cluster_options
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None, help="Print only the JSON object.")
-def command(file: Path, output: str | None) -> None:
+def command(
+    file: Path | None, kubeconfig: Path | None, context: str | None, namespace: str | None, output: str | None
+) -> None:
     """Replay the audit record FILE (`gangline operator --audit FILE`) through the engine and compare the decisions.
 
     Exit status 0: every round of decisions equals the recorded one, and no workload that was started early delayed a
     reserved head against the policy of its queue. Otherwise 1. Rotated files (FILE.1, FILE.2, …) are read too. The last line
     of the output is JSON.
+
+    Without FILE the leading operator tells how the reserved jobs of its queues have fared since it began to lead.
     """
+    if file is None:
+        _show_queues(access.run(_queues(kubeconfig, context, namespace)), output)
+        return
     outcome = Outcome()
     try:
         audit_check.check(audit_check.read(audit_check.files(file), outcome), outcome)
@@ -39,6 +51,47 @@ def command(file: Path, output: str | None) -> None:
     click.echo(json.dumps(outcome.as_json()))
     if not outcome.holds:
         raise SystemExit(1)
+
+
+async def _queues(kubeconfig: Path | None, context: str | None, namespace: str | None) -> list[Json]:
+    """Of all ClusterQueues, or of those to which the namespace's LocalQueues lead."""
+    async with access.client(kubeconfig, context) as api:
+        own = f"/namespaces/{namespace or api.login.namespace}/queueaudits"
+        try:
+            try:
+                return await asking.listed(api, own if namespace else "/queueaudits")
+            except asking.NotAllowedError:
+                return await asking.listed(api, own)
+        except (asking.NotServedError, asking.NotAllowedError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _show_queues(found: list[Json], output: str | None) -> None:
+    if output is not None:
+        click.echo(json.dumps(found))
+        return
+    told = [each for each in found if each["promised"] or each["delaySeconds"]]
+    if not told:
+        click.echo("No reserved job has started or was delayed since the operator began to lead.", err=True)
+        return
+    presenting.echo(queue_rows(told))
+
+
+def queue_rows(told: list[Json]) -> Rows:
+    """One row per ClusterQueue in which a job had a reservation."""
+    header = ("QUEUE", "RESERVED STARTS", "LATE", "LATE BY", "DELAYED BY")
+    cells = tuple(
+        (
+            each["clusterQueue"],
+            str(each["promised"]),
+            str(each["late"]),
+            f"{each['lateSeconds']:.1f} s",
+            ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in sorted(each["delaySeconds"].items()) if seconds)
+            or "–",
+        )
+        for each in told
+    )
+    return Rows(header, cells, (), frozenset(header[1:4]), least={"QUEUE": 20})
 
 
 def lines(outcome: Outcome) -> list[str]:
@@ -84,10 +137,12 @@ def _heads(outcome: Outcome) -> Rows:
                 str(len(started)),
                 str(len(late)),
                 f"{delays.get(BACKFILL, 0.0):.1f} s",
+                f"{delays.get(BUDGET, 0.0):.1f} s",
                 f"{delays.get(EARLY_END, 0.0):.1f} s",
             )
         )
-    header = ("QUEUE", "REVOKE", "RESERVED STARTS", "LATER THAN PROMISED", "DELAY: BACKFILL", "DELAY: EARLY ENDS")
+    delays_of = ("DELAY: BACKFILL", "DELAY: BUDGET", "DELAY: EARLY ENDS")
+    header = ("QUEUE", "REVOKE", "RESERVED STARTS", "LATER THAN PROMISED", *delays_of)
     return Rows(header, tuple(cells), (), frozenset(header[2:]))
 
 

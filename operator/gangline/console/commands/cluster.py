@@ -12,6 +12,7 @@ from gangline.console.commands.cluster_nodes import image, named, node
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.options import kubernetes_version
 from gangline.console.plain_errors import plain_errors
+from gangline.console.stack.processes import running
 from gangline.devcluster import build, clusters
 from gangline.devcluster.clusters import NamedCluster, Status
 from gangline.devcluster.components import Options
@@ -77,14 +78,15 @@ def down(name: str, keep_data: bool) -> None:
 @command.command()
 @click.option("--name", default=None, metavar="NAME", help="Only this control plane.")
 def status(name: str | None) -> None:
-    """Show the components and whether they run. Exit status 1 unless all of them run."""
+    """Show the components and whether they run, Gangline's own too. Exit status 1 unless all of them run."""
     with plain_errors():
         found = [NamedCluster(each).status() for each in ([name] if name else clusters.names())]
     if not found:
         Console(highlight=False).print("There is no control plane. Start one with: gangline cluster up")
     for each in found:
         _print_status(each)
-    sys.exit(0 if found and all(each.up for each in found) else 1)
+    alive = all(pid is not None for each in found for pid in _gangline(each).values())
+    sys.exit(0 if found and alive and all(each.up for each in found) else 1)
 
 
 @command.command()
@@ -139,9 +141,21 @@ def _print_status(status: Status) -> None:
     table.add_column("pid", justify="right")
     for component, pid in status.pids.items():
         table.add_row(component, str(pid) if pid is not None else "[red]not running[/]")
+    gangline = _gangline(status)
+    for service, pid in gangline.items():
+        table.add_row(f"gangline {service}", str(pid) if pid is not None else "[red]not running[/]")
     out = Console(highlight=False)
     out.print(table)
+    if "operator" in gangline and gangline["operator"] is None:
+        log = status.directory / "services" / "operator.log"
+        out.print(f" [red]the operator has ended: nothing is admitted[/]; the end of {log} says why", soft_wrap=True)
     out.print(f" logs: {status.directory}/*.log\n", soft_wrap=True)
+
+
+def _gangline(status: Status) -> dict[str, int | None]:
+    """Gangline's processes beside a control plane; the stand-in for JobSet may have ended by itself."""
+    found = running(status.directory / "services")
+    return {name: pid for name, pid in found.items() if pid is not None or name != "jobset"}
 
 
 def _word(status: Status) -> str:

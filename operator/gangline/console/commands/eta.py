@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,22 +9,26 @@ from typing import Any
 
 import click
 
-from gangline.console.views import access, asking, own_rights, reach, table, times
-from gangline.console.views.table import Rows
-from gangline.control.answers.snapshot import State
-from gangline.control.answers.words import age
+from gangline.console.output import presenting, remarks
+from gangline.console.output.formats import DOCUMENTS, Format, document
+from gangline.console.output.layout import Rows
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing, jobs, own_rights, reach, times
+from gangline.control.answers.workloads.snapshot import State
+from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
 
 @click.command("eta")
-@click.argument("job", metavar="[JOB]", required=False)
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=completing.jobs)
 @access.cluster_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="Workloads of all namespaces.")
 @click.option(
     "--accuracy", is_flag=True, help="Show how accurate the operator's forecasts and expected starts have been."
 )
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+@click.option("--history", "with_history", is_flag=True, help="Show what JOB was promised, each move and its cause.")
+@presenting.options("user", "queue")
 def command(
     job: str | None,
     kubeconfig: Path | None,
@@ -33,41 +36,46 @@ def command(
     namespace: str | None,
     all_namespaces: bool,
     accuracy: bool,
-    output: str | None,
+    with_history: bool,
+    shape: Shape,
 ) -> None:
     """Show when JOB, or every pending job, is expected to start: the p50 and the p90 of the start time.
 
     The operator simulates its own decisions, with forecasts of how long jobs run.
     """
     if accuracy:
-        _show_accuracy(access.run(_accuracy(kubeconfig, context, namespace)), output)
+        _show_accuracy(access.run(_accuracy(kubeconfig, context, namespace)), shape.format)
         return
-    shown = access.run(_look(kubeconfig, context, namespace, all_namespaces, job))
-    if output == "json":
-        click.echo(json.dumps([times.as_json(item) for item in shown], indent=2))
+    if with_history:
+        if job is None:
+            raise click.UsageError("--history is of one job: name it")
+        _show_promises(access.run(_promises(kubeconfig, context, namespace, job)), shape.format)
         return
-    if not shown:
-        click.echo("No job is pending.", err=True)
-        return
-    table.echo(rows(shown, time.time()))
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+
+            async def look() -> list[jobs.Job]:
+                return jobs.by_start(jobs.of_items(await _look(api, where, all_namespaces, job)))
+
+            await presenting.present(jobs.STARTS, shape, look)
+
+    access.run(work())
 
 
-async def _look(
-    kubeconfig: Path | None, context: str | None, namespace: str | None, everywhere: bool, job: str | None
-) -> list[Json]:
-    async with access.client(kubeconfig, context) as api:
-        where = namespace or api.login.namespace
-        try:
-            if job is not None:
-                path, query = asking.job_path(where, job)
-                return [await asking.get(api, path, {**query, "times": True})]
-            found = await _asked(api, where, everywhere)
-        except own_rights.NoOperator as error:
-            from gangline.console.views import own_answers
+async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None) -> list[Json]:
+    try:
+        if job is not None:
+            path, query = asking.job_path(where, job)
+            return [await asking.get(api, path, {**query, "times": True})]
+        found = await _asked(api, where, everywhere)
+    except own_rights.NoOperator as error:
+        from gangline.console.views import own_answers
 
-            if job is not None:
-                return [await own_answers.job(api, where, job, error)]
-            found = await own_answers.jobs(api, where, everywhere, None, False, error)
+        if job is not None:
+            return [await own_answers.job(api, where, job, error)]
+        found = await own_answers.jobs(api, where, everywhere, None, False, error)
     return [item for item in found if item["state"] == State.PENDING]
 
 
@@ -76,48 +84,76 @@ async def _asked(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]
         try:
             return await asking.listed(api, "/queuedjobs", {"times": True})
         except asking.NotAllowedError:
-            click.echo(f"(you may not ask about all namespaces: this is namespace {namespace})", err=True)
+            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
     return await asking.listed(api, f"/namespaces/{namespace}/queuedjobs", {"times": True})
 
 
-# --- showing ------------------------------------------------------------------------------------------------------------
+# --- promises ---------------------------------------------------------------------------------------------------------
 
 
-def rows(shown: Sequence[Json], now: float) -> Rows:
-    """One row per job, in the order of their expected starts."""
-    header = ("NAMESPACE", "NAME", "QUEUE", "GPUS", "WAITED", "STARTS IN", "AT", "RUNS FOR", "BECAUSE")
-    cells: list[tuple[str, ...]] = []
-    for item in sorted(shown, key=lambda each: (times.start_of(each)[0] or float("inf"), each["created"])):
-        cells.append(
-            (
-                item["namespace"],
-                item["jobName"],
-                item["clusterQueue"] or f"{item['queue']}?",
-                str(item["gpus"]) if item["gpus"] else "–",
-                age(now - item["created"]),
-                times.start_text(item, now),
-                _clock(item, now),
-                times.runtime_text(item),
-                _why(item),
-            )
+async def _promises(kubeconfig: Path | None, context: str | None, namespace: str | None, job: str) -> Json:
+    async with access.client(kubeconfig, context) as api:
+        path, query = asking.job_path(namespace or api.login.namespace, job, "promises")
+        try:
+            return await asking.get(api, path, query)
+        except own_rights.NoOperator as error:
+            raise click.ClickException(f"promises are kept by the running operator: {error}") from error
+
+
+def _show_promises(told: Json, output: Format) -> None:
+    _only_documents(output)
+    if output.kind in DOCUMENTS:
+        names = ("promises", "started", "record")
+        body = {"job": told["job"]["jobName"], **{name: told[name] for name in names}}
+        click.echo(document(output.kind, body))
+        return
+    if not told["promises"]:
+        click.echo(
+            "nothing was promised: it did not wait while expected starts were computed, or starts beyond their horizon",
+            err=True,
         )
-    return Rows(header, tuple(cells), (), frozenset({"GPUS", "WAITED"}))
+        return
+    presenting.echo(promise_rows(told["promises"]))
+    for line in outcome_lines(told):
+        click.echo(line)
 
 
-def _clock(item: Json, now: float) -> str:
-    start, _ = times.start_of(item)
-    if start is None:
-        return ""
-    at = time.localtime(start)
-    return time.strftime("%H:%M" if start - now < 86400 else "%a %H:%M" if start - now < 6e5 else "%F", at)
+def _only_documents(output: Format) -> None:
+    if output.kind not in ("", *DOCUMENTS):
+        raise click.UsageError(f"-o {output.kind} is for the list of jobs: use {' or '.join(DOCUMENTS)} here")
 
 
-def _why(item: Json) -> str:
-    if item["state"] != State.PENDING:
-        return f"the job is {item['state'].lower()}"
-    if times.start_of(item)[0] is None:
-        return item["why"] or "no start within the horizon"
-    return item["because"]
+def promise_rows(promises: Sequence[Json]) -> Rows:
+    """One row per promise, the first one first."""
+    cells = tuple(
+        (
+            _moment(row["at"]),
+            _moment(row["p50"]),
+            _moment(row["p90"]),
+            row["cause"] or f"first promise: {row['because']}",
+        )
+        for row in promises
+    )
+    return Rows(("SAID", "P50", "P90", "CAUSE"), cells)
+
+
+def outcome_lines(told: Json) -> list[str]:
+    """When the job started, compared with its first promise; and the record of its queue."""
+    lines: list[str] = []
+    first, started = told["promises"][0], told["started"]
+    if started is not None:
+        off = started - first["p50"]
+        side = "exactly at" if abs(off) < 1 else f"{age(abs(off))} {'after' if off > 0 else 'before'}"
+        held = first["p90"] is not None and started <= first["p90"]
+        kept = "before its p90: kept" if held else "after its p90: not kept"
+        lines.append(f"started {_moment(started)}: {side} the first p50, {kept}")
+    if told["record"] is not None:
+        lines.append(f"ClusterQueue {told['job']['clusterQueue']}: {times.record_text(told['record'])}")
+    return lines
+
+
+def _moment(at: float | None) -> str:
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(at)) if at is not None else "?"
 
 
 # --- accuracy -----------------------------------------------------------------------------------------------------------
@@ -135,10 +171,11 @@ async def _accuracy(kubeconfig: Path | None, context: str | None, namespace: str
             return {**told, "items": told.get("runtimes") or []}
 
 
-def _show_accuracy(accuracy: Mapping[str, Any], output: str | None) -> None:
-    if output == "json":
+def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:
+    _only_documents(output)
+    if output.kind in DOCUMENTS:
         told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
-        click.echo(json.dumps({**told, "starts": accuracy.get("starts")}, indent=2))
+        click.echo(document(output.kind, {**told, **{name: accuracy.get(name) for name in ("starts", "queues")}}))
         return
     runtimes, starts = accuracy["items"], accuracy.get("starts") or {}
     click.echo(accuracy.get("model", {}).get("reason", ""))
@@ -154,12 +191,15 @@ def _show_accuracy(accuracy: Mapping[str, Any], output: str | None) -> None:
             )
             for row in runtimes
         )
-        click.echo(f"\n{table.plain(Rows(header, cells, (), frozenset(header[1:])))}")
+        click.echo()
+        presenting.echo(Rows(header, cells, (), frozenset(header[1:])))
     if starts.get("starts"):
         click.echo(
             f"\n{starts['starts']} expected starts were checked: {starts['withinP50']:.0%} before the p50, "
             f"{starts['withinP90']:.0%} before the p90; median error {age(starts['medianErrorSeconds'])}"
         )
+    for queue, record in (accuracy.get("queues") or {}).items():
+        click.echo(f"ClusterQueue {queue}: {times.record_text(record)}")
     if not runtimes and not starts.get("starts"):
         click.echo("no forecast could be checked yet: no workload has finished since the operator started counting")
     elif accuracy.get("since"):

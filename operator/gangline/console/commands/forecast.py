@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from gangline import traces
 from gangline.console.commands.operator import DIRECTORY
 from gangline.console.options import Instant, Span
-from gangline.console.views.table import Rows, plain
-from gangline.control.answers.words import age
+from gangline.console.output.layout import Rows, plain
+from gangline.console.views import access, asking, own_rights, times
+from gangline.control.answers.workloads.words import age
 from gangline.forecast import (
     Forecast,
     Forecaster,
@@ -31,9 +33,11 @@ from gangline.forecast import (
     metrics,
     train_in_process,
 )
-from gangline.forecast.dataset import known_at
 from gangline.forecast.evaluate import Report, Scores, Window, evaluate
-from gangline.forecast.worker import TIMEOUT
+from gangline.forecast.learning.dataset import known_at
+from gangline.forecast.learning.worker import TIMEOUT
+from gangline.kube.errors import Unavailable
+from gangline.kube.resources import Json
 
 _db = click.option(
     "--db",
@@ -165,11 +169,30 @@ def _window(
 
 @command.command("show")
 @click.argument("job")
+@access.cluster_options
 @_db
 @_model
 @_output
-def show(job: str, db: str, model_path: Path, output: str | None) -> None:
-    """Show the forecast for JOB (a UID, a name, or namespace/name) at its submission, and its actual runtime."""
+@click.pass_context
+def show(
+    ctx: click.Context,
+    job: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    db: str,
+    model_path: Path,
+    output: str | None,
+) -> None:
+    """Show the forecast for JOB: the operator's, or with --db that of a history at its submission, with its actual runtime.
+
+    JOB is a name or kind/name for the operator; a UID, a name, or namespace/name for a history.
+    """
+    if ctx.get_parameter_source("db") is ParameterSource.DEFAULT and (
+        told := access.run(_operators(job, kubeconfig, context, namespace))
+    ):
+        click.echo(json.dumps(told, indent=2) if output == "json" else _show_operators(told, time.time()))
+        return
     with _open(db) as store:
         found = _readable(store.find)(job)
         if not found:
@@ -195,6 +218,36 @@ def show(job: str, db: str, model_path: Path, output: str | None) -> None:
         "model": note or verdict.reason,
     }
     click.echo(json.dumps(body, indent=2) if output == "json" else _show(body, total))
+
+
+async def _operators(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None) -> Json:
+    """The operator's forecast of a job in a cluster; {} where no operator gives one, which is said on stderr."""
+    try:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            path, query = asking.job_path(where, job)
+            item = await asking.get(api, path, {**query, "times": True})
+    except (*own_rights.NoOperator, asking.NoAnswerError, Unavailable) as error:
+        click.echo(f"({error}: this is from the history on this machine)", err=True)
+        return {}
+    except click.ClickException:  # no cluster is configured
+        if kubeconfig or context or namespace:
+            raise
+        return {}
+    return times.as_json(item)
+
+
+def _show_operators(told: Json, now: float) -> str:
+    forecast = told["forecast"]
+    runs = times.runtime_text(told) or "not known"
+    lines = [f"{told['kind'].lower()}/{told['name']} in namespace {told['namespace']}: {told['state'].lower()}"]
+    if told["elapsedSeconds"] is not None:
+        lines.append(f"has run for {age(told['elapsedSeconds'])}")
+    source = f", from {forecast['source']} ({forecast['samples']} runs)" if forecast else ""
+    lines.append(f"runs for {runs}{source}")
+    if told["expectedStart"] is not None:
+        lines.append(f"starts in {times.start_text(told, now)}, {told['because']}")
+    return "\n".join(lines)
 
 
 def _by_flavor(forecaster: Forecaster, run: Run, now: float) -> dict[str, dict[str, float]]:

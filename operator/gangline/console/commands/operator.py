@@ -14,6 +14,7 @@ import yaml
 from gangline.api import names
 from gangline.console.configuration_file import read_configuration
 from gangline.console.log_options import LogOptions, with_log_options
+from gangline.console.options import Size
 from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:
@@ -98,6 +99,19 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     help="Record facts and decisions in this file, for `gangline audit`; at most 5 files of 64 MiB.",
 )
 @click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Write the history of the cluster in this directory, for `gangline replay --cluster-record` and `gangline tune`.",
+)
+@click.option(
+    "--record-size",
+    type=Size(),
+    default="512Mi",
+    show_default=True,
+    help="What the files of --record may take together; the oldest are deleted.",
+)
+@click.option(
     "--telemetry",
     default="",
     metavar="URL|FILE",
@@ -149,6 +163,8 @@ def command(
     model_file: Path | None,
     forecast: bool,
     audit: Path | None,
+    record: Path | None,
+    record_size: int,
     telemetry: str,
     telemetry_queries: Path | None,
     progress_url: str,
@@ -159,6 +175,8 @@ def command(
 ) -> None:
     """Run the operator until SIGTERM. Several replicas may run: one is the leader, the others are standbys."""
     from gangline.control.process import operator_process
+    from gangline.control.process.lease import default_identity
+    from gangline.control.recording.cluster_record import RecordOptions
     from gangline.kube.config import LoginError
 
     log_options.begin()
@@ -168,11 +186,14 @@ def command(
     options = operator_process.Options(
         settings=chosen.settings,
         labels_to_copy=chosen.labels_to_copy,
+        annotations_to_copy=chosen.annotations_to_copy,
         resources=chosen.resources,
         retention=chosen.retention,
         jobs=chosen.jobs,
+        multikueue=chosen.multikueue,
         older_words=not chosen.gates.on("UnadmittedWorkloadsObservability"),
         metrics=chosen.metrics,
+        tls=chosen.tls,
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election if leader_election is not None else process.leader_election is not False,
@@ -181,9 +202,10 @@ def command(
         listen=_listen(listen, process),
         secured_metrics=_secured(metrics_listen, metrics_cert_dir, process),
         ready_file=ready_file,
-        identity=identity or operator_process.default_identity(),
+        identity=identity or default_identity(),
         forecasts=_forecasts(history, model_file, forecast),
         audit=audit,
+        record=None if record is None else RecordOptions(record, record_size),
         telemetry=_telemetry(telemetry, telemetry_queries),
         progress_url=progress_url,
         visibility=_visibility(visibility_listen, visibility_host),

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
-from gangline.console.commands.forecast import Span
-from gangline.console.views import access, asking, own_rights
-from gangline.control.answers.words import age
+from gangline.console.options import Span
+from gangline.console.output import clock, presenting
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.layout import shortened
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, own_rights, times
+from gangline.control.answers.workloads.words import age
+from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
+
+_Column: TypeAlias = Column[Json]
 
 #: characters of the bars: a running workload, an expected one, and one that goes beyond the right edge
 RUNS, WILL_RUN, PAST_EDGE = "█", "▒", "▶"
 LEAST_WIDTH: Final = 20
+#: characters before a bar: a queue, a job and its GPUs
+LEAST_NAME: Final = 30
 #: maximum number of rows drawn; JSON has all
 MOST_ROWS: Final = 60
 
@@ -29,53 +36,79 @@ MOST_ROWS: Final = 60
 @click.option(
     "--horizon", type=Span(), default="24h", show_default=True, help="How far to look ahead, such as 90m, 24h or 7d."
 )
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+@presenting.options("queue")
 def command(
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
     cluster_queue: str | None,
     horizon: float,
-    output: str | None,
+    shape: Shape,
 ) -> None:
-    """Draw which workloads run and when pending ones will, assuming median forecast runtimes and no further submissions."""
-    runs = access.run(_runs(kubeconfig, context, namespace, cluster_queue, horizon))
-    if output == "json":
-        click.echo(json.dumps([_as_json(run) for run in runs], indent=2))
-        return
-    if not runs:
-        click.echo("No workload is running or expected to start within the horizon.", err=True)
-        return
-    width = shutil.get_terminal_size((120, 24)).columns
-    for line in draw(runs, time.time(), horizon, width):
-        click.echo(line)
+    """Draw which workloads run and when pending ones will, assuming median forecast runtimes and no further submissions.
+
+    With -o wide: the same as a table.
+    """
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            await presenting.present(listing(horizon), shape, lambda: _runs(api, namespace, cluster_queue, horizon))
+
+    access.run(work())
 
 
-async def _runs(
-    kubeconfig: Path | None, context: str | None, namespace: str | None, cluster_queue: str | None, horizon: float
-) -> list[Json]:
+def listing(horizon: float) -> Listing[Json]:
+    """One row per run, drawn as bars unless another form is wanted."""
+    return Listing(
+        columns=(
+            _Column("QUEUE", lambda run, _: run["clusterQueue"], least=12),
+            _Column("JOB", lambda run, _: run["job"], least=20),
+            _Column("GPUS", lambda run, _: str(run["gpus"] or "–"), right=True, key=lambda run, _: run["gpus"]),
+            _Column("FROM", lambda run, now: clock.when(run["from"], now), key=lambda run, _: run["from"]),
+            _Column("TO", lambda run, now: clock.when(run["to"], now), rank=1, key=lambda run, _: run["to"]),
+            _Column("LASTS", lambda run, _: age(_length(run)), right=True, key=lambda run, _: _length(run)),
+            _Column("AFTER", lambda run, _: ", ".join(run["after"])),
+        ),
+        as_json=_as_json,
+        name=lambda run: run["job"],
+        empty="No workload is running or expected to start within the horizon.",
+        queue=lambda run: (run["clusterQueue"],),
+        drawing=lambda runs, now, width: draw(runs, now, horizon, width),
+        remarks=_remarks,
+    )
+
+
+def _remarks(runs: Sequence[Json]) -> list[str]:
+    return [*times.floor_lines(runs, time.time()), *times.record_lines(runs)]
+
+
+def _length(run: Json) -> float:
+    return run["to"] - run["from"]
+
+
+async def _runs(api: ApiClient, namespace: str | None, cluster_queue: str | None, horizon: float) -> list[Json]:
     query: dict[str, str | bool | int] = {"horizonSeconds": max(1, round(horizon))}
     query["clusterQueue"] = cluster_queue or ""
-    async with access.client(kubeconfig, context) as api:
-        own = f"/namespaces/{namespace or api.login.namespace}/plannedruns"
+    own = f"/namespaces/{namespace or api.login.namespace}/plannedruns"
+    try:
         try:
-            try:
-                found = await asking.listed(api, own if namespace else "/plannedruns", query)
-            except asking.NotAllowedError:
-                if namespace:
-                    raise
-                found = await asking.listed(api, own, query)
-        except own_rights.NoOperator as error:
-            from gangline.console.views import own_answers
+            found = await asking.listed(api, own if namespace else "/plannedruns", query)
+        except asking.NotAllowedError:
+            if namespace:
+                raise
+            found = await asking.listed(api, own, query)
+    except own_rights.NoOperator as error:
+        from gangline.console.views import own_answers
 
-            found = await own_answers.plan(api, cluster_queue, horizon, error)
+        found = await own_answers.plan(api, cluster_queue, horizon, error)
     return [run for run in found if namespace is None or run["metadata"].get("namespace") == namespace]
 
 
 def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[str]:
     """One line per run, sorted by queue and start. The time axis ends with the last run or at `horizon` (seconds)."""
     span = min(horizon, max(60.0, max(run["to"] for run in runs) - now))
-    names = [f"{run['clusterQueue']}  {run['job']}  {run['gpus'] or '–'}" for run in runs]
+    most = max(LEAST_NAME, width // 2)
+    names = [_label(run, most) for run in runs]
     room = max(map(len, names))
     columns = max(LEAST_WIDTH, width - room - 2)
     lines = [f"{'':{room}}  {_scale(span, columns)}"]
@@ -85,6 +118,14 @@ def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[s
     if len(order) > MOST_ROWS:
         lines.append(f"… and {len(order) - MOST_ROWS} more (-o json has all)")
     return lines
+
+
+def _label(run: Json, most: int) -> str:
+    """Queue, job and GPUs in so many characters; the job keeps more of its name."""
+    queue, job, gpus = run["clusterQueue"], run["job"], str(run["gpus"] or "–")
+    room = most - len(gpus) - 4
+    queue = shortened(queue, max(room // 3, room - len(job)))
+    return f"{queue}  {shortened(job, room - len(queue))}  {gpus}"
 
 
 def _bar(run: Json, now: float, span: float, columns: int) -> str:
@@ -116,6 +157,7 @@ def _as_json(run: Json) -> dict[str, Any]:
         "from": _iso(run["from"]),
         "to": _iso(run["to"]),
         "after": run["after"],
+        "fallenBack": run.get("fallenBack"),
     }
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from gangline.console.views import access, asking, own_rights, table, times
-from gangline.control.answers import items
-from gangline.control.answers.snapshot import FINISHED, State
-from gangline.control.answers.words import age
+from gangline.console.output import presenting, remarks
+from gangline.console.output.presenting import Shape
+from gangline.console.output.selection import folded
+from gangline.console.views import access, asking, following, jobs, own_rights
+from gangline.control.answers.workloads.snapshot import FINISHED
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -52,7 +50,7 @@ class _Wish:
     help="Show forecast runtimes, and expected start times of pending workloads.",
 )
 @click.option("--finished", is_flag=True, help="Show finished workloads too.")
-@click.option("-o", "--output", type=click.Choice(["wide", "json"]), default=None, help="More columns, or JSON.")
+@presenting.options("user", "state", "queue")
 def command(
     kubeconfig: Path | None,
     context: str | None,
@@ -61,24 +59,28 @@ def command(
     cluster_queue: str | None,
     with_times: bool,
     finished: bool,
-    output: str | None,
+    shape: Shape,
 ) -> None:
     """Show running and pending workloads: position in the queue, GPUs, and why they are pending."""
+    finished = finished or any(folded(name) in map(folded, FINISHED) for name in shape.selection.states)
 
-    async def work() -> tuple[list[Json], _Wish]:
+    async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
             wish = _Wish(where, namespace is not None, all_namespaces, cluster_queue, with_times, finished)
-            return await _jobs(api, wish), wish
+            empty = f"No {'' if finished else 'running or pending '}workloads in {wish.where}."
 
-    shown, wish = access.run(work())
-    if output == "json":
-        click.echo(json.dumps([_as_json(item, with_times) for item in shown], indent=2))
-        return
-    if not shown:
-        click.echo(f"No {'' if finished else 'running or pending '}workloads in {wish.where}.", err=True)
-        return
-    show(shown, time.time(), wide=output == "wide", with_times=with_times)
+            async def look() -> list[jobs.Job]:
+                return jobs.of_items(await _jobs(api, wish))
+
+            listing = jobs.listing(with_times=with_times, empty=empty)
+            if not shape.watch:
+                await presenting.present(listing, shape, look)
+                return
+            async with following.following(api, None if wish.anywhere else where, cluster_queue or "") as signal:
+                await presenting.present(listing, shape, look, signal.wait)
+
+    access.run(work())
 
 
 async def _jobs(api: ApiClient, wish: _Wish) -> list[Json]:
@@ -93,7 +95,7 @@ async def _jobs(api: ApiClient, wish: _Wish) -> list[Json]:
             return await asking.listed(api, "/queuedjobs", query)
         except asking.NotAllowedError:
             if not wish.cluster_queue:
-                click.echo(f"(you may not ask about all namespaces: this is namespace {wish.namespace})", err=True)
+                remarks.remark(f"you may not ask about all namespaces: this is namespace {wish.namespace}")
             return await asking.listed(api, own, query)
     except own_rights.NoOperator as error:
         return await _own(api, wish, error)
@@ -118,27 +120,3 @@ async def _own(api: ApiClient, wish: _Wish, error: Exception) -> list[Json]:
             and (wish.finished or view.state not in FINISHED)
         ]
     )
-
-
-def show(shown: Sequence[Json], now: float, *, wide: bool, with_times: bool) -> None:
-    """Print a coloured table on a terminal, aligned plain text in a pipe."""
-    rows = table.workload_rows(map(items.of_json, shown), now, wide=wide, brief=not wide)
-    if with_times:
-        cells = [_times(item, now) for item in shown]
-        rows = table.with_columns(rows, ("ELAPSED", "RUNS FOR", "STARTS IN"), cells)
-    table.echo(rows)
-
-
-def _times(item: Json, now: float) -> tuple[str, str, str]:
-    """Elapsed runtime, forecast total runtime (p50 – p90), and expected start (p50 – p90)."""
-    elapsed, waits = item.get("elapsedSeconds"), item["state"] == State.PENDING
-    return (
-        age(elapsed) if elapsed is not None else "",
-        times.runtime_text(item),
-        times.start_text(item, now) if waits else "",
-    )
-
-
-def _as_json(item: Json, with_times: bool) -> Json:
-    known = {name: item.get(name) for name in times.TIMES} if with_times else {}
-    return items.as_json(items.of_json(item)) | known

@@ -13,6 +13,7 @@ import click
 
 from gangline.console.commands.up import readable_errors, say
 from gangline.console.node_counts import NodeCounts, NodeCountsType
+from gangline.console.output.layout import plain
 from gangline.console.run import example as examples
 from gangline.console.run import local_needs, promises
 from gangline.console.run.example import Example, ExampleError
@@ -22,7 +23,7 @@ from gangline.console.stack import installed, stack
 from gangline.console.stack.stack import Stack, Wishes
 from gangline.console.views import table
 from gangline.console.views.watch import Watch, changes, watching
-from gangline.control.answers.snapshot import Snapshot
+from gangline.control.answers.workloads.snapshot import Snapshot
 from gangline.control.audit.audit_log import FLUSH_EVERY
 from gangline.devcluster.components import Options
 from gangline.devcluster.connect import Choice
@@ -195,7 +196,7 @@ class ExampleRun:
             await watch.wait(0.5)
         seen = self._look(watch, shown, elapsed)
         if not self._stay:
-            shown.say(f"\n{table.plain(table.queue_rows(seen))}\n")
+            shown.say(f"\n{plain(table.queue_rows(seen))}\n")
         if problems := self._tally.problems(seen):
             failed = "\n  ".join(problems)
             raise RunError(f"{len(problems)} of {len(self.example.jobs)} jobs failed:\n  {failed}")

@@ -1,54 +1,28 @@
-"""`gangline swap`: lists node failures of gangs, the recovery and its duration, from the Workloads' records."""
+"""`gangline swap`: lists node failures of gangs, the recovery and its duration."""
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 
-from gangline.api import names
-from gangline.api.read import swap_record
-from gangline.api.read.swap_record import Record, RecordedSwap
-from gangline.console.views import access, table
-from gangline.kube.client import Forbidden
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import Record
+from gangline.console.output import clock, presenting, remarks
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing
+from gangline.control.answers.of_record import swap_row
+from gangline.control.answers.workloads.snapshot import workload_view
+from gangline.control.answers.workloads.words import age
+from gangline.kube.client import ApiClient, Forbidden
 from gangline.kube.resources import WORKLOADS, Json, controller_of
 
-_HEADER = ("NAMESPACE", "JOB", "QUEUE", "AGE", "HOW", "CAUSE", "DECIDED", "CREATED", "RUNNING", "TOTAL", "FROM", "TO")
-_TIMES = frozenset({"AGE", "DECIDED", "CREATED", "RUNNING", "TOTAL"})
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One swap of one gang."""
-
-    namespace: str
-    job: str  # kind/name
-    workload: str
-    queue: str
-    swap: RecordedSwap
-
-    def as_json(self) -> dict[str, Any]:
-        swap = self.swap
-        times = {"detected": swap.detected, "decided": swap.decided, "created": swap.created, "running": swap.running}
-        return {
-            "namespace": self.namespace,
-            "job": self.job,
-            "workload": self.workload,
-            "queue": self.queue,
-            "how": swap.how,
-            "cause": swap.cause,
-            "from": list(swap.lost),
-            "to": list(swap.to),
-            "state": "Recovering" if swap.open else "Recovered",
-            "times": {stage: _stamp(at) if at is not None else None for stage, at in times.items()},
-            "seconds": swap.stages(),
-        }
+_Column = Column[Json]
 
 
 @click.group("swap")
@@ -60,76 +34,134 @@ def command() -> None:
 @access.cluster_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="Gangs of all namespaces.")
 @click.option("--open", "only_open", is_flag=True, help="Only gangs that have not recovered yet.")
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+@presenting.options("user", "state", "queue")
 def list_command(
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
     all_namespaces: bool,
     only_open: bool,
-    output: str | None,
+    shape: Shape,
 ) -> None:
     """List recoveries from node failures, latest first: the time of each stage and the new nodes."""
-    workloads, where = access.run(_workloads(kubeconfig, context, namespace, all_namespaces))
-    found = [entry for entry in entries(workloads) if entry.swap.open or not only_open]
-    if output == "json":
-        click.echo(json.dumps([entry.as_json() for entry in found], indent=2))
-    elif not found:
-        click.echo(f"No gang {'is recovering' if only_open else 'has lost nodes'} in {where}.", err=True)
-    else:
-        table.echo(rows(found, time.time()))
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+
+            async def look() -> list[Json]:
+                found = await _swaps(api, where, all_namespaces)
+                return [row for row in found if row["state"] == "Recovering" or not only_open]
+
+            place = "any namespace that you may read" if all_namespaces else f"namespace {where} (-A: all)"
+            empty = f"No gang {'is recovering' if only_open else 'has lost nodes'} in {place}."
+            await presenting.present(replace(LISTING, empty=empty), shape, look)
+
+    access.run(work())
 
 
 @command.command("show")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @access.cluster_options
 def show_command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None) -> None:
     """Show every recorded recovery of JOB: a name, kind/name or a Workload's name."""
-    workloads, where = access.run(_workloads(kubeconfig, context, namespace, False))
+
+    async def work() -> tuple[list[Json], str]:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            return await _workloads(api, where, False), where
+
+    workloads, where = access.run(work())
     matching = [
         workload for workload in workloads if job in (_job(workload), _job(workload).partition("/")[2], _name(workload))
     ]
     if not matching:
-        raise click.ClickException(f"no job {job!r} with a Workload in {where}")
+        raise click.ClickException(f"no job {job!r} with a Workload in namespace {where}")
     for workload in matching:
         click.echo("\n".join(story(workload)))
 
 
-async def _workloads(
-    kubeconfig: Path | None, context: str | None, namespace: str | None, everywhere: bool
-) -> tuple[list[Json], str]:
-    async with access.client(kubeconfig, context) as api:
-        wanted = namespace or api.login.namespace
-        scope = None if everywhere else wanted
+async def _swaps(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
+    """As the operator answers; where it does not, those that the user may read in the Workloads."""
+    own = f"/namespaces/{namespace}/gangswaps"
+    try:
         try:
-            found = (await api.list(WORKLOADS, scope)).items
-        except Forbidden:
-            found, everywhere = (await api.list(WORKLOADS, wanted)).items, False
-    return found, "all namespaces" if everywhere else f"namespace {wanted} (-A: all)"
+            return await asking.listed(api, "/gangswaps" if everywhere else own)
+        except asking.NotAllowedError:
+            if not everywhere:
+                raise
+            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
+            return await asking.listed(api, own)
+    except (asking.NotServedError, asking.NotAllowedError) as error:
+        remarks.remark(f"{error}: from the Workloads that you may read")
+        return rows_of(await _workloads(api, namespace, everywhere))
 
 
-def entries(workloads: Iterable[Json]) -> list[Entry]:
+async def _workloads(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
+    try:
+        return (await api.list(WORKLOADS, None if everywhere else namespace)).items
+    except Forbidden:
+        if not everywhere:
+            raise
+        return (await api.list(WORKLOADS, namespace)).items
+
+
+def rows_of(workloads: Iterable[Json]) -> list[Json]:
     """All recorded swaps, latest first."""
     found = [
-        Entry(_meta(workload)["namespace"], _job(workload), _name(workload), _queue(workload), swap)
+        swap_row(swap, view)
         for workload in workloads
+        if (view := workload_view(workload, {})) is not None
         for swap in swap_record.of(workload).log
     ]
-    return sorted(found, key=lambda entry: (-entry.swap.detected, entry.namespace, entry.workload))
+    return sorted(found, key=lambda row: (-row["times"]["detected"], row["namespace"], row["workload"]))
 
 
-def rows(found: Sequence[Entry], now: float) -> table.Rows:
-    cells = tuple(
-        (
-            *(entry.namespace, entry.job, entry.queue, table.age(now - entry.swap.detected / 1000)),
-            *(entry.swap.how, entry.swap.cause or "–"),
-            *(_seconds(entry.swap.stages().get(stage)) for stage in ("decided", "created", "running", "total")),
-            *(few(entry.swap.lost), few(entry.swap.to) if not entry.swap.open else "…"),
-        )
-        for entry in found
+def _stage(name: str, stage: str, rank: int) -> _Column:
+    return _Column(
+        name,
+        lambda row, _: _seconds(row["seconds"].get(stage)),
+        right=True,
+        rank=rank,
+        key=lambda row, _: row["seconds"].get(stage),
     )
-    styles = tuple("yellow" if entry.swap.open else "" for entry in found)
-    return table.Rows(_HEADER, cells, styles, _TIMES)
+
+
+def _queue(row: Json) -> str:
+    """The ClusterQueue; of a workload that holds no quota any more its LocalQueue, marked as such."""
+    return row["clusterQueue"] or (f"{row['queue']}?" if row["queue"] else "")
+
+
+LISTING: Final[Listing[Json]] = Listing(
+    columns=(
+        _Column("NAMESPACE", lambda row, _: row["namespace"], rank=1, least=10),
+        _Column("JOB", lambda row, _: row["job"], least=20),
+        _Column("QUEUE", lambda row, _: _queue(row), rank=2, least=12),
+        _Column(
+            "AGE",
+            lambda row, now: age(now - row["times"]["detected"]),
+            right=True,
+            key=lambda row, _: -row["times"]["detected"],
+        ),
+        _Column("HOW", lambda row, _: row["how"]),
+        _Column("CAUSE", lambda row, _: row["cause"] or "–"),
+        _stage("DECIDED", "decided", 4),
+        _stage("CREATED", "created", 5),
+        _stage("RUNNING", "running", 6),
+        _stage("TOTAL", "total", 0),
+        _Column("LOST AT", lambda row, now: clock.wall(row["times"]["detected"], now), wide=True),
+        _Column("FROM", lambda row, _: few(row["from"]), rank=1),
+        _Column("TO", lambda row, _: "…" if row["state"] == "Recovering" else few(row["to"])),
+    ),
+    as_json=lambda row: row,
+    name=lambda row: row["job"],
+    empty="No gang has lost nodes.",
+    style=lambda row: "yellow" if row["state"] == "Recovering" else "",
+    user=lambda row: (row["user"], row["namespace"]),
+    state=lambda row: (row["state"],),
+    queue=lambda row: (row["queue"], row["clusterQueue"]),
+    states=("Recovering", "Recovered"),
+)
 
 
 def story(workload: Json) -> list[str]:
@@ -178,11 +210,3 @@ def _name(workload: Json) -> str:
 def _job(workload: Json) -> str:
     owner = controller_of(workload)
     return f"{owner['kind'].lower()}/{owner['name']}" if owner else f"workload/{_name(workload)}"
-
-
-def _queue(workload: Json) -> str:
-    admission = (workload.get("status") or {}).get("admission") or {}
-    labels = _meta(workload).get("labels") or {}
-    return (
-        admission.get("clusterQueue") or labels.get(names.CLUSTER_QUEUE_LABEL) or workload["spec"].get("queueName", "")
-    )

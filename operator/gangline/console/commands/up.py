@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,18 +12,23 @@ import click
 
 from gangline.console.node_counts import NodeCounts
 from gangline.console.options import kubernetes_version
+from gangline.console.run import example as examples
+from gangline.console.run.example import ExampleError
 from gangline.console.stack import stack
 from gangline.console.stack.processes import end
 from gangline.console.stack.stack import Stack, Wishes
 from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
 from gangline.devcluster.components import Options
 from gangline.devcluster.connect import Choice
-from gangline.devcluster.connection import Source
+from gangline.devcluster.connection import Connection, Source
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.nodes import POOL_LABEL, NodePool, create_pools
+from gangline.devcluster.progress import narrate
 from gangline.devcluster.real.network import MOST_NODES
 from gangline.install.kinds import InstallError
 from gangline.kube.client import ApiError
 from gangline.kube.config import LoginError
+from gangline.kube.resources import NODES
 
 
 @click.command("up")
@@ -126,8 +132,9 @@ def _detached(name: str, wishes: Wishes, local: Options) -> None:
     except BaseException:
         services.stop()
         raise
+    equip(connection)
     services.leave()
-    say(_hint(connection.kubectl_hint))
+    say(hint(connection))
     say(f"`gangline down --name {name}` ends it; logs are in {services.directory}")
 
 
@@ -136,7 +143,8 @@ def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
     ready = False
     try:
         with stack.ended_by_signals(), bring_up() as standing:
-            say(_hint(standing.connection.kubectl_hint))
+            equip(standing.connection)
+            say(hint(standing.connection))
             say(f"Logs are in {standing.services.directory}. Ctrl-C ends it.")
             ready = True
             standing.services.hold()
@@ -146,9 +154,42 @@ def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
         say("ended")
 
 
-def _hint(kubectl: str) -> str:
-    first = "kubectl apply -f examples/quickstart/ && gangline queue -A"
-    return f"\nPoint kubectl at it:\n  {kubectl}\nThen for example:\n  {first}\n"
+def equip(connection: Connection) -> None:
+    """Simulate the nodes that the quickstart needs, on a cluster of ours that has no simulated ones yet."""
+    pools = quickstart_pools()
+    if connection.source == "kubeconfig" or not pools:
+        return
+
+    async def create() -> int:
+        async with connection.client() as api:
+            if (await api.list(NODES, label_selector=POOL_LABEL)).items:
+                return 0
+            return len(await create_pools(api, pools))
+
+    with narrate("Starting simulated nodes"):
+        count = asyncio.run(create())
+    if count:
+        say(f"✓ {count} nodes: " + ", ".join(f"{pool.count} × {pool.name}" for pool in pools))
+
+
+def quickstart_pools() -> list[NodePool]:
+    try:
+        return examples.load(examples.bundled()).node_pools()
+    except ExampleError:
+        return []  # an installation without examples
+
+
+def hint(connection: Connection) -> str:
+    """What to type next. The quickstart only where its nodes are, and webhooks, which read its v1beta1 manifests."""
+    words = f"\nPoint kubectl at it:\n  {connection.kubectl_hint}\n"
+    if connection.source == "kubeconfig":
+        return f"{words}Then see whether all is in order:\n  gangline doctor --cluster\n"
+    try:
+        example = examples.bundled()
+    except ExampleError:
+        return words
+    here = example.relative_to(Path.cwd()) if example.is_relative_to(Path.cwd()) else example
+    return f"{words}Then for example:\n  kubectl apply -f {here}/ && gangline queue -A\n"
 
 
 def say(text: str) -> None:

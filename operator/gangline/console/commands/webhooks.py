@@ -119,6 +119,7 @@ def command(
     if mode != "cert-manager" and (cert_dir is not None or inject_ca_from):
         raise click.UsageError("--cert-dir and --inject-ca-from are for --mode cert-manager")
     log_options.begin()
+    chosen = read_configuration(configuration, tell=False)  # the operator tells what has no effect
     options = server.Options(
         host=listen[0],
         port=listen[1],
@@ -131,7 +132,8 @@ def command(
         ready_file=ready_file,
         unregister_on_exit=unregister_on_exit,
         linger=linger,
-        jobs=read_configuration(configuration, tell=False).jobs,  # the operator tells what has no effect
+        jobs=chosen.jobs,
+        tls=chosen.tls,
         track_fields=track_fields,
     )
     try:

@@ -9,9 +9,10 @@ from typing import Any
 import click
 import yaml
 
+from gangline.console.output import presenting
+from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, own_rights
-from gangline.console.views.table import Rows, plain
-from gangline.control.answers.words import age, runtime_text
+from gangline.control.answers.workloads.words import age, runtime_text
 from gangline.control.visibility.discovery import ANSWERS
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobKind
@@ -104,23 +105,31 @@ def read(file: Path) -> tuple[Json, JobKind]:
 
 
 def _show(answer: Json) -> None:
+    if answer["unexamined"]:
+        click.echo(f"({answer['unexamined']} changes were not tried: the time was not enough)", err=True)
+    click.echo("\n".join(told(answer, presenting.width())))
+
+
+def told(answer: Json, columns: int | None) -> list[str]:
+    """The answer as lines for a terminal of so many columns; None: for a pipe."""
     reason = f", {answer['because']}" if answer["because"] else ""
     obstacle = f": {answer['obstacle']}" if answer["obstacle"] else ""
     starts = answer["startsInSeconds"]
     start = f"no start within the horizon{obstacle}" if starts is None else f"it would start {_span(answer)}"
-    click.echo(f"Submitted now to queue {answer['queue']}, {start}{reason}")
     source = f"{answer['forecast']['source']}, from {answer['forecast']['samples']} finished runs"
-    click.echo(f"and run for {_runs(answer)} ({source}).")
-    if answer["unexamined"]:
-        click.echo(f"({answer['unexamined']} changes were not tried: the time was not enough)", err=True)
+    lines = [
+        f"Submitted now to queue {answer['queue']}, {start}{reason}",
+        f"and run for {_runs(answer)} ({source}).",
+        "",
+    ]
+    lines = [part for line in lines for part in wrapped(line, columns)]
     if not answer["suggestions"]:
-        click.echo("\nNo smaller size, shorter runtime or other queue would start it earlier.")
-        return
+        return [*lines, "No smaller size, shorter runtime or other queue would start it earlier."]
     cells = tuple(
-        (str(rank), each["change"], _span(each), _gained(each), _runs(each))
+        (str(rank), _span(each), _gained(each), _runs(each), each["change"])
         for rank, each in enumerate(answer["suggestions"], start=1)
     )
-    click.echo(f"\n{plain(Rows(('', 'WHAT IF', 'STARTS', 'GAINED', 'RUNS FOR'), cells, (), frozenset()))}")
+    return [*lines, *presenting.styled(Rows(("", "STARTS", "EARLIER BY", "RUNS FOR", "WHAT IF"), cells), columns)]
 
 
 def _runs(answer: Json) -> str:

@@ -2,62 +2,99 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gangline.api import names
-from gangline.console.views import access, asking, history, own_rights
-from gangline.control.answers import items
+from gangline.console.output import presenting
+from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.layout import wrapped
+from gangline.console.views import access, asking, completing, history, own_rights
 from gangline.control.answers.explanation import Line, explain
-from gangline.control.answers.lookup import KINDS, matches, singular
-from gangline.control.answers.snapshot import Snapshot, WorkloadView
+from gangline.control.answers.workloads import items
+from gangline.control.answers.workloads.lookup import KINDS, matches, singular
+from gangline.control.answers.workloads.snapshot import Snapshot, State, WorkloadView
+from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient, Forbidden, NotFound
 from gangline.kube.resources import WORKLOADS, Json, Resource
 
 
 @click.command("why")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @access.cluster_options
 @click.option("--history", "with_history", is_flag=True, help="Show the job's past state changes and their causes.")
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+@answer_option
 def command(
     job: str,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
     with_history: bool,
-    output: str | None,
+    output: Format,
 ) -> None:
     """Explain why JOB is pending (or its state). JOB is a name, kind/name (job/x, gpujob/x) or a Workload's name."""
     if with_history:
         _show_history(*access.run(_history(job, kubeconfig, context, namespace)), output)
         return
-    item, lines = access.run(_why(job, kubeconfig, context, namespace))
+    item, lines, offers = access.run(_why(job, kubeconfig, context, namespace))
     view = items.of_json(item)
-    if output == "json":
+    lines += remedy_lines(offers)
+    if output.kind:
         told = {**items.as_json(view), "explanation": [[line.label, line.text] for line in lines]}
-        click.echo(json.dumps(told, indent=2))
+        told |= {"remedies": offers.get("remedies", [])}
+        click.echo(document(output.kind, told))
         return
     show(view, lines)
 
 
 async def _why(
     job: str, kubeconfig: Path | None, context: str | None, namespace: str | None
-) -> tuple[Json, list[Line]]:
+) -> tuple[Json, list[Line], Json]:
+    """The item, its explanation, and the answer about remedies, {} where there is none."""
     async with access.client(kubeconfig, context) as api:
         where = namespace or api.login.namespace
         try:
             answer = await _asked(api, where, job, "why")
         except own_rights.NoOperator as error:
             view, seen = await _looked_up(api, where, job, error)
-            return items.as_json(view), explain(view, seen, time.time())
-        return answer["job"], [Line(line["label"], line["text"]) for line in answer["lines"]]
+            return items.as_json(view), explain(view, seen, time.time()), {}
+        lines = [Line(line["label"], line["text"]) for line in answer["lines"]]
+        return answer["job"], lines, await _remedies(api, where, job, answer["job"])
+
+
+async def _remedies(api: ApiClient, namespace: str, job: str, item: Json) -> Json:
+    """What would let a waiting job start earlier; {} where the operator does not say: it makes no forecasts, or is busy."""
+    if item["state"] != State.PENDING:
+        return {}
+    try:
+        path, query = asking.job_path(namespace, job, "remedies")
+        return await asking.get(api, path, query)
+    except (*own_rights.NoOperator, asking.NoAnswerError):
+        return {}
+
+
+def remedy_lines(offers: Json) -> list[Line]:
+    """The expected start, and one line for each remedy, best first."""
+    if not offers:
+        return []
+    start = offers.get("startsInSeconds")
+    because = f", {offers['because']}" if offers.get("because") else ""
+    expected = f"in {_span(start)}{because}" if start is not None else "not expected, as things are"
+    lines = [Line("starts", expected)]
+    for each in offers["remedies"]:
+        who = " (an administrator)" if each["by"] == "administrator" else ""
+        then, gained = each["startsInSeconds"], each["gainedHours"]
+        when = "now" if then["p50"] < 1 else f"in {_span(then)}"
+        more = f", {age(gained * 3600)} earlier" if gained is not None else ""
+        lines.append(Line("remedies", f"{each['change']}{who}: starts {when}{more}"))
+    return lines
+
+
+def _span(start: Json) -> str:
+    p50, p90 = start["p50"], start["p90"]
+    return f"{age(p50)} – {'?' if p90 is None else age(p90)}"
 
 
 async def _asked(api: ApiClient, namespace: str, job: str, what: str) -> Json:
@@ -99,10 +136,10 @@ async def _history(
     return view, history.of_conditions(raw), f"from the Workload's conditions and not from the operator: {why}"
 
 
-def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: str | None) -> None:
-    if output == "json":
+def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: Format) -> None:
+    if output.kind:
         body = {**items.as_json(view), "history": [event.as_json() for event in events], "source": source}
-        click.echo(json.dumps(body, indent=2))
+        click.echo(document(output.kind, body))
         return
     click.echo(f"{view.job} in namespace {view.namespace}, workload {view.name}")
     click.echo(history.rendered(events))
@@ -139,18 +176,21 @@ def _unqueued(obj: Json, resource: Resource) -> str:
 
 def show(view: WorkloadView, lines: list[Line]) -> None:
     """Print aligned lines, with Kueue's own message last."""
-    rows = [*lines, Line("message", view.message)] if view.message else lines
-    labels = ["" if i and rows[i - 1].label == line.label else line.label for i, line in enumerate(rows)]
-    title = f"{view.job} in namespace {view.namespace}, workload {view.name}"
-    console = Console(highlight=False)
-    if not console.is_terminal:  # in a pipe: one unwrapped line per fact
-        width = max(map(len, labels))
-        facts = (f"  {label.ljust(width)}  {line.text}" for label, line in zip(labels, rows, strict=True))
-        click.echo("\n".join([title, *facts]))
-        return
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
-    for label, line in zip(labels, rows, strict=True):
-        grid.add_row(f"  {label}", Text(line.text))
-    console.print(Text(title, style="bold"), grid)
+    click.echo(rendered(view, lines, presenting.width()))
+
+
+def rendered(view: WorkloadView, lines: list[Line], columns: int | None) -> str:
+    """For a terminal of so many columns; None: for a pipe, one line per fact."""
+    new = view.message and not any(line.text.endswith(view.message) for line in lines)
+    facts = [*lines, Line("message", view.message)] if new else lines
+    width = max(len(fact.label) for fact in facts)
+    title = wrapped(f"{view.job} in namespace {view.namespace}, workload {view.name}", columns)
+    told = title if columns is None else [click.style(part, bold=True) for part in title]
+    before = ""
+    for fact in facts:
+        label, before = "" if fact.label == before else fact.label, fact.label
+        for part in wrapped(fact.text, columns and columns - width - 4):
+            head = f"  {label:{width}}  "
+            told.append((head if columns is None else click.style(head, bold=True)) + part)
+            label = ""
+    return "\n".join(told)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from gangline.console.views.table import gpu_use
 from gangline.console.views.watch import in_use
-from gangline.control.answers.snapshot import FINISHED, Snapshot, State, WorkloadView
-from gangline.control.answers.words import why
+from gangline.control.answers.workloads.snapshot import FINISHED, Snapshot, State, WorkloadView
+from gangline.control.answers.workloads.words import why
 
 JobId = tuple[str, str, str]  # kind, namespace, name
 

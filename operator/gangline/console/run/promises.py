@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from gangline.console.run.example import Example
-from gangline.control.answers.snapshot import WorkloadView
+from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError
-from gangline.engine import BACKFILL, EARLY_END, STOPPING, HeadStart
+from gangline.engine import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart
 from gangline.kube.resources import QUEUE_POLICIES
 
 
@@ -25,6 +25,7 @@ class PromiseReport:
 #: why a backfilled job delayed a reserved job
 _CAUSES: Final = {
     BACKFILL: "while these overran",
+    BUDGET: "while these overran and the loss budget spared them",
     EARLY_END: "while these were within their time",
     STOPPING: "while these were ending",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -9,12 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from gangline import files
+from gangline.console.stack import keeper
 from gangline.devcluster.errors import StartError
+from gangline.devcluster.process import ProcessId
 from gangline.devcluster.supervisor import Supervisor, end_leftovers
 
 GANGLINE = (sys.executable, "-m", "gangline.console.cli")
-#: in the order in which they are stopped: the operator before the webhooks
-SERVICES = ("operator", "webhooks", "jobset")
+#: in the order in which they are stopped: what starts others again first, the operator before the webhooks
+SERVICES = (keeper.NAME, "operator", "webhooks", "jobset")
 TAIL_LINES = 25
 READY_SECONDS = 60.0
 CHECK_EVERY = 1.0  # seconds between two checks that the processes are alive
@@ -37,12 +41,13 @@ class Services:
         enter: Sequence[str] = (),
     ) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        end_leftovers(directory, SERVICES, patience=PATIENCE)
+        end(directory)
         self.directory = directory
         self._supervisor = Supervisor(directory, detached=detached)
         self._program = program
         self._enter = enter
         self._started: list[str] = []
+        self._commands: dict[str, list[str]] = {}
 
     def log(self, name: str) -> Path:
         return self._supervisor.log(name)
@@ -58,8 +63,10 @@ class Services:
     def launch(self, name: str, command: Sequence[str]) -> None:
         """Run a command as the service NAME, with `--ready-file F`; `wait` waits until the service is ready."""
         self._ready(name).unlink(missing_ok=True)
-        self._supervisor.spawn(name, [*self._enter, *command, "--ready-file", str(self._ready(name))], os.environ)
+        whole = [*self._enter, *command, "--ready-file", str(self._ready(name))]
+        self._supervisor.spawn(name, whole, os.environ)
         self._started.append(name)
+        self._commands[name] = whole
 
     def wait(self, name: str) -> None:
         """Wait until the service is ready. Raises StartError as `start` does."""
@@ -88,13 +95,32 @@ class Services:
         self._supervisor.close()
 
     def leave(self) -> None:
-        """Leave the services running (only when `detached`)."""
+        """Leave the services running (only when `detached`), with a process that starts them again when they end."""
+        for name, command in self._commands.items():
+            files.write(keeper.command_file(self.directory, name), json.dumps({"command": command}))
+        self._supervisor.spawn(
+            keeper.NAME, [sys.executable, "-m", "gangline.console.stack.keeper", str(self.directory)], os.environ
+        )
         self._supervisor.close()
 
 
 def end(directory: Path) -> list[str]:
     """End services that an earlier command left running in this directory. Returns their names."""
-    return end_leftovers(directory, SERVICES, patience=PATIENCE) if directory.is_dir() else []
+    if not directory.is_dir():
+        return []
+    for name in SERVICES:
+        keeper.command_file(directory, name).unlink(missing_ok=True)
+    return end_leftovers(directory, SERVICES, patience=PATIENCE)
+
+
+def running(directory: Path) -> dict[str, int | None]:
+    """The pids of the services that were started in this directory and not stopped; None: it has ended."""
+    found: dict[str, int | None] = {}
+    for name in SERVICES:
+        process = ProcessId.read(directory / f"{name}.pid")
+        if process is not None:
+            found[name] = process.pid if process.alive() else None
+    return found
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:

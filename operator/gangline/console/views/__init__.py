@@ -1,4 +1,4 @@
-"""Views of a cluster: snapshots of its objects as plain values, rendered as tables, lines and sentences.
+"""What a user can see of a cluster, and the job that a command is to change, with that user's own rights.
 
-In: a kubeconfig, or JSON of the cluster's objects. Out: rows and text. Nothing is written to the cluster.
+More than a dozen modules: one for each way to ask, and one for each kind of thing that several commands show.
 """

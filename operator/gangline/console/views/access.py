@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gangline.control.answers.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -37,11 +37,24 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 async def client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[ApiClient]:
     """An open client. Raises click.ClickException for an unusable kubeconfig."""
     try:
-        login = config.load(kubeconfig, context)
+        login = config.load(kubeconfig or own_cluster(context), context)
     except config.LoginError as error:
         raise click.ClickException(f"{error}\nIs there a cluster? `gangline up` starts a local one.") from error
     async with ApiClient(login) as opened:
         yield opened
+
+
+def own_cluster(context: str | None) -> Path | None:
+    """The kubeconfig of the one local control plane that runs here, if no other cluster is configured. Says so."""
+    if context is not None or config.is_configured():
+        return None
+    from gangline.devcluster.clusters import NamedCluster, names
+
+    running = [each for each in map(NamedCluster, names()) if not each.status().down]
+    if len(running) != 1 or not running[0].kubeconfig.exists():
+        return None
+    click.echo(f"(local cluster {running[0].name}: there is no kubeconfig)", err=True)
+    return running[0].kubeconfig
 
 
 def run(work: Awaitable[T]) -> T:

@@ -46,7 +46,7 @@ async def get(api: ApiClient, path: str, query: Mapping[str, str | bool | int] |
 
 async def listed(api: ApiClient, path: str, query: Mapping[str, str | bool | int] | None = None) -> list[Json]:
     """All items of a list. Raises as `get` does."""
-    return [item async for item in _items(api, path, {"limit": question.MOST, **(query or {})})]
+    return [item async for item in _items(api, path, {"limit": 2 * question.DEFAULT_LIMIT, **(query or {})})]
 
 
 async def _items(api: ApiClient, path: str, query: dict[str, str | bool | int]) -> AsyncIterator[Json]:
@@ -92,6 +92,8 @@ def _meaning(error: ApiError) -> Exception:
         case NotFound():
             return NotServedError("no operator serves its answers on this cluster: none leads, or it serves no API")
         case Unavailable():
+            if error.timeout:
+                return NotServedError("the operator does not answer in time")
             if not error.status:
                 return error  # the API server itself is away
             return NotServedError("the operator does not answer: it is away, or another one is about to lead")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from gangline.console.output import remarks
 from gangline.console.views import own_rights, world
 from gangline.console.views.world import ClusterFacts
-from gangline.control.answers import whatif
+from gangline.control.answers.ahead import whatif
 from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, Wish
-from gangline.control.answers.lookup import WrongNameError
 from gangline.control.answers.sight import Everybody
+from gangline.control.answers.workloads.lookup import WrongNameError
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -63,5 +64,5 @@ async def _load(api: ApiClient, error: Exception) -> ClusterFacts:
         raise click.ClickException(f"{error}; to compute expected starts here, {refused}") from refused
     own_rights.say(error)
     if not here.from_operator:
-        click.echo("(forecasts come from finished workloads in the cluster and hints of the jobs)", err=True)
+        remarks.remark("forecasts come from finished workloads in the cluster and hints of the jobs")
     return here

@@ -6,9 +6,10 @@ from typing import TypeVar
 
 import click
 
+from gangline.console.output import remarks
 from gangline.console.views import access, asking
-from gangline.control.answers import items, lookup
-from gangline.control.answers.snapshot import Snapshot, WorkloadView
+from gangline.control.answers.workloads import items, lookup
+from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -23,7 +24,7 @@ def say(error: Exception, seen: Snapshot | None = None) -> None:
     words = f"{error}: this is what you may read yourself"
     if seen is not None and not seen.complete:
         words += ", without positions and without other namespaces"
-    click.echo(f"({words})", err=True)
+    remarks.remark(words)
 
 
 async def look(api: ApiClient, namespace: str, error: Exception) -> Snapshot:

@@ -49,6 +49,15 @@ async def ask(api: ApiClient, path: str) -> Json | None:
     return None
 
 
+async def was_here(api: ApiClient) -> bool:
+    """Whether the leader was a process of this machine, as the API server is: then it can be reached, if it lives."""
+    try:
+        where = (await api.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIG_MAP)).get("data") or {}
+    except ApiError:
+        return False
+    return {urlsplit(where.get("url") or "").hostname, urlsplit(api.login.server).hostname} <= _HERE
+
+
 class Page(NamedTuple):
     """An answer that is no JSON."""
 

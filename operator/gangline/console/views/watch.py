@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
-from gangline.control.answers.snapshot import HOLDING, Snapshot, State, WorkloadView, snapshot
+from gangline.control.answers.workloads.snapshot import HOLDING, Snapshot, State, WorkloadView, snapshot
 from gangline.kube.client import ApiClient, key_of
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource

@@ -13,20 +13,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangline.api.read.parse import ParseError
 from gangline.console.views import reach
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import Source
+from gangline.control.forecasting.preemptions import Preemption, preemption
+from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
 from gangline.control.forecasting.runtime_facts import Forecasts
+from gangline.control.inventory.card_inventory import CardInventory
+from gangline.control.inventory.inventory_feed import of_node, put
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.watched_kinds import OPTIONAL, SELECTORS, resources
-from gangline.engine import HORIZON, Engine, Outlook, model, outlook
+from gangline.control.mirror.watched_kinds import INVENTORY, optional, resources, selector, unqueued
+from gangline.control.status import fallen_back
+from gangline.engine import HORIZON, POLICY, Engine, Mode, Outlook, model, outlook
 from gangline.forecast import LEVELS, Forecast
+from gangline.forecast.history.runs import Run
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import Json, Resource, key_of
 
 #: resources that don't affect start times and are not listed, so that no permission for them is needed
 _SKIPPED = frozenset({kube.SERVICES})
@@ -48,10 +55,21 @@ class ClusterFacts:
     engine: Engine = field(default_factory=Engine)
     #: whether the operator's forecasts are used
     from_operator: bool = False
+    #: what was promised, as far as it is known here
+    ledger: Ledger | None = None
 
     def __post_init__(self) -> None:
         self.mirror = Mirror(observe=self._observe)
+        self.mirror.mode_of = self._mode_of
+        self.pods = PodIndex(self.engine.observe, self.mirror.pod_counts)
+        self.cards = CardInventory(self.pods.workload_of)
         self.forecasts = Forecasts(self.mirror, self.engine.observe, now=lambda: self.now)
+
+    def _mode_of(self, cluster_queue: str) -> Mode:
+        """As the operator left it."""
+        queue = self.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
+        found = fallen_back.of_queue(self.mirror.policy_of(queue), cluster_queue) if queue is not None else None
+        return found.mode if found is not None else POLICY
 
     def _observe(self, change: model.Change) -> None:
         self.engine.observe(change)
@@ -59,15 +77,27 @@ class ClusterFacts:
 
     def fill(self, objects: Mapping[Resource, list[Json]]) -> None:
         """Add all objects to the mirror; pods only if they were listed."""
-        pods = PodIndex(self.engine.observe, self.mirror.pod_counts)
         for pod in objects.get(kube.PODS, ()):
-            pods.upsert(pod)
+            self.pods.upsert(pod)
         for resource in resources():  # in any order: the mirror reads queues again when policies change
             for obj in objects.get(resource, ()):
                 self.mirror.upsert(resource, obj)
+        self._survey(objects)
         for workload in self.mirror.recounted():
             self.mirror.count_anew(workload)
         self.mirror.know_pods()
+
+    def _survey(self, objects: Mapping[Resource, list[Json]]) -> None:
+        """Know the cards of nodes, by which shares of them count."""
+        for resource in (kube.NODES, kube.PODS, *INVENTORY):
+            for obj in objects.get(resource, ()):
+                try:
+                    put(self.cards, resource, key_of(obj), obj)
+                except ParseError:
+                    continue  # the operator complains of it
+        for known in self.cards.refresh()[0]:
+            self.engine.observe(of_node(known))
+        self.mirror.rules.put_cards(self.cards.sizes())
 
     def forecast(self, answer: Mapping[str, Any] | None, offsets: Mapping[str, float] | None = None) -> None:
         """Use the operator's forecasts and flavor offsets; make local forecasts for workloads that have none."""
@@ -92,7 +122,7 @@ class ClusterFacts:
 
     def answers(self) -> Answers:
         """The answers that the operator would give, from this copy."""
-        source = Source(self.mirror, self.engine, self.forecasts, lambda: self.now)
+        source = Source(self.mirror, self.engine, self.forecasts, lambda: self.now, self.pods, self.cards)
         return Answers(source, _OwnForesight(self), self.engine.pending)
 
 
@@ -102,12 +132,24 @@ class _OwnForesight:
 
     world: ClusterFacts
 
+    @property
+    def ledger(self) -> Ledger | None:
+        return self.world.ledger
+
     async def outlook(self, workload: str = "") -> Outlook:
         return self.world.outlook(frozenset({workload}) if workload else None)
 
     async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
         engine = self.world.engine
         return rehearse(engine.facts(), engine.settings, self.world.now, rehearsals, seconds)
+
+    async def preemption(self, workload: str) -> Preemption:
+        engine = self.world.engine
+        return preemption(engine.facts(), engine.settings, self.world.now, workload)
+
+    async def past(self, namespace: str, since: float, most: int) -> list[Run]:
+        """The operator's history is not this process's to read."""
+        return []
 
 
 def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> Forecast | None:
@@ -132,7 +174,7 @@ async def load(api: ApiClient) -> ClusterFacts:
 
 
 async def _list(api: ApiClient) -> dict[Resource, list[Json]]:
-    wanted = [resource for resource in resources() if resource not in _SKIPPED]
+    wanted = [resource for resource in resources() if resource not in _SKIPPED and resource not in unqueued()]
     lists = await asyncio.gather(*(_objects(api, resource) for resource in wanted))
     objects = dict(zip(wanted, lists, strict=True))
     if objects[kube.TOPOLOGIES]:
@@ -142,10 +184,12 @@ async def _list(api: ApiClient) -> dict[Resource, list[Json]]:
 
 async def _objects(api: ApiClient, resource: Resource) -> list[Json]:
     try:
-        return (await api.list(resource, label_selector=SELECTORS.get(resource, ""))).items
+        return (await api.list(resource, label_selector=selector(resource))).items
     except NotFound:
-        if resource in OPTIONAL:
+        if resource in optional():
             return []
         raise
     except Forbidden as error:
+        if resource in INVENTORY:
+            return []  # less is known of cards then
         raise RefusedError(f"you may not list {resource} in all namespaces ({error.message})") from error

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gangline.control.answers.reasons import Obstacle, count, parse
-from gangline.control.answers.snapshot import HOLDING, FlavorView, QueueView, Snapshot, State, WorkloadView
-from gangline.control.answers.words import age, amount, why
+from gangline.control.answers.nodes import room as nodes
+from gangline.control.answers.nodes.room import NO_ROOM, Room
+from gangline.control.answers.workloads import binding
+from gangline.control.answers.workloads.reasons import Obstacle, count, in_question, parse
+from gangline.control.answers.workloads.snapshot import (
+    HOLDING,
+    OUTSIDE,
+    FlavorView,
+    QueueView,
+    Snapshot,
+    State,
+    WorkloadView,
+)
+from gangline.control.answers.workloads.words import age, amount, to_do, why
 
 NAMED = 5  # workloads named in one line before "and n more"
 
@@ -22,13 +33,17 @@ class Line:
     text: str
 
 
-def explain(view: WorkloadView, snapshot: Snapshot, now: float) -> list[Line]:
-    """The explanation of one workload, most important lines first."""
+def explain(view: WorkloadView, snapshot: Snapshot, now: float, room: Room = NO_ROOM) -> list[Line]:
+    """The explanation of one workload, most important lines first. `room`: on nodes, where that is what it waits for."""
     lines = [Line("state", _standing(view, snapshot, now)), Line("asks for", _asks(view))]
     if view.state is State.PENDING:
-        lines += _pending(view, snapshot, now)
-    elif text := why(view):
-        lines.append(Line("because", text))
+        lines += _pending(view, snapshot, now, room)
+    else:
+        if text := why(view):
+            lines.append(Line("because", text))
+        lines += _room(view, room, now)
+    if text := to_do(view):
+        lines.append(Line("needs", text))
     return lines + [Line("warning", text) for text in view.warnings]
 
 
@@ -45,26 +60,43 @@ def _standing(view: WorkloadView, snapshot: Snapshot, now: float) -> str:
 
 
 def _asks(view: WorkloadView) -> str:
+    if view.state in OUTSIDE and not view.pods:
+        return "not known"
     asked = ", ".join(f"{amount(n, resource)} {resource}" for resource, n in sorted(view.amounts.items()))
     pods = f"{view.pods} pod{'' if view.pods == 1 else 's'}"
-    return f"{asked or 'nothing'} in {pods}, all at once; priority {view.priority}"
+    outside = view.state in OUTSIDE
+    return f"{asked or 'nothing'} in {pods}" + ("" if outside else f", all at once; priority {view.priority}")
 
 
-def _pending(view: WorkloadView, snapshot: Snapshot, now: float) -> Iterator[Line]:
-    message = parse(view.message)
+def _room(view: WorkloadView, room: Room, now: float) -> Iterator[Line]:
+    yield from (Line(label, text) for label, text in nodes.lines(room, view.amounts, view.key, now))
+    if text := nodes.needed(room, view.amounts):
+        yield Line("needs", text)
+
+
+def _pending(view: WorkloadView, snapshot: Snapshot, now: float, room: Room) -> Iterator[Line]:
+    obstacles = in_question(view.reason, parse(view.message).obstacles)
     queue = snapshot.queue(view.cluster_queue)
     yield Line("because", f"{why(view)}")
     if view.evicted:
         yield Line("before", f"it ran and was evicted: {view.evicted}")
+    if not view.too_wide:  # else neither quota nor those before it matter
+        yield from _for_quota(view, snapshot, obstacles, now)
+        yield from (Line(label, text) for label, text in nodes.lines(room, view.amounts, view.key, now))
+    if queue or snapshot.complete:
+        yield Line("needs", needs(view, snapshot, room))
+
+
+def _for_quota(view: WorkloadView, snapshot: Snapshot, obstacles: Sequence[Obstacle], now: float) -> Iterator[Line]:
+    queue = snapshot.queue(view.cluster_queue)
     if queue:
-        for flavor in _flavors_of_interest(queue, message.obstacles):
+        for flavor in _flavors_of_interest(queue, obstacles):
             yield Line("quota", _quota(flavor, queue, snapshot))
+        yield from (Line("limit", text) for text in binding.constraints(queue, snapshot, obstacles))
     if ahead := _ahead(view, snapshot):
         yield Line("ahead", some(map(_waiter, ahead), of=view.position or 0))
     if queue and snapshot.complete:
-        yield from _holders(view, queue, snapshot, message.obstacles, now)
-    if queue or snapshot.complete:
-        yield Line("needs", needs(view, snapshot))
+        yield from _holders(view, queue, snapshot, obstacles, now)
 
 
 # --- what would have to happen ----------------------------------------------------------------------------------------
@@ -75,27 +107,35 @@ _REMEDIES = {
     "OnHold": "the hold has to be removed",
     "Suspended": "the queue is stopped: an administrator has to set its stopPolicy back to None",
     "WaitingForPodsReady": "the workloads admitted before it have to have all their pods ready",
+    "WaitingForReplacementPods": "the pods of the group that are missing have to be created",
     "WaitingForPreemptedWorkloads": "the pods of the preempted workloads have to end; then it starts",
     "TopologyPlacementFailed": "enough nodes within one topology domain have to become free",
     "PendingEvaluation": "nothing: it is evaluated when it is next in its queue",
 }
 
 
-def needs(view: WorkloadView, snapshot: Snapshot) -> str:
+def needs(view: WorkloadView, snapshot: Snapshot, room: Room = NO_ROOM) -> str:
     """One sentence: what has to change before this pending workload starts."""
     queue = snapshot.queue(view.cluster_queue)
     if queue is None:
         return _missing_queue(view)
     if not queue.active:
         return f"ClusterQueue {queue.name} has to become active: {queue.message}"
+    if view.too_wide:
+        return f"smaller pods: {view.too_wide}"
     if view.never_fits:
         return _smaller(view, queue)
-    obstacles = parse(view.message).obstacles
+    if view.may_shrink:
+        least = round((1 - view.spared) * 100)
+        return f"nothing: it starts with fewer pods (at least {least} % of them), as soon as that many fit"
+    obstacles = in_question(view.reason, parse(view.message).obstacles)
     short = [o for o in obstacles if o.kind == "short"]
     if view.reason != "WaitingForPreemptedWorkloads" and short:
         return _releases(view, queue, snapshot, short)
     if view.reason == "NoMatchingFlavor":
-        return "its node selector, affinity or tolerations have to match a flavor of its ClusterQueue"
+        return _matching(queue, obstacles)
+    if view.reason in nodes.FOR_NODES and (text := nodes.needed(room, view.amounts)):
+        return text
     return _REMEDIES.get(view.reason, "it is evaluated again when resources that it could use become free")
 
 
@@ -117,7 +157,22 @@ def _smaller(view: WorkloadView, queue: QueueView) -> str:
             f"at most {count(o.amount, o.resource)} of {o.flavor} "
             f"(it asks {amount(o.requested, o.resource)}); an administrator can raise the nominalQuota{limit}"
         )
-    return "to ask for less: " + (" — or ".join(ways) or view.message)
+    text = " — or ".join(ways) or view.message
+    return f"to ask for less: {text}"
+
+
+def _matching(queue: QueueView, obstacles: Sequence[Obstacle]) -> str:
+    """What would let some flavor match: the resource, the flavor, or the pods' selectors and tolerations."""
+    missing = sorted({o.resource for o in obstacles if o.kind == "undeclared"})
+    if missing:
+        what = ", ".join(missing)
+        return f"not to ask for {what}; or an administrator to give ClusterQueue {queue.name} quota for it"
+    ways = [
+        *(f"ResourceFlavor {o.flavor} to be created" for o in obstacles if o.kind == "missing"),
+        *(f"a node selector and affinity that match flavor {o.flavor}" for o in obstacles if o.kind == "affinity"),
+        *(f"a toleration of the taint of flavor {o.flavor}" for o in obstacles if o.kind == "taint"),
+    ]
+    return " — or ".join(dict.fromkeys(ways)) or "a node selector, affinity and tolerations that match a flavor"
 
 
 def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: Sequence[Obstacle]) -> str:
@@ -139,12 +194,14 @@ def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstac
     enough = [w for w in holders if w.held[o.flavor, o.resource] >= o.amount]
     if enough:
         least = min(enough, key=lambda w: (w.held[o.flavor, o.resource], w.since))
-        return f"{missing}: the end of {least.job} ({amount(least.held[o.flavor, o.resource], o.resource)}) is enough"
+        return (
+            f"{missing}: the end of {least.job} ({amount(least.held[o.flavor, o.resource], o.resource)}) frees as much"
+        )
     together, freed = 0, 0
     for holder in holders:
         together, freed = together + 1, freed + holder.held[o.flavor, o.resource]
         if freed >= o.amount:
-            return f"{missing}: the end of its {together} largest holders is enough"
+            return f"{missing}: the end of its {together} largest holders frees as much"
     return missing
 
 
@@ -153,7 +210,10 @@ def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: st
 
     Workloads of its own queue always count; those of the cohort unless the queue's borrowing limit is the obstacle.
     """
-    own_only = _limit_binds(queue, snapshot, flavor, resource)
+    known = snapshot.limits.get((flavor, resource))
+    own_only = (
+        any(not each.cohort for each in known.binding) if known else _limit_binds(queue, snapshot, flavor, resource)
+    )
     queues = {queue.name} if own_only else {q.name for q in snapshot.cohort_of(queue)}
     found = [
         w
@@ -232,13 +292,21 @@ def _holders(
 
 def _holder(w: WorkloadView, o: Obstacle, queue: QueueView, now: float) -> str:
     foreign = "" if w.cluster_queue == queue.name else f" of {w.cluster_queue or 'another queue'}"
-    return (
-        f"{w.job}{foreign} ({amount(w.held[o.flavor, o.resource], o.resource)}, {w.state.lower()} {age(now - w.since)})"
-    )
+    held = amount(w.held[o.flavor, o.resource], o.resource)
+    return f"{w.job}{foreign} ({held}, {w.state.lower()} {age(now - w.since)}{_end(w, now)})"
+
+
+def _end(w: WorkloadView, now: float) -> str:
+    """Its expected end: as likely as not before the first time, nine times in ten before the second."""
+    if w.end is None or w.latest_end is None:
+        return ""
+    first, last = age(w.end - now), age(w.latest_end - now)
+    return f", ends in {first}" if first == last else f", ends in {first} – {last}"
 
 
 def _size(w: WorkloadView) -> str:
-    return f"{w.gpus} GPU{'' if w.gpus == 1 else 's'}" if w.gpus else f"{w.pods} pods"
+    many, unit = (w.gpus, "GPU") if w.gpus else (w.pods, "pod")
+    return f"{many} {unit}{'' if many == 1 else 's'}"
 
 
 def some(words: Iterable[str], limit: int = NAMED, *, of: int = 0) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from gangline import bounded
-from gangline.control.answers.snapshot import QueueView, WorkloadView
+from gangline.control.answers.workloads.snapshot import QueueView, WorkloadView
 
 _SECRET: Final = secrets.token_bytes(32)
 #: bytes of a label's hash: two of 5,000 jobs share a label once in 300 answers
@@ -71,6 +71,8 @@ class Sight:
             reason="",
             message="",
             position=view.position,
+            end=view.end,
+            latest_end=view.latest_end,
             hidden=True,
         )
 

@@ -6,22 +6,29 @@ import asyncio
 import pickle
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gangline.control.forecasting import simulation_process
 from gangline.control.forecasting.by_flavor import slowest
+from gangline.control.forecasting.preemptions import Preemption
+from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
+from gangline.control.inventory.card_inventory import CardInventory
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.engine import Engine, Outlook, model
 from gangline.forecast import Forecast
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
     from gangline.control.forecasting.runtime_facts import Forecasts
+    from gangline.forecast.history.runs import Run
 
 #: seconds beyond those of its rehearsals that a process has for its start and the transfer of all facts
 _OVERHEAD: Final = 10.0
+#: seconds that one round of decisions may take
+_ROUND: Final = 20.0
 
 
 class NoForecastsError(Exception):
@@ -36,6 +43,10 @@ class Source:
     engine: Engine
     forecasts: Forecasts | None
     now: Callable[[], int]
+    #: None where pods are not known
+    pods: PodIndex | None = None
+    #: None where cards are not known
+    cards: CardInventory | None = None
 
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
         """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""
@@ -49,12 +60,25 @@ class Source:
 class Foresight(Protocol):
     """Plays the engine forward, off the event loop. Both raise NoForecastsError."""
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """What was promised; None where nobody keeps it."""
+        ...
+
     async def outlook(self, workload: str = "") -> Outlook:
         """The expected starts; with a waiting `workload`, not from before its submission."""
         ...
 
     async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
         """What follows if one more workload were submitted now: see `rehearsals.rehearse`."""
+        ...
+
+    async def preemption(self, workload: str) -> Preemption:
+        """Whom a waiting workload would preempt now: see `preemptions.preemption`."""
+        ...
+
+    async def past(self, namespace: str, since: float, most: int) -> list[Run]:
+        """Runs of a namespace ("" = of all) that ended at or after `since`, the last ones; none where no history is kept."""
         ...
 
 
@@ -65,6 +89,10 @@ class OperatorForesight:
         self._source = source
         self._forecasting = forecasting
 
+    @property
+    def ledger(self) -> Ledger | None:
+        return self._forecasting.expected.ledger if self._forecasting is not None else None
+
     async def outlook(self, workload: str = "") -> Outlook:
         forecasting = self._wanted()
         await forecasting.settled()
@@ -74,21 +102,36 @@ class OperatorForesight:
         return seen
 
     async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
-        await self._wanted().settled()
+        forecasting = self._wanted()
+        await forecasting.settled()
         engine, now = self._source.engine, self._source.now()
         facts, settings = engine.facts(), engine.settings
+        found: list[Rehearsed] = await _simulated(
+            lambda: simulation_process.rehearsal_request(facts, settings, now, rehearsals, seconds), seconds + _OVERHEAD
+        )
+        return [replace(each, outlook=forecasting.expected.ledger.moved(each.outlook)) for each in found]
 
-        def work() -> list[Rehearsed]:
-            asked = simulation_process.rehearsal_request(facts, settings, now, rehearsals, seconds)
-            return simulation_process.in_process(asked, seconds + _OVERHEAD)
+    async def preemption(self, workload: str) -> Preemption:
+        """Also where no forecasts are made: a round of decisions needs none."""
+        engine, now = self._source.engine, self._source.now()
+        facts, settings = engine.facts(), engine.settings
+        return await _simulated(
+            lambda: simulation_process.preemption_request(facts, settings, now, workload), _ROUND + _OVERHEAD
+        )
 
-        try:
-            return await asyncio.to_thread(work)
-        except (OSError, subprocess.SubprocessError, pickle.PickleError, EOFError) as error:
-            raise NoForecastsError(f"the simulation failed: {error}") from error
+    async def past(self, namespace: str, since: float, most: int) -> list[Run]:
+        return await self._forecasting.history.ended(namespace, since, most) if self._forecasting is not None else []
 
     def _wanted(self) -> Forecasting:
         if self._forecasting is None:
             raise NoForecastsError("this operator makes no forecasts: it runs without a history (--history)")
         self._forecasting.ask()
         return self._forecasting
+
+
+async def _simulated(request: Callable[[], bytes], patience: float) -> Any:
+    """The answer of a process of low priority. Raises NoForecastsError."""
+    try:
+        return await asyncio.to_thread(lambda: simulation_process.in_process(request(), patience))
+    except (OSError, subprocess.SubprocessError, pickle.PickleError, EOFError) as error:
+        raise NoForecastsError(f"the simulation failed: {error}") from error

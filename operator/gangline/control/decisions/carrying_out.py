@@ -11,13 +11,15 @@ from gangline.api.read import conditions, counting, render
 from gangline.api.read.reading import ParseError
 from gangline.control import decision_log
 from gangline.control.metrics.recording import queued_since
+from gangline.control.mirror import slices
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import EvictionWanted, Messages
 from gangline.control.parts.part import Part
 from gangline.control.recovery.swaps import Recoveries
-from gangline.control.status import older_words, status_changes
+from gangline.control.status import gate_changes, older_words, run_changes, status_changes
+from gangline.control.status.change import Change
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
@@ -76,6 +78,8 @@ class Decisions(Part):
                 self._preempt(decision)
             case model.Evict():
                 self._evict(decision)
+            case model.Withdraw():
+                self._withdraw(decision)
             case model.Requeue():
                 self._requeue(decision)
             case model.AskChecks():
@@ -97,6 +101,9 @@ class Decisions(Part):
         self._pending_written.pop(decision.workload, None)
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         change = status_changes.admit(decision, pods_follow=raw is not None and self._mirror.job_of(raw) is not None)
+        old = self._mirror.get(kube.WORKLOADS, slices.replacement_for(raw)) if raw is not None else None
+        if raw is not None and old is not None and raw["spec"].get("maximumExecutionTimeSeconds") is not None:
+            change = status_changes.going_on(change, slices.ran_for(old, decision.at))
         self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
     def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
@@ -119,12 +126,19 @@ class Decisions(Part):
         self._metrics.kueue.reserved(after, queue, waited, admitted=decision.admitted)
 
     def _ask_checks(self, decision: model.AskChecks) -> None:
+        """A workload that waits is told its checks after a while, like the reason why it waits."""
+        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        if raw is not None and (condition_of(raw, names.QUOTA_RESERVED) or {}).get("status") != "True":
+            change = status_changes.list_checks(decision)
+            later = time.monotonic() + PENDING_DELAY
+            self._writes.change(decision.workload, "checks", change, priority=Priority.PENDING_REASON, not_before=later)
+            return
         self._assume(decision, "admission", status_changes.ask_checks(decision), Priority.ADMISSION, lambda *_: None)
 
     def _complete_admission(self, decision: model.CompleteAdmission) -> None:
-        self._assume(
-            decision, "admission", status_changes.complete_admission, Priority.ADMISSION, self._report_completed
-        )
+        # a slot of its own: checks may be ready when the quota is reserved, and then both are decided in one round
+        change = status_changes.complete_admission
+        self._assume(decision, "completion", change, Priority.ADMISSION, self._report_completed)
 
     def _report_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
         queue = after["status"]["admission"]["clusterQueue"]
@@ -142,14 +156,14 @@ class Decisions(Part):
         self._metrics.kueue.admitted(after, queue, queued, waited)
 
     def _swap(self, decision: model.Swap) -> None:
+        # a slot of its own: the admission may be completed in the same round, and both are written
         change = status_changes.replace_admission(decision)
-        self._assume(decision, "admission", change, Priority.ADMISSION, lambda *_: None)
+        self._assume(decision, "places", change, Priority.ADMISSION, lambda *_: None)
 
     # --- eviction ---
 
     def _preempt(self, decision: model.Preempt) -> None:
         self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._report_preempted)
-        self._release_unowned(decision.workload)
 
     def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
         decision_log.note(decision_log.PREEMPTED, after, decision.reason, by=decision.by)
@@ -187,7 +201,12 @@ class Decisions(Part):
         """Write an eviction that is not a preemption."""
         change = status_changes.evict(decision)
         self._assume(decision, "evict", change, Priority.LIFECYCLE, self._report_evicted)
-        self._release_unowned(decision.workload)
+
+    def _withdraw(self, decision: model.Withdraw) -> None:
+        self._assume(decision, "evict", status_changes.withdraw(decision), Priority.LIFECYCLE, self._report_withdrawn)
+
+    def _report_withdrawn(self, decision: model.Withdraw, before: Json, after: Json) -> None:
+        decision_log.note(decision_log.EVICTED, after, "Withdrawn", detail=f"{decision.ended} is deleted")
 
     def _deactivate(self, decision: model.Evict) -> None:
         """Set `spec.active=false` first: the eviction follows from it, even if this process dies in between."""
@@ -199,7 +218,6 @@ class Decisions(Part):
         def inactive(_: Json | None) -> None:
             self._report_cause(decision, workload)
             self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._report_evicted)
-            self._release_unowned(decision.workload)
 
         self._writes.send(
             ObjectKey.of(kube.WORKLOADS, workload),
@@ -222,20 +240,18 @@ class Decisions(Part):
             self._recorder.record(workload, "Warning", "AdmissionCheckRejected", f"Deactivated due to {why}")
 
     def _report_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
-        cause = f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
+        named = decision.reason == "Deactivated" and decision.underlying_cause
+        cause = f"DueTo{decision.underlying_cause}" if named else ""
         reason = f"EvictedDueTo{decision.reason}{cause}"
         decision_log.note(decision_log.EVICTED, after, f"{decision.reason}{cause}", detail=decision.message)
+        if "admission" not in before:
+            return  # it waited, and lost nothing: as in Kueue, that counts in its own status alone
         self._recorder.record(after, "Normal", reason, decision.message)
         self._notices.notify("Evicted", after, decision.message)
-        self._metrics.kueue.evicted(after, decision.reason, decision.underlying_cause, held={"status": before})
+        underlying = status_changes.cause_of(decision, before)
+        self._metrics.kueue.evicted(after, decision.reason, underlying, held={"status": before})
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             self._metrics.overrun("Limit")
-
-    def _release_unowned(self, workload: str) -> None:
-        """Release a workload that no job owns together with its eviction: nothing has to stop first."""
-        raw = self._mirror.get(kube.WORKLOADS, workload)
-        if raw is not None and not raw["metadata"].get("ownerReferences"):
-            self._writes.change(workload, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
     # --- warnings ---
 
@@ -259,7 +275,7 @@ class Decisions(Part):
                 self._metrics.overrun(state)
                 self._notices.notify("Overrun", answer, f"It {decision.message}")
 
-        change = status_changes.overrun(state, f"It {decision.message}")
+        change = run_changes.overrun(state, f"It {decision.message}")
         self._writes.change(decision.about, "overrun", change, priority=Priority.LIFECYCLE, done=written)
 
     # --- waiting ---
@@ -271,15 +287,18 @@ class Decisions(Part):
         explanation = decision.explanation
 
         def report(answer: Json | None) -> None:
-            if answer is not None and explanation.reason == status_changes.GATED:
-                self._recorder.record(
-                    answer, "Normal", status_changes.GATED, f"Workload {_lowered(explanation.message)}"
-                )
+            gated = explanation.reason == gate_changes.GATED and not explanation.preemption_gates
+            if answer is not None and gated:
+                self._recorder.record(answer, "Normal", gate_changes.GATED, f"Workload {_lowered(explanation.message)}")
             elif answer is not None:
                 reason = older_words.reason(explanation.reason) if self._older_words else explanation.reason
                 self._recorder.record(answer, "Warning", reason, explanation.message)
 
-        self._explain(decision.workload, status_changes.pending(explanation, self._requests(decision.workload)), report)
+        explicit = decision.by_equivalence and self._engine.settings.gates.get(
+            "UnadmittedWorkloadsExplicitStatus", False
+        )
+        tell = status_changes.bypassed if explicit else status_changes.pending
+        self._explain(decision.workload, tell(explanation, self._requests(decision.workload)), report)
 
     def _requests(self, workload: str) -> Sequence[Json]:
         """What it counts for, if anything is added to or transformed of what its pod templates request."""
@@ -295,7 +314,7 @@ class Decisions(Part):
         explanation = model.Explanation("Misconfigured", f"resources validation failed: {message}")
         self._explain(workload, status_changes.pending(explanation), lambda _: None)
 
-    def _explain(self, workload: str, change: status_changes.Change, done: Any) -> None:
+    def _explain(self, workload: str, change: Change, done: Any) -> None:
         now = time.monotonic()
         not_before = max(now + PENDING_DELAY, self._pending_written.get(workload, 0.0) + PENDING_PERIOD)
 
@@ -314,7 +333,7 @@ class Decisions(Part):
         self,
         decision: Any,
         slot: str,
-        change: status_changes.Change,
+        change: Change,
         priority: Priority,
         report: Any,
     ) -> None:

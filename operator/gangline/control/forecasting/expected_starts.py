@@ -18,10 +18,11 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.api.read import conditions
+from gangline.control.forecasting.promises import Ledger, queues_in
 from gangline.control.forecasting.simulation_process import in_process, request
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import Messages, StartExpected
@@ -40,6 +41,8 @@ FRESH: Final = 5.0
 SHARE: Final = 10.0
 #: … and where no fact has changed, for this long: a run that takes longer than expected moves it all the same
 STALE: Final = 60.0
+#: an outlook that takes longer than this, in seconds, is not waited for as long as the last one is that new
+QUICK: Final = 2.0
 #: a request counts as interest in expected starts for this long, in seconds
 INTEREST: Final = 120.0
 #: seconds that may be spent on courses of an outlook beyond the first, and after which a single course is broken off
@@ -136,10 +139,12 @@ class Expected:
         self._wanted = wanted
         self._messages = messages or Messages()
         self._first: dict[str, ExpectedStart] = {}
+        self.ledger = Ledger()  #: what was promised, and what came true
         self._changed = True
         self._made = self._cost = self._good_until = self._asked_until = float("-inf")
         self._known: frozenset[str] = frozenset()  # the workloads of the last outlook
         self._looking = asyncio.Lock()
+        self._ahead: asyncio.Future[None] | None = None  # the next outlook, for those who did not wait for it
         self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status holds
 
     # --- in -----------------------------------------------------------------------------------------------------------
@@ -150,11 +155,13 @@ class Expected:
             case model.Put(model.Node() | model.Namespace()):
                 return  # repeated often, and seldom of consequence
             case model.Put(model.Workload(admission=admission) as value) if admission is not None:
-                first = self._first.pop(value.key, None)
+                first, at = self._first.pop(value.key, None), value.admitted_at or self._now()
                 if first is not None:
-                    self.accuracy.came_true(first, value.admitted_at or self._now())
+                    self.accuracy.came_true(first, at)
+                self.ledger.started(value.key, admission.cluster_queue, at)
             case model.Gone(kind, key) if kind is model.Workload:
                 self._first.pop(key, None)
+                self.ledger.forget(key)
             case _:
                 pass
         self._changed = True
@@ -184,9 +191,13 @@ class Expected:
         """The outlook for a client: computed first, unless the last is still valid. None: it could not be computed.
 
         A waiting `workload` that the last outlook does not know makes it invalid, though not more often than half of the time is
-        spent on outlooks.
+        spent on outlooks. One that takes long to compute is not waited for: the client gets the last one, and later the new one.
         """
         self.ask()
+        if self.outlook is not None and self._cost > QUICK and self._clock() < self._good_until + self._cost + STALE:
+            if self._out_of_date(workload) and not self._looking.locked():
+                self._ahead = asyncio.ensure_future(self.look())
+            return self.outlook
         async with self._looking:
             if self._out_of_date(workload):
                 await self._look()
@@ -227,8 +238,9 @@ class Expected:
         self._good_until = self._made + max(FRESH, SHARE * self._cost)
 
     def _take(self, seen: Outlook) -> None:
-        self.outlook = seen
-        self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
+        waiting = [start for key, start in seen.starts.items() if self._waits(key)]
+        self.starts = self.ledger.told(waiting, self._now(), queues_in(seen))
+        self.outlook = replace(seen, starts={**seen.starts, **self.starts})
         for key, start in self.starts.items():
             self._first.setdefault(key, start)
             self._messages.publish(StartExpected(key, start))

@@ -56,6 +56,23 @@ class ForecastMetrics(Collector):
             for level, count in record.below.items():
                 covered.add_metric([source, f"{level:g}"], count)
         yield from (finished, covered, error)
+        yield from self._groups()
+
+    def _groups(self) -> Iterator[Metric]:
+        finished = CounterMetricFamily(
+            "gangline_forecast_group_finished",
+            "Runs that ended and had a forecast, of tenants (LocalQueues) and sizes with at least 200 of them.",
+            labels=["by", "group"],
+        )
+        covered = CounterMetricFamily(
+            "gangline_forecast_group_covered",
+            "Of these, those that took no longer than their q90.",
+            labels=["by", "group"],
+        )
+        for group, each in self._of.forecasts.groups.shown():
+            finished.add_metric([*group], each.finished)
+            covered.add_metric([*group], each.covered)
+        yield from (finished, covered)
 
     def _model(self) -> Iterator[Metric]:
         verdict = self._of.verdict()

@@ -118,6 +118,8 @@ class Forecasting(Part):
             self.expected.accuracy,
             cluster=mirror.cluster_id,
             now=now,
+            queues=self.expected.ledger.records,
+            groups=self.forecasts.groups,
             judged=self.forecasts.forecaster.judged,
         )
         self._led = asyncio.Event()
@@ -286,6 +288,7 @@ class Forecasting(Part):
             "model": {"used": verdict.trusted, "reason": verdict.reason},
             "runtimes": accuracy_as_json(self.forecasts.records),
             "starts": self.expected.accuracy.as_json(),
+            "queues": {name: record.as_json() for name, record in sorted(self.expected.ledger.records.items())},
         }
 
     # --- learning -----------------------------------------------------------------------------------------------------

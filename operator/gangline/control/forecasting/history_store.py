@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gangline.forecast import HistoryStore, ModelError, Run, StoreError, TooFewRunsError, TrainingError
-from gangline.forecast.worker import train_file
+from gangline.forecast.learning.worker import train_file
 
 if TYPE_CHECKING:
     from gangline.forecast import Model
@@ -76,6 +76,20 @@ class History:
                 self._refused(error)
                 await asyncio.sleep(pause)
         return []
+
+    async def ended(self, namespace: str, since: float, most: int) -> list[Run]:
+        """Runs of a namespace ("" = of all) that ended at or after `since`, the last ones, with those not written yet."""
+        waiting = [
+            run
+            for run in self._waiting.values()
+            if run.finish is not None and run.finish >= since and namespace in ("", run.namespace)
+        ]
+        try:
+            written = await self._in_thread(lambda: self._opened().ended(since, most, namespace))
+        except StoreError as error:
+            self._refused(error)
+            written = []
+        return list({run.uid: run for run in (*written, *waiting)}.values())
 
     async def keep(self, name: str, text: str) -> None:
         """Store a text beside the runs. Raises StoreError, also after close()."""

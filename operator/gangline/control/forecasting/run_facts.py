@@ -9,7 +9,7 @@ from typing import Any
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import accelerators, model
-from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
+from gangline.forecast.history.runs import MIN_SECONDS, Run, from_workload
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube.resources import Json, condition_of, controller_of
 
@@ -44,9 +44,11 @@ def log_of(seconds: float) -> float:
 
 
 def _job_name(raw: Json) -> str:
+    """Of what serves, too: the names of its Workloads differ from one time to the next."""
     meta = raw["metadata"]
     owner = controller_of(raw)
-    return owner["name"] if owner is not None else meta["name"]
+    parent = (meta.get("annotations") or {}).get(names.JOB_OWNER_NAME)
+    return owner["name"] if owner is not None else parent or meta["name"]
 
 
 def _main_container(raw: Json, workload: model.Workload) -> Json:

@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Final
 
 from gangline.control.forecasting import by_flavor, run_facts
 from gangline.control.forecasting.by_flavor import differs
+from gangline.control.forecasting.group_coverage import Groups
+from gangline.control.mirror import slices
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
-from gangline.forecast.runs import flavor_of
+from gangline.forecast.history.runs import flavor_of
+from gangline.jobs import runtime_hints
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -42,7 +45,6 @@ AT_START: Final = 60.0
 #: a request for estimates counts as interest for this long, in seconds
 INTEREST: Final = 600.0
 
-_NO_HINTS: Final = Hints()
 _NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
 
 
@@ -93,6 +95,8 @@ class Forecasts:
         engine has a better estimate for a workload from another source."""
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
+        #: … and by tenant and size
+        self.groups = Groups()
         #: uids of runs in the store: all at the start, later only those whose Workloads still exist
         self.stored: set[str] = set()
         self._ended: dict[str, str] = {}  # key of a finished Workload that still exists -> its uid
@@ -163,14 +167,17 @@ class Forecasts:
             known = None
         if value is None or news.raw is None:
             return
-        if value.finished:
+        if value.finished and slices.has_ended(news.raw):  # the job goes on: this was no run
+            if known is not None:
+                self._forget(key, known)
+        elif value.finished:
             self._finish(value, news.raw, known)
         else:
             self._follow(value, news.raw, known)
 
     def _follow(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
         job = self._job(raw)
-        hints = _hints(job)
+        hints = _hints(job, raw)
         basis = (hints, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
         if known is None or known.basis != basis:
             run = run_facts.run_of(value, raw, job[1] if job else None, hints)
@@ -220,7 +227,7 @@ class Forecasts:
         if learned:
             return
         job = self._job(raw)
-        run = run_facts.run_of(value, raw, job[1] if job else None, _hints(job))
+        run = run_facts.run_of(value, raw, job[1] if job else None, _hints(job, raw))
         if run.start is None or run.finish is None:
             return
         self.forecaster.submitted(run, ask=False)
@@ -246,6 +253,7 @@ class Forecasts:
         record.log_error += abs(run.log_seconds - run_facts.log_of(known.at_start.q50))
         for level, value in zip(LEVELS, known.at_start.values, strict=True):
             record.below[level] += run.seconds <= value
+        self.groups.ended(run, known.at_start)
 
     def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
         ref = self._mirror.job_of(raw)
@@ -387,8 +395,11 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
     return tuple((level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True))
 
 
-def _hints(job: tuple[kube.Resource, Json] | None) -> Hints:
-    return JOB_KINDS[job[0]].runtime_hints(job[1]) if job is not None else _NO_HINTS
+def _hints(job: tuple[kube.Resource, Json] | None, workload: Json) -> Hints:
+    """Those of the job or, where there is none, of the Workload."""
+    if job is not None:
+        return JOB_KINDS[job[0]].runtime_hints(job[1])
+    return Hints(runtime_hints.annotated(workload))
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:

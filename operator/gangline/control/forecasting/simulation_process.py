@@ -1,7 +1,8 @@
 """Simulates when waiting workloads will start, in a separate process of low priority.
 
 The operator's process sends a request (`in_process`); the other process reads it pickled from standard input and answers on
-standard output. A request is for an outlook, or for rehearsals: what follows if one more workload were submitted.
+standard output. A request is for an outlook, for rehearsals (what follows if one more workload were submitted), or for the
+victims of a waiting workload.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gangline.control.forecasting.preemptions import preemption
 from gangline.control.forecasting.rehearsals import Rehearsal, rehearse
 from gangline.engine import outlook
 from gangline.engine.model import Change, Millis, Settings
@@ -35,8 +37,13 @@ def rehearsal_request(
     return _pickled("rehearse", list(facts), settings, now, list(rehearsals), seconds)
 
 
+def preemption_request(facts: Sequence[Change], settings: Settings, now: Millis, workload: str) -> bytes:
+    """A request for the victims of a waiting workload: see `preemptions.preemption`."""
+    return _pickled("preempt", list(facts), settings, now, workload)
+
+
 def in_process(asked: bytes, timeout: float = TIMEOUT) -> Any:
-    """Returns the answer to a request: an Outlook, or a list of Rehearsed.
+    """Returns the answer to a request: an Outlook, a list of Rehearsed, or a Preemption.
 
     Raises OSError, subprocess.SubprocessError, PickleError.
     """
@@ -58,6 +65,8 @@ def main() -> int:
     work, *arguments = pickle.load(sys.stdin.buffer)
     if work == "rehearse":
         answer: object = rehearse(*arguments)
+    elif work == "preempt":
+        answer = preemption(*arguments)
     else:
         facts, settings, now, options = arguments
         answer = outlook(facts, settings, now, clock=time.perf_counter, **options)

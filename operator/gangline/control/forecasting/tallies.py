@@ -14,7 +14,9 @@ from typing import Final
 import orjson
 
 from gangline.control.forecasting.expected_starts import Accuracy
+from gangline.control.forecasting.group_coverage import Groups, counts_of
 from gangline.control.forecasting.history_store import History
+from gangline.control.forecasting.promises import Record as QueueRecord
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.forecast import LEVELS, StoreError
 from gangline.kube.resources import Json
@@ -35,6 +37,10 @@ class Tallies:
     accuracy: Accuracy
     cluster: Callable[[], str]
     now: Callable[[], int]
+    #: how promises came true, by ClusterQueue
+    queues: dict[str, QueueRecord] = field(default_factory=dict[str, QueueRecord])
+    #: how many runs of each tenant and size were within their q90
+    groups: Groups = field(default_factory=Groups)
     #: the errors of the model and its baseline, saved so that the model can be judged after a restart
     judged: Callable[[], list[list[float]]] = list
     #: when counting began, in Unix seconds
@@ -53,6 +59,8 @@ class Tallies:
             return False
         self.records.clear()
         self.accuracy.clear()
+        self.queues.clear()
+        self.groups.counts.clear()
         self.since = self.now() / 1000
         if text is not None:
             self._take(text)
@@ -66,11 +74,15 @@ class Tallies:
                 return
             records = {source: _record(row) for source, row in saved["runtimes"].items()}
             starts = saved["starts"]
+            queues = {name: QueueRecord.of(row) for name, row in saved.get("queues", {}).items()}
+            groups = counts_of(saved.get("groups", []))
             self.accuracy.restore(starts["starts"], starts["within_p50"], starts["within_p90"], starts["errors"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("the saved accuracy can't be read, counting starts again: %r", error)
             return
         self.records.update(records)
+        self.queues.update(queues)
+        self.groups.counts.update(groups)
         self.since = saved["since"]
         if not self._loaded:
             self.judgement = saved["judged"]
@@ -101,7 +113,9 @@ class Tallies:
             "errors": list(counted.errors),
         }
         judged = self.judged() or self.judgement
-        return {"shape": _SHAPE, "since": self.since, "runtimes": records, "starts": starts, "judged": judged}
+        queues = {name: record.saved() for name, record in sorted(self.queues.items())}
+        counts = {"runtimes": records, "starts": starts, "queues": queues, "groups": self.groups.saved()}
+        return {"shape": _SHAPE, "since": self.since, **counts, "judged": judged}
 
     def _name(self) -> str:
         return f"accuracy/{self.cluster()}"

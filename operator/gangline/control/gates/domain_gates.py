@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from gangline.api import names
+from gangline.control.gates.gate_removal import runs
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import GATE, Pod
 from gangline.control.mirror.pod_index import PodIndex
@@ -42,11 +43,17 @@ class DomainGates(Part):
         self._engine = engine
 
     def act(self, now: int) -> None:
-        for pod, body in released(self._pods.at_domain_gate(), self._whole_domains, self._engine.domains_of):
+        waiting = (pod for pod in self._pods.at_domain_gate() if not self._stops(pod.workload))
+        for pod, body in released(waiting, self._whole_domains, self._engine.domains_of):
             target = ObjectKey.parse(kube.PODS, pod.key)
             if not self._writer.pending(target):
                 write = Write(target, "patch", body, priority=Priority.START_STOP, on_done=self._pods.upsert)
                 self._writer.submit(write)
+
+    def _stops(self, workload: str) -> bool:
+        """Its pods are about to be deleted: one that lost its gate now would be bound while its gang holds no quota."""
+        value = self._mirror.workload_value(workload)
+        return value is not None and not runs(value)
 
     def _whole_domains(self, workload: str) -> dict[str, str]:
         value = self._mirror.workload_value(workload)

@@ -2,77 +2,48 @@
 
 The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one domain
 and loses its gate: by its rank where the kind numbers its pods (neighbours in rank are neighbours in the topology), else in any
-domain of the gang that still lacks pods. A pod that replaces a lost one gets the domain of the lost pod.
+domain of the gang that still lacks pods. A pod that replaces a lost one gets the domain of the lost pod. Pods that claim a
+Workload without owner get its domains, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gangline import bounded
 from gangline.api import names
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.part import Part
-from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
+from gangline.control.gates.card_choice import CardChoice
+from gangline.control.gates.gate_removal import GateRemoval
+from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import model
-from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey, deleting
+from gangline.kube.resources import Json, deleting
 
 Selector: TypeAlias = Mapping[str, str]
 
 
-class PodGates(Part):
+class PodGates(GateRemoval):
     """Removes the gates of the pods of placed gangs, each with the node selector of its domain."""
 
     name = "places"
+    gate = names.TOPOLOGY_GATE
+    doing = "placing its pods"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writes: Writes,
-        writer: Writer,
-        metrics: Metrics,
-        *,
-        now: Callable[[], int],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._writes = writes
-        self._writer = writer
-        self._metrics = metrics
-        self._now = now
-        self._quarantine = quarantine
-        self._changed = mirror.changes.placed.subscribe(worth=mirror.has(kube.WORKLOADS))
-        pods.changed_placed.feed(self._changed)
+    def __init__(self, *parts: Any, owners: PodOwners, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self._owners = owners
+        owners.changed.feed(self._changed)
 
-    def act(self, now: int) -> None:
-        for key in sorted(self._changed.take()):
-            self._quarantine.attempt("placing its pods", kube.WORKLOADS, key, partial(self._place_pods_of, key))
+    def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
+        return self._mirror.changes.placed, self._pods.changed_placed
 
-    def _place_pods_of(self, key: str) -> None:
+    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
         pods = [pod.manifest for pod in self._pods.of(key) if pod.placed]
-        workload, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
-        if not pods or workload is None or raw is None or self._writes.in_doubt(kube.WORKLOADS, key):
-            return
-        for pod, body in ungating(workload, raw["spec"].get("podSets") or (), pods):
-            target = ObjectKey.of(kube.PODS, pod)
-            if not self._writer.pending(target):
-                done = partial(self._ungated, raw)
-                self._writer.submit(Write(target, "patch", body, priority=Priority.START_STOP, on_done=done))
-
-    def _ungated(self, workload: Json, pod: Json) -> None:
-        self._pods.upsert(pod)
-        self._metrics.kueue.gate_removed(names.TOPOLOGY_GATE, workload, self._now())
+        if workload.unowned:  # as in Kueue: nobody can prove that a pod is of it, and its places bound how many are
+            pods += self._owners.claimants(key)
+        return ungating(workload, raw["spec"].get("podSets") or (), [self._as_asked(pod) for pod in pods])
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -92,38 +63,62 @@ def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[
         return []
     by_pod_set: dict[str, list[Json]] = {}
     for pod in pods:
-        by_pod_set.setdefault(pod["metadata"]["labels"].get(names.PODSET, ""), []).append(pod)
+        by_pod_set.setdefault((pod["metadata"].get("labels") or {}).get(names.PODSET, ""), []).append(pod)
     asked = {pod_set["name"]: pod_set for pod_set in pod_sets}
+    first = _first_indexes(workload.admission.pod_sets, asked)
     patches: list[tuple[Json, Json]] = []
     for assignment in workload.admission.pod_sets:
         if assignment.topology is None or assignment.delayed_topology == "Pending":
             continue
         members = by_pod_set.get(assignment.name, [])
-        for pod, place in places(assignment.topology, members, rank_of(asked.get(assignment.name, {}))):
+        rank = rank_of(asked.get(assignment.name, {}), first.get(assignment.name, 0))
+        started = [pod for pod in members if not ended(pod) and not gated(pod)]
+        choice = CardChoice(assignment.topology, started)
+        for pod, place in places(assignment.topology, members, rank):
             gates = [gate for gate in pod["spec"]["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
             selector = {**(pod["spec"].get("nodeSelector") or {}), **place}
             version = pod["metadata"]["resourceVersion"]
+            told = choice.annotations(pod, place)
             body = {
-                "metadata": {"resourceVersion": version},
+                "metadata": {"resourceVersion": version, **({"annotations": told} if told else {})},
                 "spec": {"nodeSelector": selector, "schedulingGates": gates},
             }
             patches.append((pod, body))
     return patches
 
 
-def rank_of(pod_set: Json) -> Callable[[Json], int | None]:
-    """Returns a function that reads a pod's rank in its pod set: index, or group × group size + index; None where it has none."""
+def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[str, Json]) -> dict[str, int]:
+    """Where the indexes of a pod set begin: of two that are placed as one group, a leader and its workers, the larger is numbered
+    after the smaller.
+    """
+    groups: dict[str, list[model.PodSetAssignment]] = {}
+    for each in assigned:
+        if group := (asked.get(each.name, {}).get("topologyRequest") or {}).get("podSetGroupName"):
+            groups.setdefault(group, []).append(each)
+    pairs = (sorted(group, key=lambda each: each.count) for group in groups.values() if len(group) == 2)
+    return {workers.name: leader.count for leader, workers in pairs}
+
+
+def rank_of(pod_set: Json, first: int = 0) -> Callable[[Json], int | None]:
+    """Returns a function that reads a pod's rank in its pod set: index, or group × group size + index; None where it has none.
+
+    Indexes begin at `first`, or later by the pod's own annotation.
+    """
     request = pod_set.get("topologyRequest") or {}
     index_label = request.get("podIndexLabel") or INDEX_LABEL
     group_label, groups = request.get("subGroupIndexLabel"), request.get("subGroupCount") or 0
 
     def rank(pod: Json) -> int | None:
         labels = pod["metadata"].get("labels") or {}
+        later = bounded.whole((pod["metadata"].get("annotations") or {}).get(names.POD_INDEX_OFFSET)) or 0
         index = bounded.whole(labels.get(index_label))
-        if index is None or not group_label or not groups:
-            return index
-        group = bounded.whole(labels.get(group_label))
-        return None if group is None else group * (pod_set.get("count", 1) // groups) + index
+        group = bounded.whole(labels.get(group_label)) if group_label and groups else 0
+        if index is None or group is None:
+            return None
+        found = index - first - later
+        if groups:
+            found += group * (pod_set.get("count", 1) // groups)
+        return found if found >= 0 else None
 
     return rank
 

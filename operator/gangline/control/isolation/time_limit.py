@@ -30,12 +30,13 @@ class _Alarm:
 
     started: float | None = None
     limit: float = LIMIT
+    clock: Callable[[], float] = time.thread_time
 
     def ring(self, number: int, frame: FrameType | None) -> None:
         """Handle the timer's signal: raise if the CPU time is used up, else set the timer again."""
         if self.started is None:
             return
-        left = self.limit - (time.thread_time() - self.started)
+        left = self.limit - (self.clock() - self.started)
         if left <= 0:
             raise TookTooLongError(f"reading it took more than {self.limit:g} s")
         signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))
@@ -44,12 +45,15 @@ class _Alarm:
 _ALARM: Final = _Alarm()
 
 
-def limited(work: Callable[[], T], limit: float = LIMIT) -> T:
-    """Returns the result of `work`. Raises TookTooLongError after `limit` CPU seconds. Unlimited outside the main thread."""
+def limited(work: Callable[[], T], limit: float = LIMIT, *, wall: bool = False) -> T:
+    """Returns the result of `work`. Raises TookTooLongError after `limit` CPU seconds (`wall`: seconds). Unlimited outside the
+    main thread.
+    """
     if threading.current_thread() is not threading.main_thread() or _ALARM.started is not None:
         return work()
     signal.signal(signal.SIGALRM, _ALARM.ring)
-    _ALARM.started, _ALARM.limit = time.thread_time(), limit
+    _ALARM.clock = time.monotonic if wall else time.thread_time
+    _ALARM.started, _ALARM.limit = _ALARM.clock(), limit
     signal.setitimer(signal.ITIMER_REAL, limit)
     try:
         return work()

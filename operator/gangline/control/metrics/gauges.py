@@ -94,7 +94,9 @@ class Scrape:
             custom = self._values(CLUSTER_QUEUE, kube.CLUSTER_QUEUES, name)
             labels = labelled(("cluster_queue", "result"), (name, result))
             self._put(RECOMPUTATIONS, f"{labels},{self._role}{custom}", count)
-        for name in self._engine.cohorts():
+        cohorts = self._engine.cohorts()
+        self._metrics.keep_cohorts(cohorts)
+        for name in cohorts:
             cohort = self._engine.cohort_figures(name)
             if cohort is not None:
                 self._cohort(name, cohort)
@@ -257,6 +259,8 @@ class Scrape:
         self._put("kueue_cohort_info", f"{labels},{place}", 1)
         if figures.declared:
             self._put("kueue_cohort_weighted_share", labels, figures.weighted_share)
+        if name in self._tally.deleted_cohorts:
+            return
         for what, amounts in (("quota", figures.quota), ("resource_reservations", figures.reservation)):
             for (flavor, resource), amount in amounts.items():
                 where = f'{labels},flavor="{escaped(flavor)}",resource="{escaped(resource)}"'

@@ -87,7 +87,6 @@ _COHORT: Final = ("cohort", _ROLE)
 _COHORT_FLAVOR: Final = ("cohort", "flavor", "resource", _ROLE)
 _FROM_LQ: Final = (LOCAL_QUEUE,)
 _FROM_COHORT: Final = (COHORT,)
-_NO_CLUSTERS: Final = "no job is sent to other clusters"
 
 _ALL: Final = (
     # --- deciding ---
@@ -211,8 +210,7 @@ _ALL: Final = (
         "kueue_replaced_workload_slices_total",
         COUNTER,
         _CQ,
-        "Slices that were replaced by larger ones.",
-        absent="no workload has slices",
+        "Slices of elastic jobs that were replaced.",
     ),
     # --- jobs and pods ---
     Metric(
@@ -419,7 +417,6 @@ _ALL: Final = (
         ("cluster_queue", "cluster", _ROLE),
         "Workloads created in a worker cluster.",
         (),
-        absent=_NO_CLUSTERS,
     ),
     Metric(
         "multikueue_workloads_admitted_total",
@@ -427,7 +424,6 @@ _ALL: Final = (
         ("cluster_queue", "cluster", _ROLE),
         "Workloads admitted in a worker cluster.",
         (),
-        absent=_NO_CLUSTERS,
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -108,6 +108,16 @@ class KueueMetrics:
             seconds = _seconds(admitted, row)
             self._both("admitted_until_ready_wait_time_seconds", place, place.priority_class, amount=seconds)
 
+    # --- other clusters ---
+
+    def dispatched(self, queue: str, cluster: str) -> None:
+        """A copy of a workload was created in a worker cluster."""
+        self._add("multikueue_workloads_dispatched_total", queue, (queue, cluster, self.role))
+
+    def admitted_elsewhere(self, queue: str, cluster: str) -> None:
+        """A worker cluster admitted a workload of this ClusterQueue."""
+        self._add("multikueue_workloads_admitted_total", queue, (queue, cluster, self.role))
+
     # --- ends ---
 
     def evicted(self, workload: Json, reason: str, cause: str = "", *, held: Json | None = None) -> None:
@@ -133,6 +143,10 @@ class KueueMetrics:
         local_queue = self._get(kube.LOCAL_QUEUES, _local_queue_of(preemptor))
         queue = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
         self._queue("preempted_workloads_total", self._place(preemptor, queue), reason)
+
+    def slice_replaced(self, old: Json, queue: str) -> None:
+        """A slice of an elastic job was replaced by another one."""
+        self._queue("replaced_workload_slices_total", self._place(old, queue))
 
     def released(self, workload: Json, queue: str, now: int) -> None:
         """An evicted workload holds no quota of `queue` any more."""
@@ -169,13 +183,14 @@ class KueueMetrics:
         if row is None or row.get("status") != "True" or place.queue is None:
             return
         seconds = (now - conditions.millis_of(row.get("lastTransitionTime"))) / 1000
-        values = (gate, queue, "false", self.role, *place.custom[CLUSTER_QUEUE])
+        grouped = names.IS_GROUP_WORKLOAD in (workload["metadata"].get("annotations") or {})
+        values = (gate, queue, str(grouped).lower(), self.role, *place.custom[CLUSTER_QUEUE])
         self._add("kueue_pod_scheduling_gate_removal_seconds", queue, values, seconds)
 
     # --- objects that go ---
 
     def forget(self, resource: Resource, key: str) -> None:
-        """A ClusterQueue, LocalQueue or Cohort was deleted, or has other labels now: its series go."""
+        """A ClusterQueue, LocalQueue or Cohort was deleted, or one of these queues has other labels now: its series go."""
         wanted = {
             kube.CLUSTER_QUEUES: ("cluster_queue", "preempting_cluster_queue"),
             kube.LOCAL_QUEUES: ("name",),
@@ -184,6 +199,13 @@ class KueueMetrics:
         for family in self._families.values():
             if family.metric.owner in wanted:
                 family.forget(key)
+
+    def keep_cohorts(self, known: Collection[str]) -> None:
+        """The series of other cohorts go: of a cohort without an object, nothing says that its last queue has left."""
+        for family in self._families.values():
+            if family.metric.owner == "cohort":
+                for gone in set(family.owners()).difference(known):
+                    family.forget(gone)
 
     # --- out ---
 

@@ -7,7 +7,7 @@ before it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, NamedTuple
 
 from gangline.api import names
@@ -22,6 +22,8 @@ from gangline.kube.resources import Json, Resource, key_of
 PENDING, RESERVED, ADMITTED, FINISHED = "pending", "reserved", "admitted", "finished"
 #: reasons where the conditions are not there yet
 _NO_RESERVATION, _NOT_EVALUATED = "NoReservation", "PendingEvaluation"
+#: deleted Cohorts that are remembered
+_MOST_DELETED: Final = 1_000
 #: kinds whose series go with the object, and where their labels come from
 _OWNERS: Final = {kube.CLUSTER_QUEUES: CLUSTER_QUEUE, kube.LOCAL_QUEUES: LOCAL_QUEUE, kube.COHORTS: COHORT}
 
@@ -42,14 +44,25 @@ class WorkloadTally(Part):
     kinds = (kube.WORKLOADS, *_OWNERS)
 
     def __init__(
-        self, metrics: KueueMetrics, now: Callable[[], int], gone: Callable[[str], None] = lambda queue: None
+        self,
+        metrics: KueueMetrics,
+        now: Callable[[], int],
+        gone: Callable[[str], None] = lambda queue: None,
+        cohorts: Callable[[], Collection[str]] | None = None,
     ) -> None:
-        """`gone` is called for each ClusterQueue that was deleted."""
+        """`gone` is called for each ClusterQueue that was deleted; `cohorts` names all cohorts that there are."""
         self._metrics = metrics
         self._now = now
         self._gone = gone
+        self._cohorts = cohorts
+        self._regrouped = (
+            False  # a queue or a Cohort has gone or changed: cohorts that were only named may be none any more
+        )
         self._facets: dict[str, Facet] = {}
         self._labels: dict[tuple[Resource, str], Values] = {}
+        #: deleted Cohorts, until a ClusterQueue that names one changes: meanwhile, as in Kueue, nothing below is shown
+        self.deleted_cohorts: set[str] = set()
+        self._generations: dict[str, int] = {}  # of ClusterQueues
         #: finished Workloads by LocalQueue
         self.finished: Counter[str] = Counter()
         #: Workloads that are not admitted, by LocalQueue, reason and cause
@@ -66,17 +79,42 @@ class WorkloadTally(Part):
         elif isinstance(event, Removed):
             self._labels.pop((resource, event.key), None)
             self._metrics.forget(resource, event.key)
+            self._regrouped |= resource != kube.LOCAL_QUEUES
             if resource == kube.CLUSTER_QUEUES:
+                self._generations.pop(event.key, None)
                 self._gone(event.key)
+            elif resource == kube.COHORTS:
+                if len(self.deleted_cohorts) >= _MOST_DELETED:
+                    self.deleted_cohorts.clear()
+                self.deleted_cohorts.add(event.key)
         elif isinstance(event, Upsert):
             self._observe_labels(resource, event.obj)
+            self._observe_cohort(resource, event.obj)
+
+    def _observe_cohort(self, resource: Resource, obj: Json) -> None:
+        """A Cohort that is there again, or a changed ClusterQueue that names one."""
+        key, generation = key_of(obj), obj["metadata"].get("generation", 0)
+        if resource == kube.COHORTS:
+            self._regrouped = True
+            self.deleted_cohorts.discard(key)
+        elif resource == kube.CLUSTER_QUEUES and self._generations.get(key) != generation:
+            self._generations[key] = generation
+            self._regrouped = True
+            self.deleted_cohorts.discard((obj.get("spec") or {}).get("cohortName") or "")
 
     def _observe_labels(self, resource: Resource, obj: Json) -> None:
-        """Other labels begin other series: as in Kueue, those before are not shown any more."""
+        """Other labels begin other series: as in Kueue, those before are not shown any more, but for the counters of Cohorts."""
         labels = self._metrics.custom.values(_OWNERS[resource], obj)
         if labels and self._labels.setdefault((resource, key_of(obj)), labels) != labels:
             self._labels[resource, key_of(obj)] = labels
-            self._metrics.forget(resource, key_of(obj))
+            if resource != kube.COHORTS:
+                self._metrics.forget(resource, key_of(obj))
+
+    def act(self, now: int) -> None:
+        """The counters of a cohort begin anew when it is named again, also where nobody has looked meanwhile."""
+        if self._regrouped and self._cohorts is not None:
+            self._metrics.keep_cohorts(self._cohorts())
+        self._regrouped = False
 
     def _observe_workload(self, event: Event) -> None:
         if isinstance(event, Removed):

@@ -22,6 +22,10 @@ class Changes:
     unowned: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads that appeared, or whose jobs did: pods may belong to them
     arrived: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
+    #: slices of elastic jobs: uid of the job, key of the first slice, key of the one that changed
+    slices: ChangedKeys[tuple[str, str, str]] = field(default_factory=ChangedKeys[tuple[str, str, str]])
+    #: Workloads of elastic jobs
+    elastic: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads with placed pods
     placed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads with recorded lost nodes

@@ -1,13 +1,26 @@
-"""The resources that pods outside Gangline take on nodes, as the engine counts them for topologies."""
+"""The resources that pods outside Gangline take on nodes, as the engine counts them for topologies; and whose pods they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from gangline.api import names
 from gangline.api.read import parse
 from gangline.engine import model
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json, controller_of, key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """What a foreign pod belongs to, as its JSON says: its controller ("" = none), and the queue that its own label names."""
+
+    kind: str = ""
+    name: str = ""
+    queue: str = ""
+
+
+_NOTHING = Belonging()
 
 
 @dataclass(slots=True)
@@ -15,23 +28,27 @@ class ForeignPods:
     """The resources of each foreign pod, as last reported to `observe`."""
 
     observe: Callable[[model.Change], None]
-    _reported: dict[str, model.ForeignPod] = field(default_factory=dict[str, model.ForeignPod])
+    _known: dict[str, tuple[model.ForeignPod, Belonging]] = field(
+        default_factory=dict[str, tuple[model.ForeignPod, Belonging]]
+    )
 
     def upsert(self, pod: Json) -> None:
-        self._take(key_of(pod), _room(pod))
+        key, room = key_of(pod), _room(pod)
+        if room is None:
+            self.remove(key)
+            return
+        before = self._known.get(key)
+        self._known[key] = room, _belonging(pod)
+        if before is None or before[0] != room:
+            self.observe(model.Put(room))
 
     def remove(self, key: str) -> None:
-        self._take(key, None)
-
-    def _take(self, key: str, pod: model.ForeignPod | None) -> None:
-        if self._reported.get(key) == pod:
-            return
-        if pod is None:
-            del self._reported[key]
+        if self._known.pop(key, None) is not None:
             self.observe(model.Gone(model.ForeignPod, key))
-        else:
-            self._reported[key] = pod
-            self.observe(model.Put(pod))
+
+    def bound(self) -> Iterator[tuple[model.ForeignPod, Belonging]]:
+        """All that take room on a node, with what they belong to."""
+        return iter(self._known.values())
 
 
 def _room(pod: Json) -> model.ForeignPod | None:
@@ -39,3 +56,10 @@ def _room(pod: Json) -> model.ForeignPod | None:
         return parse.foreign_pod(pod)
     except parse.ParseError:  # the API server has validated it; a pod that we cannot read takes no room
         return None
+
+
+def _belonging(pod: Json) -> Belonging:
+    owner = controller_of(pod) or {}
+    queue = (pod["metadata"].get("labels") or {}).get(names.QUEUE_NAME)
+    found = Belonging(*(str(each or "") for each in (owner.get("kind"), owner.get("name"), queue)))
+    return _NOTHING if found == _NOTHING else found

@@ -8,40 +8,36 @@ last good value of a configuration object stays in force, so that one typo does 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from gangline.api import names
-from gangline.api.admission.jobs import prebuilt_workload, queue_name
 from gangline.api.read import parse, policy_reader
-from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.control.isolation.time_limit import limited
+from gangline.control.mirror import slices
 from gangline.control.mirror.changes import Changes, JobRef
+from gangline.control.mirror.owned_objects import OwnedObjects, has_finished, is_external
 from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.mirror.stored_objects import is_placed
 from gangline.control.mirror.watched_kinds import (
+    CHECK_CONFIGURATION,
     CONFIGURATION,
     COUNTING,
+    DESCRIPTIONS,
     JOB_KINDS,
     KEPT_WHILE_IN_USE,
-    OWNED,
     READERS,
-    resources,
 )
 from gangline.control.parts.messages import Messages, WorkloadDeparted
-from gangline.engine import model
-from gangline.jobs import kind_of, owners
-from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError, JobKind, UnknownClassError
+from gangline.engine import HOSTNAME, OF_POLICY, POLICY, Mode, model, under
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_of, controller_uid, key_of, true_condition
+from gangline.kube.resources import Json, Resource, controller_uid, key_of
 
 log = logging.getLogger(__name__)
 
-#: How many levels of owners are followed.
-MOST_OWNERS = 10
 #: How many different pod sets are kept for sharing.
 MAX_SHAPES = 4096
 
@@ -53,33 +49,8 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _has_managed_controller(job: Json, managed: ManagedJobs) -> bool:
-    """Whether the controller of `job` is of a watched kind that is managed."""
-    ref = controller_of(job)
-    return (
-        ref is not None
-        and kind_of(ref["apiVersion"], ref["kind"]) is not None
-        and managed.kind(ref["apiVersion"], ref["kind"])
-    )
-
-
-def _named_by(job: Json) -> str:
-    """The key of the prebuilt Workload that a job names, "" = none."""
-    name = prebuilt_workload(job)
-    return f"{job['metadata']['namespace']}/{name}" if name else ""
-
-
-def _is_placed(workload: Json) -> bool:
-    assignments = (workload.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
-    return any("topologyAssignment" in assignment for assignment in assignments)
-
-
-def _has_finished(workload: Json) -> bool:
-    return true_condition(workload, names.FINISHED) is not None
-
-
 @dataclass(slots=True)
-class Mirror:
+class Mirror(OwnedObjects):
     """The store. `observe` receives engine changes; `complain` receives (object, error) for each object that cannot be read."""
 
     observe: Callable[[model.Change], None]
@@ -87,27 +58,20 @@ class Mirror:
     #: publishes each Workload that was deleted or has finished
     messages: Messages = field(default_factory=Messages)
     labels_to_copy: Sequence[str] = ()
-    objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
+    annotations_to_copy: Sequence[str] = ()
     #: the URL to which the pods of admitted jobs report their progress; "" = the pods get none
     progress_url: str = ""
     #: what pods of Workloads count for
     rules: RequestRules = field(default_factory=RequestRules)
-    #: which jobs are managed, as configured
-    managed: ManagedJobs = EVERY_QUEUED
     changes: Changes = field(default_factory=Changes)
+    #: which mode a ClusterQueue is in, by its floor
+    mode_of: Callable[[str], Mode] = field(default=lambda cluster_queue: POLICY)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
     #: objects of `KEPT_WHILE_IN_USE` that are being deleted
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
-    _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
-    _by_uid: dict[str, JobRef] = field(default_factory=dict)  # uid of a job -> the job
-    _naming: dict[str, set[JobRef]] = field(default_factory=dict)  # a prebuilt Workload -> the jobs that name it
     _values: dict[str, model.Workload] = field(default_factory=dict)
     _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
-
-    def __post_init__(self) -> None:
-        for resource in resources():
-            self.objects.setdefault(resource, {})
 
     # --- in ---
 
@@ -139,8 +103,8 @@ class Mirror:
             self.remove(resource, key)
             old = None
         self.objects[resource][key] = obj
-        self._index(resource, key, old, obj)
-        if old is None and resource in JOB_KINDS:  # its children may have arrived before it
+        self.index(resource, key, old, obj)
+        if old is None and (resource in JOB_KINDS or is_external(resource)):  # its children may have arrived before it
             self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
         if old is None and resource == kube.WORKLOADS:
             self.changes.arrived.add(key)
@@ -151,7 +115,12 @@ class Mirror:
             self._count_by(resource, key, obj)
         elif decides:
             self._read(resource, key, obj, assumed=assumed)
-        if old is not None and resource == kube.WORKLOADS and _has_finished(obj) and not _has_finished(old):
+        if (
+            old is not None
+            and resource == kube.WORKLOADS
+            and has_finished(obj)
+            and not (has_finished(old) or slices.has_ended(obj))
+        ):
             self.messages.publish(WorkloadDeparted(old))
         self._mark(resource, key, obj)
 
@@ -159,7 +128,7 @@ class Mirror:
         old = self.objects[resource].pop(key, None)
         if old is None:
             return
-        self._index(resource, key, old, None)
+        self.index(resource, key, old, None)
         self._mark(resource, key, old)
         if resource in COUNTING:
             self.rules.put(resource, key, None)
@@ -173,6 +142,7 @@ class Mirror:
         """All pods are known: flavors with a topology may be used."""
         if not self.pods_known:
             self.pods_known = True
+            self.observe(model.Put(model.Topology(OF_POLICY, (HOSTNAME,))))
             for key, topology in self.objects[kube.TOPOLOGIES].items():
                 self._read(kube.TOPOLOGIES, key, topology)
 
@@ -189,6 +159,12 @@ class Mirror:
         obj = self.objects[resource].get(key)
         if obj is not None:
             self._read(resource, key, obj, assumed=True)
+
+    def read_again(self, resource: Resource, key: str) -> None:
+        """Report an object to the engine again, which may mean something else now."""
+        obj = self.objects[resource].get(key)
+        if obj is not None:
+            self._read(resource, key, obj)
 
     def recounted(self) -> list[str]:
         """Workloads that may count differently since LimitRanges and RuntimeClasses were last asked after."""
@@ -211,6 +187,8 @@ class Mirror:
         """What the engine is told of an object; None if it is told nothing."""
         if resource == kube.WORKLOADS:
             return parse.workload(obj, self.rules.of(obj["metadata"].get("namespace", "")))
+        if resource == kube.NODES:
+            return parse.node(obj, images=self.rules.images)
         reader = READERS.get(resource)
         return None if reader is None else reader[1](obj)
 
@@ -231,18 +209,14 @@ class Mirror:
                 item = policy_reader.with_policy(item, self.policy_of(obj))
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
-        if isinstance(item, model.LocalQueue) and self._is_leaving(item.namespace):
+            item = under(item, self.mode_of(item.name))
+        if isinstance(item, model.LocalQueue) and self.is_leaving(item.namespace):
             item = replace(item, terminating=True)  # nothing can be created there: its jobs get no quota any more
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # nothing changed that affects decisions
                 return
             self._values[key] = item
         self.observe(model.Put(item))
-
-    def _is_leaving(self, namespace: str) -> bool:
-        """Whether a namespace is being deleted. Its pods go first, and all else only after the last of them."""
-        found = self.objects[kube.NAMESPACES].get(namespace)
-        return found is not None and "deletionTimestamp" in found["metadata"]
 
     def _count_quota(self, key: str, obj: Json) -> None:
         """Count the quota of a Workload that could never be read: it may hold quota, which must not be given away."""
@@ -255,33 +229,12 @@ class Mirror:
             self._values[key] = held
             self.observe(model.Put(held))
 
-    def _index(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
-        before = controller_uid(old) if old else None
-        after = controller_uid(new) if new else None
-        if before != after and before is not None:
-            owned = self._owned.get(before, set())
-            owned.discard((resource, key))
-            if not owned:
-                self._owned.pop(before, None)
-        if after is not None and resource in OWNED:
-            self._owned.setdefault(after, set()).add((resource, key))
-        if resource in JOB_KINDS:
-            self._index_name(resource, key, old, new)
-            if new is not None:
-                self._by_uid[new["metadata"]["uid"]] = (resource, key)
-            elif old is not None:
-                self._by_uid.pop(old["metadata"]["uid"], None)
-
-    def _index_name(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
-        """Index the prebuilt Workload that a job names."""
-        before, after = (_named_by(job) if job is not None else "" for job in (old, new))
-        if before and before != after:
-            jobs = self._naming.get(before, set())
-            jobs.discard((resource, key))
-            if not jobs:
-                self._naming.pop(before, None)
-        if after:
-            self._naming.setdefault(after, set()).add((resource, key))
+    def _look_at_images(self) -> None:
+        """Images of pods and nodes are read while some policy looks at them."""
+        wanted = any(policy_reader.looks_at_images(policy) for policy in self.objects[kube.QUEUE_POLICIES].values())
+        if self.rules.look_at_images(wanted):
+            for name, node in self.objects[kube.NODES].items():
+                self._read(kube.NODES, name, node)
 
     def take_deleting(self) -> list[tuple[Resource, str]]:
         """Configuration objects under deletion that wait until they are not used any more; asked for after every round."""
@@ -292,16 +245,20 @@ class Mirror:
         """Record which jobs and other objects have to be looked at because `obj` changed."""
         if resource in JOB_KINDS:
             self.changes.jobs.add((resource, key))
+            if JOB_KINDS[resource].declaration.remakes_children:  # they are held and made anew as it stops and starts
+                children = self._owned.get(obj["metadata"]["uid"], ())
+                self.changes.jobs.update(ref for ref in children if ref[0] in JOB_KINDS)
             if key not in self.objects[resource]:  # deleted: its workloads have lost their job
                 self.changes.unowned.update(
                     name for kind, name in self._owned.get(obj["metadata"]["uid"], ()) if kind == kube.WORKLOADS
                 )
         if resource == kube.QUEUE_POLICIES:
+            self._look_at_images()
             for name, queue in self.objects[kube.CLUSTER_QUEUES].items():
                 self._read(kube.CLUSTER_QUEUES, name, queue)
         if resource == kube.NAMESPACES and self.managed.selector is not None:  # it may be selected now, or not any more
             self.changes.jobs.update(ref for ref in self.jobs() if ref[1].startswith(f"{key}/"))
-        if resource == kube.NAMESPACES and self._is_leaving(key):
+        if resource == kube.NAMESPACES and self.is_leaving(key):
             for name, queue in self.objects[kube.LOCAL_QUEUES].items():
                 if queue["metadata"]["namespace"] == key:
                     self._read(kube.LOCAL_QUEUES, name, queue)
@@ -310,15 +267,18 @@ class Mirror:
         if resource == kube.NODES:
             self.changes.nodes.add(key)
         if resource == kube.WORKLOADS:
+            if names.ELASTIC in (obj["metadata"].get("annotations") or ()):
+                self.changes.elastic.add(key)
+                self._mark_slice(key, obj)
             if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
                 self.changes.recovering.add(key)
-            if _is_placed(obj):
+            if is_placed(obj):
                 self.changes.placed.add(key)
             if "admissionChecks" in obj["status"]:
                 self.changes.checked.add(key)
         if resource in (kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES):
-            self.changes.checked.update(self._workload_behind(obj))
-        if resource in (kube.ADMISSION_CHECKS, kube.PROVISIONING_CONFIGS):
+            self.changes.checked.update(self.workload_behind(obj))
+        if resource in CHECK_CONFIGURATION:
             self.changes.checks.add(key)
         if resource in KEPT_WHILE_IN_USE and "deletionTimestamp" in obj["metadata"]:
             self._deleting.add((resource, key))
@@ -332,134 +292,34 @@ class Mirror:
                 self.changes.jobs.update(self._naming.get(key, ()))
         elif resource in (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES):
             self.changes.jobs.update(self.jobs())
+        elif resource in DESCRIPTIONS:
+            self.changes.jobs.update(self._described_by(resource, key))
+        elif is_external(resource):
+            self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
+
+    def _mark_slice(self, key: str, workload: Json) -> None:
+        owner = controller_uid(workload)
+        if owner is not None:
+            first = f"{workload['metadata']['namespace']}/{slices.slice_name(workload)}"
+            self.changes.slices.add((owner, first, key))
+        elif (old := self.get(kube.WORKLOADS, slices.replacement_for(workload))) is not None:
+            heir_of = self._by_uid.get(controller_uid(old) or "")
+            self.changes.jobs.update([heir_of] if heir_of is not None else [])
 
     # --- out ---
-
-    def has(self, resource: Resource) -> Callable[[str], bool]:
-        """Returns a function that says whether an object of this kind exists, by its key."""
-        return lambda key: key in self.objects[resource]
-
-    def get(self, resource: Resource, key: str) -> Json | None:
-        return self.objects[resource].get(key)
-
-    def cluster_id(self) -> str:
-        """The uid of kube-system, which no other cluster has; "" as long as it is not known."""
-        found = self.get(kube.NAMESPACES, "kube-system")
-        return found["metadata"]["uid"] if found is not None else ""
-
-    def policy_of(self, queue: Json) -> Json | None:
-        """The QueuePolicy in force for a ClusterQueue."""
-        return policy_reader.in_force(self.objects[kube.QUEUE_POLICIES].values(), queue)
 
     def workload_value(self, key: str) -> model.Workload | None:
         return self._values.get(key)
 
-    def jobs(self) -> Iterator[JobRef]:
-        for resource in JOB_KINDS:
-            for key in self.objects[resource]:
-                yield resource, key
-
-    def job_of(self, workload: Json) -> JobRef | None:
-        return self._by_uid.get(controller_uid(workload) or "")
-
-    def workloads_of(self, job: Json) -> list[Json]:
-        return list(self._owned_by(job, kube.WORKLOADS))
-
-    def named_workload(self, job: Json) -> Json | None:
-        """The prebuilt Workload that a job names, whoever controls it; None if there is none of that name."""
-        return self.objects[kube.WORKLOADS].get(_named_by(job))
-
-    def children_of(self, job: Json) -> Children:
-        jobs = [child for resource in JOB_KINDS for child in self._owned_by(job, resource)]
-        return Children(jobs=jobs, services=list(self._owned_by(job, kube.SERVICES)))
-
-    def controlled_by(self, owner: Json, resource: Resource) -> list[Json]:
-        """The objects of this kind that `owner` controls, in its namespace."""
-        namespace = owner["metadata"].get("namespace")
-        return [obj for obj in self._owned_by(owner, resource) if obj["metadata"].get("namespace") == namespace]
-
-    def _workload_behind(self, obj: Json) -> list[str]:
-        """The key of the Workload for which a ProvisioningRequest, or a PodTemplate of one, was made."""
-        ref, namespace = controller_of(obj) or {}, obj["metadata"]["namespace"]
-        if ref.get("kind") == kube.PROVISIONING_REQUESTS.kind:
-            request = self.get(kube.PROVISIONING_REQUESTS, f"{namespace}/{ref['name']}")
-            ref = (controller_of(request) if request is not None else None) or {}
-        return [f"{namespace}/{ref['name']}"] if ref.get("kind") == kube.WORKLOADS.kind else []
-
-    def _owned_by(self, owner: Json, resource: Resource) -> Iterator[Json]:
-        for kind, key in sorted(self._owned.get(owner["metadata"]["uid"], ()), key=lambda pair: pair[1]):
-            if kind == resource:
-                yield self.objects[kind][key]
-
-    def owner_of(self, obj: Json) -> JobRef | None:
-        """The job that controls an object, if it is known and in the same namespace."""
-        ref = self._by_uid.get(controller_uid(obj) or "")
-        if ref is None or self.objects[ref[0]][ref[1]]["metadata"]["namespace"] != obj["metadata"].get("namespace"):
-            return None
-        return ref
-
-    def controllers_of(self, obj: Json) -> list[str]:
-        """The uids of the jobs that control an object, the nearest first, at most 10 levels up."""
-        found: list[str] = []
-        while len(found) < MOST_OWNERS and (ref := self.owner_of(obj)) is not None:
-            obj = self.objects[ref[0]][ref[1]]
-            found.append(obj["metadata"]["uid"])
-        return found
-
-    def managed_ancestor(self, job: Json) -> bool:
-        """Whether a job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up.
-
-        An owner that has not been seen yet counts as well: the job waits for it. If that owner no longer exists, Kubernetes is
-        about to delete the job.
-        """
-        for _ in range(10):
-            ref = self.owner_of(job)
-            if ref is None:
-                return _has_managed_controller(job, self.managed) and controller_uid(job) not in self._by_uid
-            owner = self.objects[ref[0]][ref[1]]
-            if not owners.creates(owner, job):
-                return False  # the owner reference is not genuine
-            job, kind = owner, JOB_KINDS[ref[0]]
-            if kind.owns_children:
-                return True
-            if (queue_name(job) or self.managed.without_queue) and self.managed.kind(kind.api_version, kind.kind):
-                return True
-        return False
-
-    def in_scope(self, kind: JobKind, job: Json) -> bool:
-        """Whether jobs of this kind and in this namespace are managed, be it only those that name a queue."""
-        managed = self.managed
-        if not managed.kind(kind.api_version, kind.kind):
-            return False
-        if not managed.asks_namespace(queued=bool(queue_name(job))):
-            return True
-        namespace = self.objects[kube.NAMESPACES].get(job["metadata"]["namespace"])
-        return namespace is not None and managed.namespace(namespace["metadata"].get("labels") or {})
+    def _described_by(self, resource: Resource, key: str) -> Iterator[JobRef]:
+        """The jobs whose pods this object describes."""
+        for kind in JOB_KINDS.values():
+            if resource in kind.declaration.descriptions:
+                for name, job in self.objects[kind.resource].items():
+                    if kind.declaration.described_by(job) == (resource, key):
+                        yield kind.resource, name
 
     # --- steps.Lookups ---
-
-    def flavor(self, name: str) -> Json | None:
-        return self.objects[kube.RESOURCE_FLAVORS].get(name)
-
-    def patience(self, queue: str) -> int | None:
-        """How many seconds pods of a ClusterQueue stay on a failing node; None: the Kubernetes default."""
-        found = self.recovery_of(queue)
-        return found.toleration_seconds if found.enabled else None
-
-    def recovery_of(self, queue: str) -> model.Recovery:
-        """What is done for a ClusterQueue's gangs when nodes fail: as its policy says, else the default."""
-        found = self.objects[kube.CLUSTER_QUEUES].get(queue)
-        return (policy_reader.recovery(self.policy_of(found)) if found is not None else None) or model.Recovery()
-
-    def selects_nodes(self, labels: Mapping[str, str]) -> bool:
-        """Whether some node has all these labels."""
-        nodes = self.objects[kube.NODES].values()
-        return any(labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes)
-
-    def node_of(self, host: str) -> Json | None:
-        """The node with this host name, which mostly is also the node's name."""
-        nodes = self.objects[kube.NODES]
-        return nodes.get(host) or next((node for name, node in nodes.items() if self.host_name(name) == host), None)
 
     def recovery_for(self, workload: str) -> model.Recovery | None:
         """What is done for a gang when its nodes fail; None for a deleted gang."""
@@ -474,41 +334,3 @@ class Mirror:
         """How many pods each pod set of a Workload has."""
         value = self.workload_value(workload)
         return {pod_set.name: pod_set.count for pod_set in value.pod_sets} if value is not None else {}
-
-    def leaves_to_kubernetes(self) -> bool:
-        """Whether some policy switches recovery off."""
-        policies_of = self.objects[kube.QUEUE_POLICIES].values()
-        return any((policy["spec"].get("recovery") or {}).get("enabled") is False for policy in policies_of)
-
-    def placed_workloads(self) -> list[str]:
-        """Workloads whose admission names topology domains."""
-        return [key for key, workload in self.objects[kube.WORKLOADS].items() if _is_placed(workload)]
-
-    def host_name(self, node: str) -> str:
-        """The host name in a node's labels."""
-        found = self.objects[kube.NODES].get(node) or {"metadata": {}}
-        return (found["metadata"].get("labels") or {}).get("kubernetes.io/hostname", node)
-
-    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
-        """By the label, else the pods' PriorityClass (`workload.priority_source`), else the cluster's default one, else 0."""
-        ref = workloads.priority_source(job, pod_sets, lambda reference: self._class(reference) is not None)
-        if ref is None:
-            default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
-            if default is None:
-                return 0, None
-            name = default["metadata"]["name"]
-            ref = {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": name}
-            return parse.priority_class(default), ref
-        found, called = self._class(ref), f'{ref["kind"]} "{ref["name"]}"'
-        ours = ref["kind"] == kube.WORKLOAD_PRIORITY_CLASSES.kind
-        where = f"metadata.labels[{names.PRIORITY_CLASS}]" if ours else "priorityClassName"
-        if found is None:
-            raise (UnknownClassError if ours else JobError)(f"{called} not found", where)
-        try:
-            return parse.priority_class(found), ref
-        except parse.ParseError as error:
-            raise JobError(f"{called}: {error}", where) from None
-
-    def _class(self, reference: Json) -> Json | None:
-        """The object that a `priorityClassRef` names."""
-        return self.objects[kube.BY_KIND[reference["kind"]]].get(reference["name"])

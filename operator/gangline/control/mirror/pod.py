@@ -9,13 +9,16 @@ from gangline import bounded
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import model
-from gangline.kube.resources import Json, condition_of, controller_of, deleting, key_of, true_condition
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, condition_of, controller_of, deleting, key_of, revision, true_condition
 
 #: the scheduling gate of pods that wait until their domain is known
 GATE: Final[Json] = {"name": names.DOMAIN_GATE}
 #: a pod keeps it until its Job has counted it
 TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
+#: characters of a scheduler's message that are kept
+_LONGEST: Final = 1024
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
 
@@ -43,16 +46,32 @@ class Pod:
     #: when its grace period ends, if it is being deleted
     due: int
     finalizers: tuple[str, ...] = ()
+    #: it has ended well
+    succeeded: bool = False
+    #: the host that its own node selector demands: it was given a place there, and may not be bound yet
+    host: str = ""
+    #: its successor gets the same name, so the pod has to be gone before that can be created
+    keeps_name: bool = False
     #: it failed, and its node is the cause
     failed_by_node: bool = False
-    #: its containers have ended well, and its Job has not counted it yet
-    completing: bool = field(default=False, compare=False)
+    #: its containers have ended well, whether or not its phase and its Job say so yet
+    completed: bool = field(default=False, compare=False)
     #: its gang has a topology assignment, which gives its domain
     placed: bool = field(default=False, compare=False)
     #: it waits until its domain is known
     at_domain_gate: bool = field(default=False, compare=False)
+    #: it waits until a slice of its elastic job is admitted with so many pods
+    at_elastic_gate: bool = field(default=False, compare=False)
+    #: it has a scheduling gate, whoever's: it is bound to no node yet
+    gated: bool = field(default=False, compare=False)
+    #: it belongs to an elastic job
+    elastic: bool = field(default=False, compare=False)
     #: the progress that it reports by its annotation
     progress: str = field(default="", compare=False)
+    #: why the scheduler has bound it to no node, in the scheduler's words
+    unscheduled: str = field(default="", compare=False)
+    #: its resourceVersion as a number
+    version: int = field(default=0, compare=False)
     #: its newest JSON, kept only where a gate may have to be removed from it
     manifest: Json = field(default_factory=dict[str, Any], compare=False, repr=False)
 
@@ -81,10 +100,22 @@ class Pod:
 
 
 def claimed_workload(pod: Json) -> str | None:
-    """The key of the Workload that a pod's JSON claims to belong to. Anyone who creates pods can write it."""
+    """The key of the Workload that a pod's JSON claims to belong to; of an elastic job, its first slice. Anyone who creates pods
+    can write it.
+    """
     meta = pod["metadata"]
-    name = (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
+    name = claimed_slice(pod) or (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
     return f"{meta['namespace']}/{name}" if name else None
+
+
+def claimed_slice(pod: Json) -> str:
+    """The name of the first slice of the elastic job that a pod claims to belong to, "" = of none."""
+    return (pod["metadata"].get("annotations") or {}).get(names.SLICE_NAME) or ""
+
+
+def waits_at_elastic_gate(pod: Json) -> bool:
+    """It waits until a slice of its job is admitted with so many pods."""
+    return any(gate.get("name") == names.ELASTIC_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def waits_at_domain_gate(pod: Json) -> bool:
@@ -97,12 +128,13 @@ def read_pod(pod: Json, workload: str) -> Pod:
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     group, groups = bounded.whole(labels.get(_GROUP)), bounded.whole(labels.get(_GROUPS))
     placed, gated = names.TAS_LABEL in labels, waits_at_domain_gate(pod)
+    waits, owner = waits_at_elastic_gate(pod), controller_of(pod)
     return Pod(
         key=key_of(pod),
         uid=meta.get("uid", ""),
         workload=workload,
         pod_set=labels.get(names.PODSET, "main"),
-        job=(controller_of(pod) or {"name": ""})["name"],
+        job=owner["name"] if owner is not None else "",
         node=spec.get("nodeName") or "",
         attempt=bounded.whole(annotations.get(names.ATTEMPT)) or 0,
         created=conditions.millis_of(meta.get("creationTimestamp")),
@@ -110,15 +142,41 @@ def read_pod(pod: Json, workload: str) -> Pod:
         group=(group, groups) if group is not None and groups else None,
         ready=true_condition(pod, "Ready") is not None,
         ended=status.get("phase") in ("Succeeded", "Failed"),
+        succeeded=status.get("phase") == "Succeeded",
         due=conditions.millis_of(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),
+        host=(spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "",
+        keeps_name=_keeps_name(meta, owner),
         failed_by_node=_failed_by_node(status),
-        completing=TRACKING_FINALIZER in (meta.get("finalizers") or ()) and _completed(pod),
+        completed=status.get("phase") == "Succeeded" or _completed(pod),
         placed=placed,
         at_domain_gate=gated,
+        at_elastic_gate=waits,
+        gated=bool(spec.get("schedulingGates")),
+        elastic=bool(claimed_slice(pod)),
         progress=annotations.get(names.PROGRESS) or "",
-        manifest=pod if placed or gated else {},
+        unscheduled=_unscheduled(pod),
+        version=revision(pod),
+        manifest=pod if placed or gated or waits else {},
     )
+
+
+def _keeps_name(meta: Json, owner: Json | None) -> bool:
+    """Its controller names pods itself, as those of Kubeflow do. Executors of Spark, whose owner is a pod, differ by run.
+
+    The place of a pod that is queued itself is its group's, whatever its successor is called.
+    """
+    queued = (meta.get("labels") or {}).get(names.MANAGED) == "true"
+    if owner is None or queued or owner.get("kind") == kube.PODS.kind:
+        return False
+    return owner.get("kind") == kube.STATEFUL_SETS.kind or not meta.get("generateName")
+
+
+def _unscheduled(pod: Json) -> str:
+    row = condition_of(pod, "PodScheduled") or {}
+    if row.get("status") != "False":
+        return ""
+    return str(row.get("message") or row.get("reason") or "not scheduled yet")[:_LONGEST]
 
 
 def _completed(pod: Json) -> bool:

@@ -7,13 +7,13 @@ the resources that they take.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.foreign_pods import ForeignPods
+from gangline.control.mirror.foreign_pods import Belonging, ForeignPods
 from gangline.control.mirror.pod import Pod, claimed_workload, read_pod, waits_at_domain_gate
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.parts.changed_keys import ChangedKeys
@@ -22,7 +22,19 @@ from gangline.control.parts.part import Part
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json, Resource, key_of, revision
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One pod on a node. `workload`: the key of its gang, "" = it belongs to none, but to what `belonging` says."""
+
+    key: str
+    node: str
+    requests: model.Requests
+    workload: str = ""
+    belonging: Belonging = field(default_factory=Belonging)
+
 
 #: pods of one pod set that run at the same time
 Counts: TypeAlias = Mapping[str, int]
@@ -62,6 +74,8 @@ class PodIndex:
         self.changed: ChangedKeys[str] = ChangedKeys()
         #: Workloads with a topology assignment and a pod of another version
         self.changed_placed: ChangedKeys[str] = ChangedKeys()
+        #: Workloads of elastic jobs with a pod of another version
+        self.changed_elastic: ChangedKeys[str] = ChangedKeys()
         #: nodes of pods that have changed
         self.changed_nodes: ChangedKeys[str] = ChangedKeys()
         self._pods: dict[str, Pod] = {}
@@ -74,8 +88,13 @@ class PodIndex:
     # --- in ---
 
     def upsert(self, manifest: Json) -> None:
-        """Store the newest version of a pod. A pod that cannot prove its gang counts as foreign, and keeps its gates for now."""
+        """Store the newest version of a pod. A pod that cannot prove its gang counts as foreign, and keeps its gates for now.
+
+        The watch may bring a version that is older than the answer to a write: it would give the pod a gate again that it lost.
+        """
         key, claim = key_of(manifest), claimed_workload(manifest)
+        if self._is_outdated(key, manifest):
+            return
         workload = self._owners.gang_of(manifest) if self._owners is not None else claim
         gated = waits_at_domain_gate(manifest) and (workload is not None or claim is None)
         pod = read_pod(manifest, workload or "") if workload is not None or gated else None
@@ -92,6 +111,17 @@ class PodIndex:
         else:
             self._foreign.upsert(manifest)
 
+    def _is_outdated(self, key: str, manifest: Json) -> bool:
+        known = self._pods.get(key)
+        if known is None or known.uid != manifest["metadata"].get("uid"):
+            return False
+        return 0 < revision(manifest) < known.version
+
+    def move(self, old: str, new: str) -> None:
+        """Pods of one slice of an elastic job are those of another one from now on."""
+        for key in sorted(self._of.get(old, ())):
+            self._take(key, replace(self._pods[key], workload=new))
+
     def remove(self, key: str) -> None:
         if self._owners is not None:
             self._owners.forget(key, gone=True)
@@ -102,6 +132,7 @@ class PodIndex:
     def _take(self, key: str, pod: Pod | None) -> None:
         old = self._pods.get(key)
         self.changed_placed.update({each.workload for each in (old, pod) if each is not None and each.placed})
+        self.changed_elastic.update({each.workload for each in (old, pod) if each is not None and each.elastic})
         if pod is not None and pod == old:
             self._pods[key] = pod  # a newer version without a change in the indexed fields
             return
@@ -131,11 +162,31 @@ class PodIndex:
 
     # --- out ---
 
+    def workload_of(self, pod: str) -> str:
+        """The Workload that a pod was proven to belong to, "" = none."""
+        found = self._pods.get(pod)
+        return found.workload if found is not None else ""
+
     def of(self, workload: str) -> list[Pod]:
         return [self._pods[key] for key in sorted(self._of.get(workload, ()))]
 
     def on(self, node: str) -> list[Pod]:
         return [self._pods[key] for key in sorted(self._on.get(node, ()))]
+
+    def seats(self, requests: Callable[[str, str], model.Requests]) -> Iterator[Seat]:
+        """Every bound pod that has not ended. `requests` returns what a pod of a Workload's pod set asks for."""
+        counted: set[str] = set()
+        for pod, belonging in self._foreign.bound():
+            of = self._pods.get(pod.key)
+            counted.add(pod.key)
+            yield Seat(pod.key, pod.node, pod.requests, of.workload if of is not None else "", belonging)
+        for key, pod in self._pods.items():  # those that are placed by topology count within their gang
+            if pod.node and not pod.ended and key not in counted:
+                yield Seat(key, pod.node, requests(pod.workload, pod.pod_set), pod.workload)
+
+    def strangers(self) -> Iterator[tuple[model.ForeignPod, Belonging]]:
+        """The bound pods of no gang, and what they belong to."""
+        return ((pod, belonging) for pod, belonging in self._foreign.bound() if pod.key not in self._pods)
 
     def nodes(self) -> Iterable[str]:
         """Nodes with pods of gangs, including deleted nodes."""
@@ -197,6 +248,7 @@ class PodFeed(Part):
         self._owners = owners
         self._quarantine = quarantine
         self._all_listed = all_listed
+        self._slices = owners.mirror.changes.slices.subscribe(worth=lambda chain: True)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
@@ -207,7 +259,17 @@ class PodFeed(Part):
         else:
             self._all_listed()
 
+    def _follow(self, owner: str, first: str, changed: str) -> None:
+        """Pods of elastic jobs belong to the slice that holds quota now."""
+        current = self._owners.mirror.current_slice(owner, first)
+        if current is None:
+            return
+        for key in {changed, *self._owners.mirror.slices_of(owner, first)} - {current}:
+            self._pods.move(key, current)
+
     def settle(self) -> None:
+        for chain in sorted(self._slices.take()):
+            self._follow(*chain)
         for pod in self._owners.provable():
             work = partial(self._pods.upsert, pod)
             self._quarantine.attempt("observing it", kube.PODS, key_of(pod), work, pod)

@@ -4,14 +4,21 @@ Anyone who may create pods can write any annotation. So a pod counts as one of a
 leads to the owner of the Workload; each controller must exist with the referenced uid in the pod's namespace. A pod without that
 proof counts as foreign; it is looked at again when an owner or the Workload appears. A proven pod stays with its gang until it
 ends or has no controller any more, whatever is written on it later.
+
+A pod may also belong to one that is proven: drivers of Spark create their executors.
+
+A pod that is queued itself owns its Workload, alone or with the other pods of its group. That is proof, too: only who may write
+Workloads can make it an owner.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gangline.control.mirror import slices
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import claimed_workload
+from gangline.control.mirror.pod import claimed_slice, claimed_workload
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import ChangedKeys, KeySet
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, controller_uid, key_of
@@ -41,9 +48,13 @@ class PodOwners:
         key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claimed_workload(pod)
         self.forget(key)
         found = self._proven.get(uid) if controller_uid(pod) is not None else None
-        if found is None and claimed is not None and self._is_proof(pod, claimed):
+        if claimed is not None and claimed_slice(pod):
+            found = self._current_slice(pod, claimed) or found
+        elif found is None and claimed is not None and self._is_proof(pod, claimed):
             found = claimed
         if found is not None:
+            if uid not in self._proven and found in self._claims:
+                self._arrived.add(found)  # other pods may be its own
             self._proven[uid] = found
             self._uids[key] = uid
         elif claimed is not None:
@@ -69,15 +80,44 @@ class PodOwners:
 
     def provable(self) -> list[Json]:
         """Pods that have to be looked at again, since their owners or Workloads have appeared."""
-        keys = {key for workload in self._arrived.take() for key in self._claims.get(workload, ())}
+        arrived = self._arrived.take()
+        firsts = {key for key in map(self._first_slice, arrived) if key}
+        keys = {key for workload in arrived | firsts for key in self._claims.get(workload, ())}
         return [self._unproven[key] for key in sorted(keys)]
+
+    def _first_slice(self, workload: str) -> str:
+        """The key of the first slice of an elastic job's Workload, which pods claim."""
+        found = self.mirror.get(kube.WORKLOADS, workload)
+        return f"{found['metadata']['namespace']}/{slices.slice_name(found)}" if found is not None else ""
+
+    def _current_slice(self, pod: Json, first: str) -> str | None:
+        """The slice with which the elastic job runs that created the pod."""
+        if not self._is_selected_by_its_job(pod):
+            return None
+        for uid in self.mirror.controllers_of(pod):
+            if (found := self.mirror.current_slice(uid, first)) is not None:
+                return found
+        return None
 
     def _is_proof(self, pod: Json, claimed: str) -> bool:
         workload = self.mirror.get(kube.WORKLOADS, claimed)
+        if workload is not None and _owns(pod, workload):
+            return True
+        if workload is not None and self._is_of_a_member(pod, workload):
+            return True
         owner = controller_uid(workload) if workload is not None else None
         if owner is None or not self._is_selected_by_its_job(pod):
             return False
         return owner in self.mirror.controllers_of(pod)
+
+    def _is_of_a_member(self, pod: Json, workload: Json) -> bool:
+        """Whether a proven pod of the gang controls it, and it has the label by which the job's controller finds its pods."""
+        ref = self.mirror.job_of(workload) if self._proven.get(controller_uid(pod) or "") == key_of(workload) else None
+        job = self.mirror.get(*ref) if ref is not None else None
+        if ref is None or job is None or (kind := JOB_KINDS.get(ref[0])) is None or not kind.declaration.found_by:
+            return False
+        labels = pod["metadata"].get("labels") or {}
+        return labels.get(kind.declaration.found_by[0]) == job["metadata"]["name"]
 
     def _is_selected_by_its_job(self, pod: Json) -> bool:
         """Whether the pod's Job selects it: a Job counts and deletes only pods that its selector selects, whatever their
@@ -87,3 +127,7 @@ class PodOwners:
             return ref is not None
         selector = (self.mirror.objects[ref[0]][ref[1]]["spec"].get("selector") or {}).get("matchLabels") or {}
         return selector.items() <= (pod["metadata"].get("labels") or {}).items()
+
+
+def _owns(pod: Json, workload: Json) -> bool:
+    return any(ref["uid"] == pod["metadata"]["uid"] for ref in workload["metadata"].get("ownerReferences") or ())

@@ -1,14 +1,17 @@
-"""What the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead, ResourceClaimTemplates."""
+"""What the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead, ResourceClaimTemplates, and
+DeviceClasses that stand for resources. And what is known of its cards, by which shares of them count."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gangline.api.read.counting import Rules, device_claims, limit_ranges
-from gangline.api.read.counting.device_claims import Claim
+from gangline.api.read.counting.device_claims import Claim, ExtendedClass
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import amounts, child
+from gangline.api.sharing import UNKNOWN, Sizes
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
@@ -22,13 +25,19 @@ class RequestRules:
         self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
         #: namespace -> ResourceClaimTemplate -> what it asks for; the rules of the namespace hold the same object
         self._claims: dict[str, dict[str, Claim]] = {}
+        self._device_classes: dict[str, ExtendedClass] = {}
         self._overheads: dict[str, Requests] = {}
+        self._cards = UNKNOWN
+        #: placement policies look at images
+        self.images = False
         #: those of namespaces with limits, as far as they were asked for, and those of all others
         self._by_namespace: dict[str, Rules] = {}
         self._elsewhere = Rules.of(NO_LIMITS, {}, resources)
         self._changed_namespaces: set[str] = set()
         self._changed_classes: set[str] = set()
         self._changed_claims: dict[str, set[str]] = {}  # by namespace
+        self._changed_resources: set[str] = set()
+        self._changed_for_all = False
 
     def of(self, namespace: str) -> Rules:
         found = self._by_namespace.get(namespace)
@@ -38,7 +47,9 @@ class RequestRules:
         if ranges is None and claims is None:
             return self._elsewhere
         limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
-        self._by_namespace[namespace] = found = Rules.of(limits, self._overheads, self._resources, claims or {})
+        self._by_namespace[namespace] = found = Rules.of(
+            limits, self._overheads, self._resources, claims or {}, self._cards, self.images
+        )
         return found
 
     def put(self, resource: Resource, key: str, obj: Json | None) -> None:
@@ -47,9 +58,41 @@ class RequestRules:
             self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
         elif resource == kube.RUNTIME_CLASSES:
             self._put_class(key, {} if obj is None else amounts(child(obj, "overhead", ""), "podFixed", "overhead"))
-
         elif resource == kube.RESOURCE_CLAIM_TEMPLATES:
             self._put_claim(key, None if obj is None else device_claims.claim(obj))
+        elif resource == kube.DEVICE_CLASSES:
+            self._put_device_class(key, None if obj is None else device_claims.extended_class(obj))
+
+    def put_cards(self, cards: Sizes) -> None:
+        """What is known of all cards of the cluster now."""
+        if cards != self._cards:
+            self._cards, self._changed_for_all = cards, True
+            self._forget()
+
+    def look_at_images(self, wanted: bool) -> bool:
+        """Whether placement policies look at the images of pods and nodes. Returns whether that is new."""
+        if wanted == self.images:
+            return False
+        self.images, self._changed_for_all = wanted, True
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        """Rules that all namespaces have in common have changed."""
+        self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources, cards=self._cards, images=self.images)
+        self._by_namespace.clear()
+
+    def _put_device_class(self, name: str, found: ExtendedClass | None) -> None:
+        if found is None:
+            self._device_classes.pop(name, None)
+        else:
+            self._device_classes[name] = found
+        devices = self._resources.devices
+        before, after = devices.extended, device_claims.extended(self._device_classes, devices)
+        if before != after:
+            self._changed_resources |= {each for each, _ in before.items() ^ after.items()}
+            self._resources = replace(self._resources, devices=replace(devices, extended=after))
+            self._forget()
 
     def _put_claim(self, key: str, found: Claim | None) -> None:
         namespace, _, name = key.rpartition("/")
@@ -83,21 +126,24 @@ class RequestRules:
             if not overhead:
                 del self._overheads[name]
             self._changed_classes.add(name)
-            self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources)
-            self._by_namespace.clear()
+            self._forget()
 
     def take_changed(self) -> Callable[[Json], bool] | None:
         """Whether a Workload may count differently than when this was last asked; None if none does."""
         namespaces, classes, claims = self._changed_namespaces, self._changed_classes, self._changed_claims
-        if not namespaces and not classes and not claims:
+        resources, self._changed_resources = self._changed_resources, set()
+        everybody, self._changed_for_all = self._changed_for_all, False
+        if not namespaces and not classes and not claims and not resources and not everybody:
             return None
         self._changed_namespaces, self._changed_classes, self._changed_claims = set(), set(), {}
 
         def concerns(workload: Json) -> bool:
             namespace, pod_sets = workload["metadata"].get("namespace", ""), workload["spec"].get("podSets")
             return (
-                namespace in namespaces
+                everybody
+                or namespace in namespaces
                 or (bool(classes) and not classes.isdisjoint(_runtime_classes(pod_sets)))
+                or (bool(resources) and not resources.isdisjoint(device_claims.requested(pod_sets)))
                 or (namespace in claims and not claims[namespace].isdisjoint(device_claims.templates(pod_sets)))
             )
 

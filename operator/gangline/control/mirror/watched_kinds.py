@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from gangline.api import names
+from gangline.api import jobkinds, names
+from gangline.api.jobkinds.others import others
 from gangline.api.read import parse
 from gangline.engine import model
-from gangline.jobs import KINDS
+from gangline.jobs import BY_RESOURCE, EXTERNAL
 from gangline.jobs.base import JobKind
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
@@ -30,7 +31,19 @@ COUNTING: tuple[Resource, ...] = (
     kube.LIMIT_RANGES,
     kube.RUNTIME_CLASSES,
     kube.RESOURCE_CLAIM_TEMPLATES,
+    kube.DEVICE_CLASSES,
 )
+
+#: Resources that say which cards nodes have, and who got which, see `control.inventory`.
+INVENTORY: tuple[Resource, ...] = (
+    kube.RESOURCE_SLICES,
+    kube.RESOURCE_CLAIMS,
+    kube.OLD_RESOURCE_SLICES,
+    kube.OLD_RESOURCE_CLAIMS,
+)
+
+#: Objects that describe the pods of jobs.
+DESCRIPTIONS: tuple[Resource, ...] = tuple(resource for each in jobkinds.BUILT_IN for resource in each.descriptions)
 
 #: Resources that only the plans read.
 PLAIN: tuple[Resource, ...] = (
@@ -41,6 +54,11 @@ PLAIN: tuple[Resource, ...] = (
     kube.PROVISIONING_CONFIGS,
     kube.PROVISIONING_REQUESTS,
     kube.POD_TEMPLATES,
+    kube.MULTI_KUEUE_CONFIGS,
+    kube.MULTI_KUEUE_CLUSTERS,
+    kube.STATEFUL_SETS,
+    kube.LEADER_WORKER_SETS,
+    *DESCRIPTIONS,
 )
 
 #: Kinds with an object or more for each job.
@@ -48,30 +66,34 @@ _MANY = frozenset(
     {
         *(kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES),
         *(kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES),
+        *(kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS),
     }
 )
 
 #: Kinds that are few and change rarely: null fields are removed from their objects at all depths, as in Kubernetes' own kinds.
 CONFIGURATION: frozenset[Resource] = frozenset({*COUNTING, *PLAIN, *READERS} - _MANY)
 
+#: AdmissionChecks, and what their controllers are configured by.
+CHECK_CONFIGURATION: frozenset[Resource] = frozenset(
+    {kube.ADMISSION_CHECKS, kube.PROVISIONING_CONFIGS, kube.MULTI_KUEUE_CONFIGS, kube.MULTI_KUEUE_CLUSTERS}
+)
+
 #: Kinds with the finalizer `resource-in-use`: such an object is deleted only when nothing uses it any more.
 KEPT_WHILE_IN_USE: frozenset[Resource] = frozenset(
     {kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS, kube.TOPOLOGIES, kube.ADMISSION_CHECKS}
 )
 
-JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
+#: the kinds of jobs that this process knows, among them those that its configuration declares
+JOB_KINDS: Mapping[Resource, JobKind] = BY_RESOURCE
 
-#: Resources whose objects are looked up by their controller.
-OWNED: frozenset[Resource] = frozenset(
-    {kube.WORKLOADS, kube.SERVICES, kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES, *JOB_KINDS}
-)
+#: Resources whose objects are looked up by their controller, besides jobs.
+OWNED: frozenset[Resource] = frozenset({kube.WORKLOADS, kube.SERVICES, kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES})
 
-#: Resources that a cluster may lack, for example one that has Kueue's CRDs but not Gangline's: they count as empty then.
-OPTIONAL: frozenset[Resource] = frozenset(
+_OPTIONAL: frozenset[Resource] = frozenset(
     {
-        kube.RESOURCE_CLAIM_TEMPLATES,
+        *(kube.RESOURCE_CLAIM_TEMPLATES, kube.DEVICE_CLASSES, *INVENTORY),
         *(kube.QUEUE_POLICIES, kube.PROVISIONING_CONFIGS, kube.PROVISIONING_REQUESTS),
-        *(kind.resource for kind in KINDS if kind.optional),
+        *(kube.MULTI_KUEUE_CONFIGS, kube.MULTI_KUEUE_CLUSTERS, kube.LEADER_WORKER_SETS),
     }
 )
 
@@ -79,6 +101,33 @@ OPTIONAL: frozenset[Resource] = frozenset(
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL, kube.POD_TEMPLATES: f"{names.MANAGED}=true"}
 
 
+def unqueued() -> tuple[Resource, ...]:
+    """Kinds of which only objects with a queue label are watched, to say that they are not managed."""
+    return others(jobkinds.known())
+
+
+def makers() -> tuple[Resource, ...]:
+    """All kinds whose objects make pods."""
+    return (*JOB_KINDS, kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS, *unqueued())
+
+
+def selector(resource: Resource) -> str:
+    """The label selector by which a kind is watched, "" = all of its objects."""
+    return names.QUEUE_NAME if resource in unqueued() else SELECTORS.get(resource, "")
+
+
+def optional() -> frozenset[Resource]:
+    """Resources that a cluster may lack, for example one that has Kueue's CRDs but not Gangline's: they count as empty then."""
+    jobs = [kind.declaration for kind in JOB_KINDS.values()]
+    described = {resource for each in jobs for resource in each.descriptions}
+    return _OPTIONAL | described | {each.resource for each in jobs if each.optional} | {*_foreign()}
+
+
 def resources() -> list[Resource]:
     """All resources that have to be watched."""
-    return [*COUNTING, *READERS, *PLAIN, *JOB_KINDS]
+    return [*COUNTING, *INVENTORY, *READERS, *PLAIN, *JOB_KINDS, *_foreign(), *unqueued()]
+
+
+def _foreign() -> list[Resource]:
+    """The kinds that other controllers queue: those that own what is not queued again, and those that are sent elsewhere."""
+    return list(dict.fromkeys([*jobkinds.external(), *EXTERNAL]))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.api.read import conditions
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.part import Part
-from gangline.control.status import status_changes
+from gangline.control.status import gate_changes
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
@@ -36,7 +35,7 @@ class ClearedGates(Part):
         for key in sorted(cleared):
             workload = self._mirror.get(kube.WORKLOADS, key)
             if workload is not None and _is_cleared(workload):
-                change = status_changes.gates_cleared
+                change = gate_changes.gates_cleared
                 self._writes.change(key, "gates", change, priority=Priority.LIFECYCLE, done=self._tell)
 
     def _tell(self, workload: Json | None) -> None:
@@ -48,5 +47,4 @@ class ClearedGates(Part):
 def _is_cleared(workload: Json) -> bool:
     if (workload["metadata"].get("annotations") or {}).get(names.ADMISSION_GATED_BY):
         return False
-    row = conditions.find((workload.get("status") or {}).get("conditions"), names.QUOTA_RESERVED)
-    return row is not None and row.get("status") == "False" and row.get("reason") == status_changes.GATED
+    return gate_changes.is_gated((workload.get("status") or {}).get("conditions") or [])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
 from gangline.api import names
-from gangline.api.read import swap_record
+from gangline.api.read.workloads import swap_record
 from gangline.control.mirror.pod import GATE
 from gangline.control.plan.plan_steps import Lookups
 from gangline.jobs.base import PodSetInfo
@@ -29,9 +32,15 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         labels = {
             names.PODSET: name,
             names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],
-            names.LOCAL_QUEUE_LABEL: workload["spec"]["queueName"],
         }
+        if names.MULTIKUEUE_ORIGIN in (meta.get("labels") or {}):
+            labels[names.MULTIKUEUE_WORKER_POD] = "true"
+        if queue := workload["spec"].get("queueName"):  # somebody else may have reserved quota for one without
+            labels[names.LOCAL_QUEUE_LABEL] = queue
         annotations = {names.WORKLOAD_ANNOTATION: meta["name"]}
+        written = meta.get("annotations") or {}
+        if written.get(names.ELASTIC) == "true":
+            annotations[names.SLICE_NAME] = written.get(names.SLICE_NAME) or meta["name"]
         if record.attempt:
             annotations[names.ATTEMPT] = str(record.attempt)
         for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
@@ -68,6 +77,15 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             )
         )
     return infos
+
+
+def behind_gate(infos: Sequence[PodSetInfo], resizable: Collection[str]) -> list[PodSetInfo]:
+    """Pods of elastic jobs wait behind a gate; it is removed from as many as are admitted."""
+    gate = {"name": names.ELASTIC_GATE}
+    return [
+        replace(info, scheduling_gates=[gate, *info.scheduling_gates]) if info.name in resizable else info
+        for info in infos
+    ]
 
 
 def _patience(seconds: int | None) -> list[Json]:

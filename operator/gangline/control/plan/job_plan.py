@@ -7,17 +7,23 @@ Kueue's job reconciler (see `plan`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from gangline.api import names
-from gangline.api.admission.jobs import prebuilt_workload, queue_name
-from gangline.api.read import swap_record
-from gangline.control.plan.injection import pod_set_infos
+from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.jobkinds.declaration import DESCRIPTION
+from gangline.api.read import merge
+from gangline.api.read.workloads import swap_record
+from gangline.control.mirror import slices
+from gangline.control.mirror.owned_objects import MOST_OWNERS
+from gangline.control.plan import job_workload
+from gangline.control.plan.injection import behind_gate, pod_set_infos
+from gangline.control.plan.job_workload import drop_finalizer, has, reserved
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
     CreateWorkload,
-    DeleteWorkload,
     JobView,
     Lookups,
     Note,
@@ -26,25 +32,23 @@ from gangline.control.plan.plan_steps import (
     PatchWorkload,
     Step,
 )
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo, UnknownClassError
-from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of, true_condition
+from gangline.jobs.base import (
+    Delete,
+    Expires,
+    JobError,
+    JobKind,
+    JobWrite,
+    LeavesBehind,
+    Patch,
+    PodSetInfo,
+    ShowsSuspension,
+)
+from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
 
-_LIMIT = "maximumExecutionTimeSeconds"
 #: characters of the longest note: longer ones are cut anyway
 _LONGEST_NOTE = 1024
-
-
-# --- reading a Workload -----------------------------------------------------------------------------------------------
-
-
-def has(workload: Json, condition: str) -> bool:
-    return true_condition(workload, condition) is not None
-
-
-def reserved(workload: Json) -> bool:
-    return "admission" in workload.get("status", {}) and has(workload, names.QUOTA_RESERVED)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -53,8 +57,10 @@ def reserved(workload: Json) -> bool:
 def plan(view: JobView, lookups: Lookups) -> list[Step]:
     """The next steps for one job; [] when there is nothing to do until something changes."""
     job, kind = view.job, view.kind
+    if view.nested_too_deep and not deleting(job):
+        return _nested_too_deep(view)
     if view.managed_ancestor:
-        return []
+        return _hold_with_ancestor(view) if view.waits_with_ancestor else _make_anew(view)
     if not view.workloads and not queue_name(job) and view.needs_queue:
         return _unqueued(view)
     if not view.in_scope and not (deleting(job) and view.workloads):
@@ -62,25 +68,66 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     if deleting(job):
         return _release_deleted(view)
     outcome = kind.finished(job)
-    prebuilt = prebuilt_workload(job)
-    workload, surplus = _named(view, prebuilt) if prebuilt else _choose(view)
-    steps: list[Step] = [DeleteWorkload(extra) for extra in surplus if not deleting(extra)]
+    prebuilt = view.present or prebuilt_workload(job)
+    workload, surplus = job_workload.named(view, prebuilt) if prebuilt else job_workload.choose(view)
+    steps = [step for extra in surplus if not deleting(extra) for step in job_workload.delete(extra)]
     if workload is None:
         without = partial(_without_prebuilt, view, prebuilt) if prebuilt else partial(_without_workload, view, lookups)
         return steps + ([] if outcome else without())
     if prebuilt and controller_uid(workload) is None:
-        return [*steps, PatchWorkload(workload, workloads.adoption(kind, workload, job))]
+        return [*steps, adopt(view, workload)]
+    if not deleting(workload) and not has(workload, names.FINISHED) and (held := _hold(view, workload)) is not None:
+        return steps + held
     if has(workload, names.FINISHED):
         return steps + drop_finalizer(workload) + ([] if outcome else _finished_elsewhere(view, workload))
     if outcome is not None:
         return [
             *steps,
-            ChangeStatus(workload, "finish", status_changes.finish(outcome.success, outcome.message)),
+            ChangeStatus(workload, "finish", run_changes.finish(outcome.success, outcome.message)),
             Note("Normal", "FinishedWorkload", f"Workload '{key_of(workload)}' is declared finished"),
         ]
     if deleting(workload):
-        return steps + _stop_then(view, workload, "Workload is deleted", lambda: drop_finalizer(workload))
+        return steps + stop_then(view, workload, "Workload is deleted", lambda: drop_finalizer(workload))
     return steps + _with_workload(view, workload, lookups)
+
+
+def adopt(view: JobView, workload: Json) -> PatchWorkload:
+    """The job takes a prebuilt Workload."""
+    body = workloads.adoption(view.kind, workload, view.job)
+    if view.elastic:
+        body["metadata"]["annotations"] = {names.CUT_WITH_JOB: "true"}
+    return PatchWorkload(workload, body)
+
+
+def _hold_with_ancestor(view: JobView) -> list[Step]:
+    """A job that a queued one has created before it holds quota: its pods would run without any."""
+    kind, job = view.kind, view.job
+    suspension = kind.declaration.suspension
+    if deleting(job) or suspension.read(job) or kind.finished(job) is not None:
+        return []
+    held = copy.deepcopy(job["spec"])
+    suspension.hold({"spec": held})
+    patch = Patch({"spec": merge.difference(job["spec"], held)})
+    return [PatchJob(patch), Note("Normal", "Suspended", "Kueue managed child job suspended")]
+
+
+def _nested_too_deep(view: JobView) -> list[Step]:
+    """Whether an owner further up has quota for it is not known: as in Kueue it is left as it is, and gets no Workload.
+
+    With a queued owner among those that were looked at, it still waits for that one.
+    """
+    told = f"Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {MOST_OWNERS}"
+    held = _hold_with_ancestor(view) if view.managed_ancestor and view.waits_with_ancestor else []
+    return [*held, Note("Warning", "JobNestingTooDeep", told)]
+
+
+def _make_anew(view: JobView) -> list[Step]:
+    """A child that was created while its owner was held, by a controller that would leave it so: it has run nothing yet."""
+    job, kind = view.job, view.kind
+    if not view.made_while_held or deleting(job) or not kind.is_suspended(job) or kind.is_active(job, view.children):
+        return []
+    meta, resource = job["metadata"], kind.declaration.resource
+    return [Own(Delete(resource, meta["namespace"], meta["name"], meta["uid"], "Background"))]
 
 
 def _unqueued(view: JobView) -> list[Step]:
@@ -92,46 +139,24 @@ def _unqueued(view: JobView) -> list[Step]:
     return _steps(view.kind.sync(view.job, infos, view.children))
 
 
+def _hold(view: JobView, workload: Json) -> list[Step] | None:
+    """A job that its controller will not run has no quota, as in Kueue, once nothing of it runs; None for all others."""
+    unrunnable = view.kind.declaration.on_hold
+    if unrunnable is None:
+        return None
+    is_held = status_changes.is_on_hold((workload.get("status") or {}).get("conditions") or [])
+    if not unrunnable(view.job):
+        return [ChangeStatus(workload, "hold", status_changes.end_hold)] if is_held else None
+    if is_held or view.children.jobs or view.lingering:
+        return []
+    return [ChangeStatus(workload, "hold", status_changes.put_on_hold("Job is on hold"))]
+
+
 def _release_deleted(view: JobView) -> list[Step]:
     """The job is being deleted: its quota is released when its last pod has ended."""
     if view.lingering or view.kind.is_active(view.job, view.children):
         return []
     return [step for workload in view.workloads for step in drop_finalizer(workload)]
-
-
-def leaving(job: Json, workload: Json) -> bool:
-    """Whether the job is to stop or to be deleted, and its Workload holds quota until it has stopped."""
-    return deleting(job) or deleting(workload) or (has(workload, names.EVICTED) and reserved(workload))
-
-
-def drop_finalizer(workload: Json) -> list[PatchWorkload]:
-    """Remove our finalizer, so that the Workload can be deleted now or later."""
-    finalizers: list[str] = workload["metadata"].get("finalizers", [])
-    if names.IN_USE_FINALIZER not in finalizers:
-        return []
-    rest = [f for f in finalizers if f != names.IN_USE_FINALIZER]
-    return [PatchWorkload(workload, {"metadata": {"finalizers": rest or None}})]
-
-
-def _choose(view: JobView) -> tuple[Json | None, list[Json]]:
-    """The Workload that represents the job, and the surplus ones. The one with quota, else the oldest, is chosen."""
-    if not view.workloads:
-        return None, []
-    order = sorted(
-        view.workloads,
-        key=lambda w: (deleting(w), not reserved(w), w["metadata"].get("creationTimestamp", ""), w["metadata"]["name"]),
-    )
-    return order[0], order[1:]
-
-
-def _named(view: JobView, name: str) -> tuple[Json | None, list[Json]]:
-    """The prebuilt Workload that the job's label names, unless it belongs to another job or goes; and the surplus ones."""
-    named, uid = view.named, view.job["metadata"]["uid"]
-    if named is not None and (controller_uid(named) or uid) != uid:
-        named = None
-    if named is not None and controller_uid(named) is None and deleting(named):
-        named = None
-    return named, [workload for workload in view.workloads if workload["metadata"]["name"] != name]
 
 
 def _without_prebuilt(view: JobView, name: str) -> list[Step]:
@@ -154,23 +179,21 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
         return _stop(view, None, "Missing Workload; unable to restore pod templates") + _sync(view, None)
     if kind.is_active(job, view.children):
         return _sync(view, None)
-    pod_sets = kind.pod_sets(job)
-    queue = queue_name(job)
-    priority, class_ref = lookups.priority(job, pod_sets)
-    body = workloads.build(
-        kind,
-        job,
-        pod_sets,
-        queue=queue,
-        priority=priority,
-        priority_class_ref=class_ref,
-        labels_to_copy=lookups.labels_to_copy,
-    )
+    body = job_workload.new_workload(view, view.pod_sets(), lookups)
+    if view.elastic:
+        body = slices.first(body)
     return [
         CreateWorkload(body),
         Note("Normal", "CreatedWorkload", f"Created Workload: {key_of(body)}"),
+        *_ignored_fields(kind, job),
         *_sync(view, None),
     ]
+
+
+def _ignored_fields(kind: JobKind, job: Json) -> list[Step]:
+    """Of a job that another object describes: what it asks for in vain."""
+    ignored = kind.declaration.unused(job, lambda reference: job.get(DESCRIPTION))
+    return [Note("Warning", "FieldIgnored", text) for text in ignored]
 
 
 def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
@@ -180,33 +203,53 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
 
     if has(workload, names.EVICTED) and reserved(workload):
         why = (condition_of(workload, names.EVICTED) or {}).get("message") or ""
-        return _expire(view, workload) or _stop_then(
+        return _expire(view, workload) or stop_then(
             view, workload, why, lambda: [ChangeStatus(workload, "release", status_changes.release)]
         )
-    if prebuilt_workload(job) and not workloads.in_sync(workload, kind.pod_sets(job), job):
+    if prebuilt_workload(job) and not in_sync(view, workload):
         return _out_of_sync(view, workload)
-    if not admitted and not suspended:
-        return _stop(view, workload, "Not admitted by cluster queue") + _sync(view, None)
-    pod_sets = kind.pod_sets(job)
+    if not admitted and not suspended and not _goes_on(view, workload):
+        return _stop(view, workload, "Not admitted by cluster queue") + _sync(view, None) + _not_started(workload)
+    pod_sets = view.pod_sets()
     if not prebuilt_workload(job) and not workloads.equivalent(workload, pod_sets, job):
         return _changed_shape(view, workload, pod_sets)
-    changes = [] if prebuilt_workload(job) else _keep_in_step(view, workload, pod_sets, lookups)
+    changes = [] if prebuilt_workload(job) else job_workload.keep_in_step(view, workload, pod_sets, lookups)
     if any(isinstance(step, PatchWorkload) for step in changes):
         return changes
     if not reserved(workload):
-        changes += _follow(view, workload, pod_sets, lookups)
-    return changes + _advance(view, workload, lookups)
+        changes += job_workload.follow(view, workload, pod_sets, lookups)
+    return changes + advance(view, workload, lookups)
 
 
-def _advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
+def in_sync(view: JobView, workload: Json) -> bool:
+    """Whether a prebuilt Workload describes the job. An elastic one may have shrunk; one that another cluster sent gets its new
+    size from there, and the Workload for it perhaps a moment later than the job: until then more pods wait at their gate.
+    """
+    pod_sets = view.kind.pod_sets(view.job)
+    if view.elastic:
+        recorded, now = slices.counts(workload["spec"].get("podSets") or []), slices.counts(pod_sets)
+        sent = names.MULTIKUEUE_ORIGIN in (view.job["metadata"].get("labels") or {})
+        if sent or slices.is_cut(recorded, now):
+            pod_sets = slices.resized(pod_sets, recorded)
+    return workloads.in_sync(workload, pod_sets, view.job)
+
+
+def _goes_on(view: JobView, workload: Json) -> bool:
+    """A job that grew runs on while the admission checks of its new slice are open: pods beyond those that run wait."""
+    return view.elastic and reserved(workload) and bool(slices.replacement_for(workload))
+
+
+def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
     """The next step of a job whose Workload describes it."""
     suspended = view.kind.is_suspended(view.job)
     if not (has(workload, names.ADMITTED) and reserved(workload)):
-        return _checks_so_far(workload) + _sync(view, None)
+        return _checks_so_far(workload) + _sync(view, None) + _not_started(workload)
     if not suspended and _is_outdated(view, workload):
         why = "Nodes were lost: the gang starts again"
         return _stop(view, workload, why) + _sync(view, None) + _not_ready(workload)
     infos = pod_set_infos(workload, lookups)
+    if view.elastic:
+        infos = behind_gate(infos, view.kind.resizable(view.job))
     if suspended:
         return _start(view, workload, infos)
     return _running(view, workload, infos)
@@ -245,7 +288,7 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
         patch = view.kind.start(view.job, infos)
     except JobError as error:
         return [
-            ChangeStatus(workload, "finish", status_changes.finish_because("FailedToStart", str(error))),
+            ChangeStatus(workload, "finish", run_changes.finish_because("FailedToStart", str(error))),
             Note("Warning", "FailedToStart", str(error)),
         ]
     queue = workload["status"]["admission"]["clusterQueue"]
@@ -259,7 +302,14 @@ def _not_ready(workload: Json) -> list[Step]:
     """The whole gang starts again: until then it does not count as running."""
     if not has(workload, names.PODS_READY):
         return []
-    return [ChangeStatus(workload, "pods-ready", status_changes.pods_ready(False))]
+    return [ChangeStatus(workload, "pods-ready", run_changes.pods_ready(False))]
+
+
+def _not_started(workload: Json) -> list[Step]:
+    known = condition_of(workload, names.PODS_READY)
+    if reserved(workload) or known is None or known.get("reason") == "WaitForStart":
+        return []
+    return [ChangeStatus(workload, "pods-ready", run_changes.not_started)]
 
 
 def _outdated_children(view: JobView, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
@@ -274,29 +324,34 @@ def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Ste
     steps = _sync(view, infos)
     ready = kind.pods_ready(job) and not view.unreachable
     known = condition_of(workload, names.PODS_READY)
-    unsettled = (
-        view.completing and not view.unreachable
-    )  # a pod that completes is for a moment neither ready nor succeeded
+    # a pod that completes is neither ready nor succeeded until each status above it, its Job's and that of a job of Jobs, says so
+    unsettled = view.completing and not view.unreachable
     if known is None or ((known["status"] == "True") != ready and (ready or not unsettled)):
-        steps.append(ChangeStatus(workload, "pods-ready", status_changes.pods_ready(ready)))
+        steps.append(ChangeStatus(workload, "pods-ready", run_changes.pods_ready(ready)))
     done = kind.reclaimable(job)
-    before = {row["name"]: row["count"] for row in workload["status"].get("reclaimablePods", ())}
-    if any(count > before.get(name, 0) for name, count in done.items()):
-        steps.append(ChangeStatus(workload, "reclaim", status_changes.reclaim(done)))
+    before = workloads.reclaimable_counts(workload)
+    cut = {name for name in before if before[name] > done.get(name, 0)} & _cut(workload)
+    if cut or any(count > before.get(name, 0) for name, count in done.items()):
+        steps.append(ChangeStatus(workload, "reclaim", run_changes.reclaim(done, anew=cut)))
     return steps
+
+
+def _cut(workload: Json) -> set[str]:
+    """Pod sets that have fewer pods than were admitted: those of an elastic job that has shrunk."""
+    admitted = workloads.admitted_counts(workload)
+    return {row["name"] for row in workload["spec"]["podSets"] if row.get("count", 1) < admitted.get(row["name"], 0)}
 
 
 def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[Step]:
     """The user changed the job: a waiting Workload is updated; one that holds quota is deleted, and the job is queued again."""
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
-            PatchWorkload(workload, {"spec": {"podSets": pod_sets} | _changed_limit(workload, view.job)}),
+            PatchWorkload(workload, {"spec": {"podSets": pod_sets} | job_workload.changed_limit(workload, view.job)}),
             Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {key_of(workload)}"),
         ]
     return [
         *_stop(view, workload, "No matching Workload; restoring pod templates according to existent Workload"),
-        DeleteWorkload(workload),
-        Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {key_of(workload)}"),
+        *job_workload.delete(workload),
     ]
 
 
@@ -307,52 +362,7 @@ def _out_of_sync(view: JobView, workload: Json) -> list[Step]:
     stopping = _stop(view, None, message)
     if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
         return stopping + _sync(view, None)
-    return [*_sync(view, None), ChangeStatus(workload, "finish", status_changes.finish_because("OutOfSync", message))]
-
-
-def _changed_limit(workload: Json, job: Json) -> Json:
-    limit = workloads.max_execution_seconds(job)
-    return {} if limit == workload["spec"].get(_LIMIT) else {_LIMIT: limit}
-
-
-def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
-    """Update a waiting Workload when its job names another queue or priority class, or has other annotations."""
-    job, spec = view.job, workload["spec"]
-    queue = queue_name(job)
-    change: Json = {"queueName": queue} if queue and queue != spec.get("queueName") else {}
-    if prebuilt_workload(job):  # its author wrote the rest
-        return [PatchWorkload(workload, {"spec": change})] if change else []
-    priority, class_ref = lookups.priority(job, pod_sets)
-    notes: list[Step] = []
-    if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
-        change |= {"priority": priority, "priorityClassRef": class_ref}
-        notes = [Note("Normal", "UpdatedWorkload", f"Updated workload priority class: {key_of(workload)}")]
-    body: Json = {"spec": change} if change else {}
-    if annotations := workloads.changed_annotations(view.kind, workload, job):
-        body["metadata"] = {"annotations": annotations}
-    return [PatchWorkload(workload, body), *notes] if body else []
-
-
-def _keep_in_step(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
-    """What follows the job in every state: gates that it no longer lists; with quota, another WorkloadPriorityClass."""
-    job, spec = view.job, workload["spec"]
-    if (gates := workloads.fewer_gates(workload, job)) is not None:
-        return [
-            PatchWorkload(workload, {"metadata": {"annotations": {names.ADMISSION_GATED_BY: gates or None}}}),
-            Note("Normal", "UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"'),
-        ]
-    if not reserved(workload) or not workloads.names_another_class(workload, job):
-        return []
-    try:
-        priority, class_ref = lookups.priority(job, pod_sets)
-    except UnknownClassError as error:  # the job runs on as it was admitted
-        return [Note("Warning", "WorkloadPriorityClassNotFound", error.message)]
-    if class_ref is None or class_ref["kind"] != spec["priorityClassRef"]["kind"]:
-        return []  # the kind of class stays while quota is held
-    return [
-        PatchWorkload(workload, {"spec": {"priority": priority, "priorityClassRef": class_ref}}),
-        Note("Normal", "UpdatedWorkload", f"Updated workload priority class: {key_of(workload)}"),
-    ]
+    return [*_sync(view, None), ChangeStatus(workload, "finish", run_changes.finish_because("OutOfSync", message))]
 
 
 def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
@@ -362,11 +372,12 @@ def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
     return _stop(view, workload, "Workload is finished") + _sync(view, None)
 
 
-def _stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Sequence[Step]]) -> list[Step]:
+def stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Sequence[Step]]) -> list[Step]:
     """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, go on with `after`."""
     kind, job = view.kind, view.job
     stopping = _stop(view, workload, why)
-    if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
+    unseen = isinstance(kind, ShowsSuspension) and not kind.has_seen_suspension(job, view.children)
+    if stopping or unseen or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
         return stopping + _sync(view, None)
     return [*_sync(view, None), *after()]
 
@@ -374,12 +385,12 @@ def _stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Sequ
 def _stop(view: JobView, workload: Json | None, why: str) -> list[Step]:
     """The next step on the way back to the suspended job of `workload`, or of its present spec where no Workload has another."""
     kind, job = view.kind, view.job
-    if workload is not None and prebuilt_workload(job) and not workloads.in_sync(workload, kind.pod_sets(job), job):
+    if workload is not None and prebuilt_workload(job) and not in_sync(view, workload):
         workload = None
     patch = kind.stop(job, workload["spec"]["podSets"] if workload is not None else kind.pod_sets(job))
     if patch is None:
         return []
-    suspends = (patch.body.get("spec") or {}).get("suspend") is True
+    suspends = not kind.declaration.suspension.read(job) and not patch.subresource
     return [PatchJob(patch), *([Note("Normal", "Stopped", why)] if suspends else [])]
 
 

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from gangline.api import names
-from gangline.control import decision_log
+from gangline.api.admission.of_jobs import elastic
+from gangline.api.jobkinds import ray
+from gangline.api.jobkinds.declaration import at
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod import Pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
@@ -19,19 +22,25 @@ from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
-from gangline.control.plan import job_plan, plan_steps
-from gangline.control.recovery.fencing import lingering
-from gangline.control.recovery.swap_rules import holds_back
+from gangline.control.plan import elastic_plan, job_workload, plan_steps
+from gangline.control.plan.workload_writes import WorkloadWrites
+from gangline.control.recovery.fencing import bound_pods, lingering
+from gangline.control.recovery.swap_rules import are_in_the_way, holds_back
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError, UnknownClassError
+from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError, JobKind, UnknownClassError
+from gangline.jobs.workload import admitted_counts
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
+from gangline.kube.resources import Json, ObjectKey, controller_uid, key_of
 
 log = logging.getLogger(__name__)
+
+
+def _holds_nothing(workload: Json) -> bool:
+    return not job_workload.reserved(workload)
 
 
 class JobPlanning(Part):
@@ -59,9 +68,8 @@ class JobPlanning(Part):
         self._pods = pods
         self._recoveries = recoveries
         self._writes = writes
-        self._notices = notices
+        self._workload_writes = WorkloadWrites(writes, metrics, notices)
         self._recorder = recorder
-        self._metrics = metrics
         self._wake = wake
         self._quarantine = quarantine
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
@@ -91,22 +99,39 @@ class JobPlanning(Part):
         ):
             return  # the answer adds the job to the changed ones again
         children = self._mirror.children_of(job)
+        kind = JOB_KINDS[resource]
+        mine = [*workloads, *([named] if named is not None and not workloads else [])]
+        job = self._mirror.described(kind, job, min(mine, key=_holds_nothing, default=None))
+        grows = self._mirror.managed.elastic and elastic.resizes(job)
+        heirs = self._mirror.heirs_of(mine) if grows and named is not None else []
+        cluster = self._running_cluster(kind, job) if grows else None
+        pods = [pod for w in workloads for pod in self._pods.of(key_of(w))] if grows else []
         view = plan_steps.JobView(
-            kind=JOB_KINDS[resource],
+            kind=kind,
             job=job,
             workloads=workloads,
             children=children,
             managed_ancestor=self._mirror.managed_ancestor(job),
-            in_scope=self._mirror.in_scope(JOB_KINDS[resource], job),
+            waits_with_ancestor=self._mirror.waits_with_ancestor(job),
+            made_while_held=self._mirror.made_while_held(job),
+            nested_too_deep=self._mirror.is_nested_too_deep(job),
+            in_scope=self._mirror.in_scope(kind, job),
             needs_queue=not self._mirror.managed.without_queue,
-            held_back=any(holds_back(w, self._pods.of(key_of(w))) for w in workloads),
+            held_back=any(holds_back(w, self._pods.of(key_of(w))) for w in workloads)
+            or any(are_in_the_way(self._pods.of(key_of(w))) for w in workloads),
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),
-            completing=any(pod.completing for w in workloads for pod in self._pods.of(key_of(w))),
+            completing=any(completing(w, self._pods.of(key_of(w))) for w in workloads),
             named=named,
+            elastic=grows,
+            heirs=heirs,
+            revision=_revision(job, cluster) if grows else "",
+            sizes=ray.sizes(job, cluster) if cluster is not None else {},
+            ready_pods=sum(pod.ready or pod.ended for pod in pods),
+            bound=bound_pods(pods, self._mirror.objects[kube.NODES].get),
         )
         try:
-            planned = limited(lambda: job_plan.plan(view, self._mirror))
+            planned = limited(lambda: elastic_plan.plan(view, self._mirror))
         except UnknownClassError as error:
             self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)
             self._attempts.pause(ref)
@@ -118,10 +143,19 @@ class JobPlanning(Part):
         for step in planned:
             self._carry_out(ref, job, step)
 
+    def _running_cluster(self, kind: JobKind, job: Json) -> Json | None:
+        """The RayCluster that runs an elastic job: its autoscaler sizes it."""
+        for path in kind.declaration.sized_by:
+            name = at(job, path)
+            cluster = self._mirror.get(ray.RAY_CLUSTER.resource, f"{job['metadata']['namespace']}/{name}")
+            if cluster is not None and controller_uid(cluster) == job["metadata"]["uid"]:
+                return cluster
+        return None
+
     def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
         """Whether pods of a job that is being stopped still run."""
         jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
-        leaving = [workload for workload in workloads if job_plan.leaving(job, workload)]
+        leaving = [workload for workload in workloads if job_workload.leaving(job, workload)]
         return any(lingering(self._pods.of(key_of(w)), jobs, self._mirror.objects[kube.NODES].get) for w in leaving)
 
     def _carry_out(self, ref: JobRef, job: Json, step: plan_steps.Step) -> None:
@@ -146,45 +180,26 @@ class JobPlanning(Part):
             case plan_steps.Own(Delete(child, namespace, name, uid, propagation)):
                 key = ObjectKey(child, namespace, name)
                 delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP)
-            case plan_steps.CreateWorkload(body):
-                done = partial(self._created, resource.kind, job)
-                send(ObjectKey.of(kube.WORKLOADS, body), "create", body, priority=Priority.LIFECYCLE, done=done)
-            case plan_steps.DeleteWorkload(workload):
-                key = ObjectKey.of(kube.WORKLOADS, workload)
-                delete(key, uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE)
-            case plan_steps.PatchWorkload(workload, body):
-                key = ObjectKey.of(kube.WORKLOADS, workload)
-                send(key, "patch", plan_steps.fenced(workload, body), priority=Priority.LIFECYCLE)
-            case plan_steps.ChangeStatus(workload, slot, change):
-                done = self._finished if slot == "finish" else None
-                key = key_of(workload)
-                self._writes.change(key, slot, change, priority=Priority.LIFECYCLE, owner=ref, done=done)
-
-    def _created(self, kind: str, job: Json, workload: Json | None) -> None:
-        if workload is not None:
-            self._metrics.kueue.workload_created(kind, job, workload)
-
-    def _finished(self, workload: Json | None) -> None:
-        row = condition_of(workload, names.FINISHED) if workload is not None else None
-        if workload is not None and row is not None:
-            decision_log.note(decision_log.FINISHED, workload, row["reason"])
-            self._notices.notify("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
+            case (
+                plan_steps.CreateWorkload()
+                | plan_steps.DeleteWorkload()
+                | plan_steps.PatchWorkload()
+                | plan_steps.ChangeStatus()
+            ):
+                self._workload_writes.send(ref, resource.kind, lambda: job, step)
 
     # --- results of writes ---
 
     def _resolved(self, message: WriteResolved) -> None:
         """A write succeeded or was finally refused: the job is planned again from the current state."""
-        owner, error, key = message.owner, message.error, message.key
+        owner = message.owner
         self._wake()
-        if owner is None:
-            return
-        self._attempts.resolved(owner)
-        self._changed.add(owner)
-        if error is None:
-            self._attempts.forgive(owner)
-            return
+        if owner is not None and owner[0] in JOB_KINDS:
+            self._workload_writes.settle(message, owner, self._attempts, again=self._again, report=self._report)
+
+    def _report(self, owner: JobRef, key: ObjectKey, error: ApiError) -> None:
         job = self._mirror.get(*owner)
-        if job is not None and not self._writes.expected(error):
+        if job is not None:
             log.warning("%s: %s: %s", owner[1], key, error)
             self._recorder.record(job, "Warning", "WriteRefused", f"{key.resource.kind} {key.name}: {error.message}")
             self._report_refusal(owner, job, key, error)
@@ -201,6 +216,23 @@ class JobPlanning(Part):
             self._writes.send(target, "status", patch.body, priority=Priority.STATUS, slot="rejected")
 
     def _again(self, ref: JobRef) -> None:
-        """The pause of a job with a refused step is over."""
+        """A write of the job is resolved, or its pause after a refused one is over."""
         self._changed.add(ref)
         self._wake()
+
+
+def completing(workload: Json, pods: Iterable[Pod]) -> bool:
+    """Pods of the gang have completed, and all others are ready.
+
+    Each status above them says so in its own time: their Jobs', then that of a job that has Jobs.
+    """
+    pods = list(pods)
+    completed = sum(pod.completed for pod in pods)
+    ready = sum(pod.ready and pod.alive and not pod.completed for pod in pods)
+    return completed > 0 and completed + ready >= sum(admitted_counts(workload).values())
+
+
+def _revision(job: Json, cluster: Json | None) -> str:
+    """What the names of an elastic job's Workloads differ by, as in Kueue: the generations of the job and of its RayCluster."""
+    parts = [each["metadata"].get("generation", 0) for each in (job, cluster) if each is not None]
+    return "_".join(map(str, parts))

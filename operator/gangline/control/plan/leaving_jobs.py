@@ -1,16 +1,20 @@
-"""Jobs that are being stopped: they are stopped once their last pod has ended."""
+"""Jobs that are being stopped: they are stopped once their last pod has ended. And jobs that wait for such pods to start."""
 
 from __future__ import annotations
 
+from gangline.control.mirror import slices
+from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.part import Part
-from gangline.control.plan import job_plan
+from gangline.control.plan import job_workload
 from gangline.kube import resources as kube
+from gangline.kube.resources import Json
 
 
 class LeavingJobs(Part):
-    """Plans stopping jobs again when their pods, or the nodes of their pods, change."""
+    """Plans jobs that stop, or are about to start, again when their pods, or the nodes of their pods, change."""
 
     name = "leaving"
 
@@ -26,5 +30,12 @@ class LeavingJobs(Part):
             workload = self._mirror.get(kube.WORKLOADS, key)
             ref = self._mirror.job_of(workload) if workload is not None else None
             job = self._mirror.get(*ref) if ref is not None else None
-            if workload is not None and ref is not None and job is not None and job_plan.leaving(job, workload):
+            if workload is None or ref is None or job is None:
+                continue
+            if _is_to_start(ref, job, workload) or job_workload.leaving(job, workload) or slices.is_slice(workload):
                 self._mirror.changes.jobs.add(ref)
+
+
+def _is_to_start(ref: JobRef, job: Json, workload: Json) -> bool:
+    kind = JOB_KINDS.get(ref[0])
+    return kind is not None and job_workload.reserved(workload) and kind.declaration.suspension.read(job)

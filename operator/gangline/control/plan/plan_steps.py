@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from gangline.control.status import status_changes
+from gangline.control.status.change import Change
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch
 from gangline.kube.resources import Json
@@ -18,6 +18,11 @@ class Lookups(Protocol):
     @property
     def labels_to_copy(self) -> Sequence[str]:
         """Labels of jobs that are copied to their Workloads."""
+        ...
+
+    @property
+    def annotations_to_copy(self) -> Sequence[str]:
+        """Annotations of jobs that are copied to their Workloads."""
         ...
 
     @property
@@ -60,10 +65,35 @@ class JobView:
     unreachable: bool = False
     #: terminating pods still run
     lingering: bool = False
-    #: pods have completed that no Job has counted yet
+    #: pods have completed, and all others are ready: a status that counts fewer is a moment old
     completing: bool = False
+    #: it belongs to a queued job that holds no quota
+    waits_with_ancestor: bool = False
+    #: it has more owners, one above the other, than are looked at
+    nested_too_deep: bool = False
+    #: its owner, which runs now, was held when it created this job, and will not start it
+    made_while_held: bool = False
     #: the Workload that its label `prebuilt-workload-name` names, whoever controls it
     named: Json | None = None
+    #: it grows and shrinks while it runs
+    elastic: bool = False
+    #: Workloads of nobody that would replace one of an elastic job that names a prebuilt one
+    heirs: Sequence[Json] = ()
+    #: the name of the slice that has replaced the prebuilt Workload which it names, "" = none has
+    present: str = ""
+    #: the revision of an elastic job, which is part of the names of its Workloads
+    revision: str = ""
+    #: pod set -> its pods, where another object than the job says how many
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: pods of an elastic job that are ready or have ended
+    ready_pods: int = 0
+    #: pod set -> pods of an elastic job that are on nodes
+    bound: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def pod_sets(self) -> list[Json]:
+        """`spec.podSets` of the Workload that describes it. Raises JobError."""
+        rows = self.kind.pod_sets(self.job)
+        return [{**row, "count": self.sizes.get(row["name"], row["count"])} for row in rows] if self.sizes else rows
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -107,11 +137,15 @@ class PatchWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ChangeStatus:
-    """Change a Workload's status; `slot` names the part, so that a newer change replaces an older one of the same part."""
+    """Change a Workload's status; `slot` names the part, so that a newer change replaces an older one of the same part.
+
+    `doubt`: nothing is decided about the Workload until it is known whether the change was written.
+    """
 
     workload: Json
     slot: str
-    change: status_changes.Change
+    change: Change
+    doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +157,9 @@ class Note:
     message: str
 
 
-#: the steps that are writes
-Writing: TypeAlias = PatchJob | Own | CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
+#: the steps that are writes, and those that write the Workload
+WorkloadStep: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
+Writing: TypeAlias = PatchJob | Own | WorkloadStep
 Step: TypeAlias = Writing | Note
 
 

@@ -1,4 +1,4 @@
-"""The operator's HTTP server: health checks, metrics, forecasts and progress reports."""
+"""The operator's HTTP server: health checks, metrics, forecasts, progress reports, and an extender of kube-scheduler."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from gangline.control.controller import Controller
+from gangline.control.placing.extender import Extender
 from gangline.control.process import metrics_endpoint
 from gangline.control.process.health import Health
 from gangline.control.process.metrics_endpoint import MetricsPage
@@ -43,6 +44,7 @@ class HttpServer:
             app.router.add_get(metrics_endpoint.PATH, self._page.get)
         self._visibility.add_to(app)
         ProgressEndpoint(self._controller.stalls, self._leading).add_to(app)
+        Extender(self._controller.mirror, self._controller.engine).add_to(app)
         return app
 
     async def start(self, listen: tuple[str, int]) -> int:

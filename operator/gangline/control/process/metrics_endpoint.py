@@ -24,7 +24,7 @@ from gangline.kube.errors import ApiError
 from gangline.tls import certificates
 from gangline.tls.certificates import CertificateError, Certificates, service_names
 from gangline.tls.connections import of_aiohttp, runner_of
-from gangline.tls.context import LiveContext
+from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.issuing import KeyPair
 from gangline.tls.listening import bound
 
@@ -66,14 +66,16 @@ class Options:
 class SecuredMetrics:
     """The page on a server of its own. Binds its port at once, so that a conflict is reported at the start."""
 
-    def __init__(self, client: ApiClient, page: MetricsPage, options: Options, namespace: str) -> None:
+    def __init__(
+        self, client: ApiClient, page: MetricsPage, options: Options, namespace: str, tls: Handshakes = USUAL
+    ) -> None:
         """Raises OSError where the address is taken."""
         self._page = page
         self._options = options
         self._names = service_names(SERVICE, namespace)
         self._tokens = TokenReviews(client)
         self._reviews = Reviews(client)
-        self._tls = LiveContext()
+        self._tls = LiveContext(tls)
         self._made: Certificates | None = None
         self._socket: socket.socket = bound(*options.listen)
         self.port: int = self._socket.getsockname()[1]

@@ -12,42 +12,36 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 import gangline
 from gangline import files
-from gangline.api import names
 from gangline.api.read import policy_reader
-from gangline.api.read.configuration import metrics_settings
-from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
-from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
-from gangline.api.read.configuration.metrics_settings import MetricsSettings
-from gangline.api.read.configuration.retention import FOR_EVER, Retention
-from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import OperatorForesight
 from gangline.control.answers.source import Source as AnswersSource
+from gangline.control.answers.usage.happenings import Happenings
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
 from gangline.control.controller import Controller
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.metrics.recording import FOLLOWER, LEADER, STANDALONE
-from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
-from gangline.control.process import kopf_shell, memory, metrics_endpoint
+from gangline.control.placing.plugins import PLUGINS
+from gangline.control.process import kopf_shell, memory
 from gangline.control.process.health import Health
 from gangline.control.process.http_server import HttpServer
 from gangline.control.process.leader_endpoint import publish
-from gangline.control.process.lease import Elector, default_identity
+from gangline.control.process.lease import Elector
 from gangline.control.process.metrics_endpoint import MetricsPage, SecuredMetrics
+from gangline.control.process.options import ForecastOptions, Options
 from gangline.control.process.own_namespace import ensure_namespace
 from gangline.control.process.shutdown import in_order
+from gangline.control.process.watches import Watches
 from gangline.control.status import policy_status
 from gangline.control.visibility import aggregated_api
 from gangline.control.visibility.pending_view import Visibility
@@ -55,78 +49,23 @@ from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
-from gangline.engine import IsolatedEngine, model
+from gangline.engine import IsolatedEngine
+from gangline.jobs import declare
 from gangline.kube import config, field_tracking, ownership, versions
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 from gangline.kube.transport import tell_refusals
-from gangline.telemetry import Source
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
 log = logging.getLogger(__name__)
 
-#: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
-ABSENT_RETRY = 5.0
-#: How long the first decision waits for the list of pods, in seconds.
-PODS_WITHIN = 30.0
 #: How long writes in flight may take to finish at shutdown, in seconds.
 DRAIN = 10.0
 #: How long any step of the shutdown may take, in seconds, whatever hangs.
 STEP = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class ForecastOptions:
-    """Where finished runs are stored (an SQLAlchemy URL or the path of an SQLite file), and the model trained on them."""
-
-    history: str
-    model_file: Path
-    use_model: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The settings of an operator process."""
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    leader_election: bool = True
-    lease: LeaseSettings = KUEUES
-    #: of Gangline's own objects
-    namespace: str = names.SYSTEM_NAMESPACE
-    identity: str = field(default_factory=default_identity)
-    #: host and port of /healthz, /readyz and, where `secured_metrics` is None, /metrics; port 0 chooses one
-    listen: tuple[str, int] = ("127.0.0.1", 0)
-    #: /metrics over TLS, for authorized users only
-    secured_metrics: metrics_endpoint.Options | None = None
-    #: written once the process is ready: {"pid", "port"}
-    ready_file: Path | None = None
-    settings: model.Settings = field(default_factory=model.Settings)
-    labels_to_copy: tuple[str, ...] = ()
-    #: which resources count in quota, and as what
-    resources: ResourceRules = EVERYTHING
-    retention: Retention = FOR_EVER
-    jobs: ManagedJobs = EVERY_QUEUED
-    #: Workloads wait with the reasons of Kueue up to 0.19
-    older_words: bool = False
-    metrics: MetricsSettings = metrics_settings.USUAL
-    max_writes: int = 24
-    #: None = no forecasts and no history
-    forecasts: ForecastOptions | None = None
-    #: source of pod telemetry; None = no telemetry
-    telemetry: Source | None = None
-    #: the URL by which pods of admitted jobs reach `listen` to report their progress; "" = pods get no URL
-    progress_url: str = ""
-    #: Kueue's visibility API through the API server; None = not served
-    visibility: aggregated_api.Options | None = None
-    #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
-    track_fields: bool = False
-    #: file to which every fact and decision is written; None = no record
-    audit: Path | None = None
 
 
 class Operator:
@@ -158,10 +97,14 @@ class Operator:
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
         self.metrics.count_head_delay(self._head_delay)
+        self.metrics.count_head_lateness(self.engine.head_lateness)
+        PLUGINS.load()
+        self.metrics.count_scorer_failures(PLUGINS.failures)
         self.metrics.show_clock(lambda: client.clock.offset)
         self.metrics.count_lag(lambda: self.writer.backlog, self.engine.paused_flavors)
+        declare(options.jobs.declared, options.jobs.external, options.multikueue.external)
         self.recorder = EventRecorder(self.writer, instance=options.identity, wall=client.clock.seconds)
-        self.reflectors = ReflectorGroup()
+        self.watches = Watches(client, on_rewind=self._end_with_its_world)
         self.controller = Controller(
             client,
             self.writer,
@@ -170,23 +113,29 @@ class Operator:
             self.metrics,
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
+            annotations_to_copy=options.annotations_to_copy,
             resources=options.resources,
             retention=options.retention,
             progress_url=options.progress_url.rstrip("/"),
             managed=options.jobs,
             older_words=options.older_words,
+            multikueue=options.multikueue,
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
-            served=lambda resource: not self._by_resource[resource].absent,
+            served=self.watches.served,
+            record=options.record,
             now=client.clock.millis,
         )
+        floor = self.controller.floor
+        self.metrics.show_floor(lambda: floor.fallen_back, lambda: floor.comparisons, lambda: floor.cpu)
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
+        self.watches.deliver(self.controller.sink)
         page = MetricsPage(self.metrics)
         self._secured = (
-            SecuredMetrics(client, page, options.secured_metrics, options.namespace)
+            SecuredMetrics(client, page, options.secured_metrics, options.namespace, options.tls)
             if options.secured_metrics is not None
             else None
         )
@@ -195,18 +144,6 @@ class Operator:
             self.controller, health, None if self._secured else page, self.visibility, self.leading.is_set
         )
         self.aggregated = self._aggregated(client, options.visibility) if options.visibility is not None else None
-        self._pods = Reflector(client, kube.PODS, on_rewind=self._end_with_its_world)
-        self._by_resource: dict[Resource, Reflector] = {}
-        for resource in watched_kinds.resources():
-            reflector = Reflector(
-                client,
-                resource,
-                label_selector=watched_kinds.SELECTORS.get(resource, ""),
-                optional=resource in watched_kinds.OPTIONAL,
-                absent_retry=ABSENT_RETRY,
-                on_rewind=self._end_with_its_world,
-            )
-            self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
 
     def _make_forecasting(
         self,
@@ -236,7 +173,7 @@ class Operator:
             now=self._client.clock.millis,
             leading=lambda: self.leading.is_set() and not self._lost,
             wake=wake,
-            synced=self.reflectors.wait_synced,
+            synced=self.watches.wait_listed,
             messages=messages,
             knows_better=knows_better,
             wanted=wanted,
@@ -247,13 +184,18 @@ class Operator:
     def _aggregated(self, client: ApiClient, chosen: aggregated_api.Options) -> aggregated_api.AggregatedApi:
         forecasting, controller = self.forecasting, self.controller
         forecasts = forecasting.forecasts if forecasting is not None else None
-        source = AnswersSource(controller.mirror, self.engine, forecasts, self._client.clock.millis)
-        answers = Answers(source, OperatorForesight(source, forecasting), self.visibility.order)
+        source = AnswersSource(
+            controller.mirror, self.engine, forecasts, self._client.clock.millis, controller.pods, controller.cards
+        )
+        happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
+        controller.attach(happenings)
+        answers = Answers(source, OperatorForesight(source, forecasting), self.visibility.order, happenings.log)
         return aggregated_api.AggregatedApi(
             client,
             self.visibility,
             chosen,
             self.options.namespace,
+            tls=self.options.tls,
             answers=answers,
             accuracy=forecasting.accuracy if forecasting is not None else None,
         )
@@ -268,7 +210,7 @@ class Operator:
         return policy_status.head_delays(self.engine.head_delay_seconds(), backfilling)
 
     def _unlisted(self) -> list[str]:
-        return [str(resource) for resource in self.reflectors.missing()] if not self._settled else []
+        return self.watches.unlisted() if not self._settled else []
 
     def _standing(self) -> str:
         """Whether this process leads, or what it waits for."""
@@ -280,9 +222,9 @@ class Operator:
     async def run(self) -> int:
         self._port = await self._http.start(self.options.listen)
         tasks = [
-            self._guard(self.reflectors.run(), "reflectors"),
+            self._guard(self.watches.run(), "reflectors"),
             self._guard(self.controller.run(), "controller"),
-            self._guard(self._pods.run(self.controller.sink(kube.PODS)), "pods"),
+            self._guard(self.watches.run_pods(), "pods"),
             self._guard(self._govern(), "leadership"),
             self._guard(self._publish(), "address"),
             self._guard(memory.give_back(), "memory"),
@@ -327,29 +269,14 @@ class Operator:
 
     async def _startup(self) -> None:
         """Wait until everything is listed: from then on this process is ready."""
-        while not self.reflectors.synced:
-            try:
-                async with asyncio.timeout(10):
-                    await self.reflectors.wait_synced()
-            except TimeoutError:
-                missing = ", ".join(str(resource) for resource in self.reflectors.missing())
-                log.info("waiting for the first list of %s", missing)
+        await self.watches.first_lists()
         await versions.tell(self._client)
-        self._warn_of_absent_kinds()
+        self.watches.warn_of_absent_kinds()
         memory.settle()
         self._settled = True
         if self.options.ready_file is not None:
             files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": self._port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], self._port)
-
-    def _warn_of_absent_kinds(self) -> None:
-        """Kueue's kinds are enough to admit workloads, but missing Gangline kinds may be an oversight."""
-        absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
-        if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
-            log.warning(
-                "there are no %s until their CRDs are installed (gangline crds | kubectl apply -f -)",
-                " or ".join(map(str, ours)),
-            )
 
     async def _publish(self) -> None:
         """Tell clients where the leader is."""
@@ -369,7 +296,7 @@ class Operator:
 
     async def _govern(self) -> None:
         """Wait until everything is listed, then lead while this process holds the lease."""
-        await self.reflectors.wait_synced()
+        await self.watches.wait_listed()
         if not self.options.leader_election:
             await self._take_the_lead()
             await asyncio.Event().wait()
@@ -397,29 +324,18 @@ class Operator:
 
     async def _take_the_lead(self) -> None:
         log.info("leading: listing once more before the first decision")
-        for reflector in self.reflectors:
-            reflector.synced.clear()
-            reflector.restart("leading", relist=True)
-        await self.reflectors.wait_synced()
+        await self.watches.list_once_more()
         if self._lost:
             return
         self.controller.absorb()
-        await self._know_pods()
+        await self.watches.know_pods()
+        self.controller.absorb()
         self.controller.lead()
         self.leading.set()
         self.metrics.leader.set(1)
         if self.options.leader_election:
             self.metrics.kueue.role = LEADER
         log.info("leading")
-
-    async def _know_pods(self) -> None:
-        """Wait for the pods before the first decision, but not forever."""
-        try:
-            async with asyncio.timeout(PODS_WITHIN):
-                await self._pods.synced.wait()
-        except TimeoutError:
-            log.warning("pods are not known after %g s: leading without them", PODS_WITHIN)
-        self.controller.absorb()
 
     def _may_write(self) -> bool:
         """Whether this process certainly holds the lease: a leader that loses contact stops before another may begin."""
@@ -469,7 +385,7 @@ class Operator:
             await asyncio.wait((task,), timeout=STEP)
 
     def _witness(self, resource: Resource, key: str, version: str) -> None:
-        self._by_resource[resource].expect(key, version)
+        self.watches.expect(resource, key, version)
 
     def app(self) -> web.Application:
         """The routes of the operator's HTTP server."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
+from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -19,37 +19,14 @@ CONTROLLER: Final = f"{names.GROUP}/provisioning-request"
 ConfigOf = Callable[[str], Json | None]
 
 
-class UnusableError(Exception):
-    """The check cannot be answered as it is configured; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The condition Active of an AdmissionCheck."""
-
-    active: bool
-    reason: str
-    message: str
-
-
 def is_ours(check: Json) -> bool:
     return check["spec"].get("controllerName") == CONTROLLER
 
 
 def config_of(check: Json, config_named: ConfigOf) -> ProvisioningRequestConfigSpec:
     """The configuration that the check names. Raises UnusableError."""
-    parameters: Json | None = check["spec"].get("parameters")
-    if parameters is None:
-        raise UnusableError("missing parameters reference")
-    name, wanted = parameters.get("name") or "", kube.PROVISIONING_CONFIGS
-    if not name:
-        raise UnusableError("empty name: bad parameters reference")
-    for what, value, right in (
-        ("group", parameters.get("apiGroup") or "", wanted.group),
-        ("kind", parameters.get("kind") or "", wanted.kind),
-    ):
-        if value != right:
-            raise UnusableError(f'wrong {what} "{value}", expecting "{right}": bad parameters reference')
+    wanted = kube.PROVISIONING_CONFIGS
+    name = named_configuration(check, wanted)
     config = config_named(name)
     if config is None:
         raise UnusableError(f'{wanted.kind}.{wanted.group} "{name}" not found')
@@ -67,4 +44,4 @@ def activity_of(check: Json, config_named: ConfigOf, *, served: bool) -> Activit
         return Activity(False, "BadParametersRef", str(error))
     if not served:
         return Activity(False, "NotServed", f"{kube.PROVISIONING_REQUESTS} are not served: their CRD is not installed")
-    return Activity(True, "Active", "The admission check is active")
+    return ACTIVE

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
+from gangline.control.checks.activity import Activity
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.mirror import Mirror
@@ -16,7 +16,7 @@ from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.provisioning import activity, planning
-from gangline.control.status.status_changes import Change
+from gangline.control.status.change import Change
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Verb
 from gangline.control.writes.writes import Writes
@@ -73,7 +73,6 @@ class Provisioning(Part):
     def act(self, now: int) -> None:
         if self._changed_checks.take() or self._look_at_all:
             self._look_at_all = False
-            self._judge_checks(now)
             for key, workload in self._mirror.objects[kube.WORKLOADS].items():
                 if "admissionChecks" in workload["status"]:
                     self._changed.add(key)
@@ -84,31 +83,9 @@ class Provisioning(Part):
 
     # --- AdmissionChecks ---
 
-    def _judge_checks(self, now: int) -> None:
-        served = self._served(kube.PROVISIONING_REQUESTS)
-        for key, check in self._mirror.objects[kube.ADMISSION_CHECKS].items():
-            if activity.is_ours(check):
-                found = activity.activity_of(check, self._config_named, served=served)
-                work = partial(self._report_activity, check, found, now)
-                self._quarantine.attempt("reporting its activity", kube.ADMISSION_CHECKS, key, work)
-
-    def _report_activity(self, check: Json, found: activity.Activity, now: int) -> None:
-        """Write the condition Active where it is not as it should be."""
-        rows: conditions.Conditions = [dict(row) for row in check["status"].get("conditions") or ()]
-        meta = check["metadata"]
-        if conditions.put(
-            rows,
-            names.ACTIVE,
-            found.active,
-            found.reason,
-            found.message,
-            now=now,
-            generation=meta.get("generation"),
-        ):
-            body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"conditions": rows}}
-            key = ObjectKey.of(kube.ADMISSION_CHECKS, check)
-            refused = lambda error: log.info("condition Active of %s: %s", key, error)  # noqa: E731
-            self._writes.send(key, "status", body, priority=Priority.LIFECYCLE, failed=refused)
+    def judge(self, check: Json) -> Activity:
+        """Whether a check of this controller is active."""
+        return activity.activity_of(check, self._config_named, served=self._served(kube.PROVISIONING_REQUESTS))
 
     def _config_named(self, name: str) -> Json | None:
         return self._mirror.get(kube.PROVISIONING_CONFIGS, name)

@@ -3,21 +3,26 @@
 A deleted pod stays Terminating until its node reports that it ended, which a dead node never does; its Job, and everything that
 waits for the Job, would hang with it. Two ways out:
 
-- *The pod is left behind*: it loses its owner and the labels by which its gang finds it, so that the gang goes on without it. It
-  is not force-deleted: its node ends it when it returns, or Kubernetes when the node is deleted.
+- *The pod is left behind*, unless its successor would get its name: it loses its owner and the labels by which its gang finds it,
+  so that the gang goes on without it. It is not force-deleted: its node ends it when it returns, or Kubernetes when the node is
+  deleted.
 - *The pod is force-deleted*, only where it cannot run any more: its node was deleted, or marked out of service by an
   administrator. On a node that is merely unreachable it may still run: then it is force-deleted only if the queue's policy
   allows.
+
+A pod whose successor has the same name (`Pod.keeps_name`) is in the way as long as it exists, left behind or not. Its gang waits,
+and starts again as a whole when the pod is gone; an event says what would help.
 
 Queues whose policy switches recovery off are left to Kubernetes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from gangline.api import names
+from gangline.api import jobkinds, names
 from gangline.api.read import conditions
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
@@ -38,11 +43,12 @@ PATIENCE: Final = 2_000
 EXTRA_GRACE: Final = 2_000
 #: a step that was not possible is tried again after this, in milliseconds
 RETRY: Final = 1_000
-#: the labels by which a gang, its Jobs and its Service find their pods
+#: the labels by which a gang, its Jobs, its Service and its controller find their pods
 _GANG_LABELS: Final = (
     *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
     *("jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
     *(names.GPUJOB_LABEL, names.PODSET, names.TAS_LABEL),
+    *dict.fromkeys(label for each in jobkinds.BUILT_IN for label in each.found_by),
 )
 
 
@@ -67,13 +73,22 @@ def gone_for_certain(node: Json | None) -> str:
 
 
 def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
-    """Whether a pod of one of these Jobs is on a reachable node: its resources are not free, though its Job no longer counts it.
+    """Whether a pod of one of these Jobs holds resources or may take some, though its Job does not count it: it is on a reachable
+    node, or the scheduler may bind it before its Job has it deleted.
 
     Pods that only claim to be of the gang do not count.
     """
+    mine = (pod for pod in pods if pod.job in jobs and not pod.ended)
     return any(
-        pod.node and not pod.ended and pod.job in jobs and out_of_reach_since(node_of(pod.node)) is None for pod in pods
+        out_of_reach_since(node_of(pod.node)) is None if pod.node else not (pod.gated or pod.terminating)
+        for pod in mine
     )
+
+
+def bound_pods(pods: Iterable[Pod], node_of: Callable[[str], Json | None]) -> Counter[str]:
+    """Pod set -> its pods that are on reachable nodes: whatever they were told, they hold what they have."""
+    there = (pod for pod in pods if pod.node and not pod.ended)
+    return Counter(pod.pod_set for pod in there if out_of_reach_since(node_of(pod.node)) is None)
 
 
 def left_behind(pod: Pod) -> Json:
@@ -87,6 +102,7 @@ def left_behind(pod: Pod) -> Json:
             "labels": dict.fromkeys(_GANG_LABELS),
             "annotations": {
                 names.WORKLOAD_ANNOTATION: None,
+                names.SLICE_NAME: None,
                 names.EXCLUSIVE_TOPOLOGY: None,  # JobSet makes other pods follow every pod that has this annotation
                 names.LEFT_BEHIND: pod.workload,
             },
@@ -113,6 +129,7 @@ class Fencing(Part):
         self._recorder = recorder
         self._policy = policy
         self._troubled: set[str] = set()
+        self._told: set[str] = set()  # uids of pods whose gang waits for them
         self._changed = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
         pods.changed_nodes.feed(self._changed)
 
@@ -123,6 +140,7 @@ class Fencing(Part):
         """Look at all pods of gangs on unreachable nodes, and do what is due."""
         nodes = self._mirror.objects[kube.NODES]
         self._troubled |= {name for name in self._changed.take() if out_of_reach_since(nodes.get(name)) is not None}
+        self._told &= {pod.uid for name in self._troubled for pod in self._pods.on(name)}
         times: list[int] = []
         for name in sorted(self._troubled):
             pods, since = self._pods.on(name), out_of_reach_since(nodes.get(name))
@@ -152,6 +170,9 @@ class Fencing(Part):
                 if over <= now:
                     self._delete(pod, key, "by consent of the queue's policy")
                 yield max(over, now + RETRY)
+            elif pod.keeps_name:
+                self._tell(pod)
+                yield now + RETRY
             else:
                 self._leave(pod, key)
                 yield now + RETRY
@@ -165,6 +186,14 @@ class Fencing(Part):
         write = Write(key, "patch", left_behind(pod), priority=Priority.START_STOP, on_done=self._pods.upsert)
         self._writer.submit(write)
         self._record(pod, "PodLeftBehind", f"Pod {pod.key} can't terminate: node {pod.node} is unreachable")
+
+    def _tell(self, pod: Pod) -> None:
+        """Say once that the pod is in its successor's way."""
+        if pod.uid not in self._told:
+            self._told.add(pod.uid)
+            helps = "delete the node, taint it out-of-service, or set forceDelete in the queue's policy"
+            why = f"can't terminate on unreachable node {pod.node}, and its successor needs its name"
+            self._record(pod, "PodKeepsItsName", f"The gang waits: pod {pod.key} {why}: {helps}")
 
     def _record(self, pod: Pod, reason: str, note: str) -> None:
         workload = self._mirror.get(kube.WORKLOADS, pod.workload)

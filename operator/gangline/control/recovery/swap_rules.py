@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gangline.api import names
-from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, RecordedSwap
+from gangline.api.read import conditions
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, Record, RecordedSwap
 from gangline.control.mirror.pod import Pod
 from gangline.kube.resources import Json, true_condition
 
@@ -25,8 +26,10 @@ def admitted_since(workload: Json) -> int:
 
 
 def is_lost(pod: Pod, swap: RecordedSwap) -> bool:
-    """Whether the pod was on a node when that node failed. A pod created there later was placed there deliberately."""
-    left = swap.left_at(pod.node)
+    """Whether the pod was on a node when that node failed, or was given a place there and was not bound yet. A pod created there
+    later was placed there deliberately.
+    """
+    left = swap.left_at(pod.node or pod.host)
     return left is not None and pod.created <= left
 
 
@@ -54,6 +57,11 @@ def holds_back(workload: Json, pods: Iterable[Pod]) -> bool:
     if swap is None or swap.how != RESTART:
         return False
     return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
+
+
+def are_in_the_way(pods: Iterable[Pod]) -> bool:
+    """Whether a pod that is being deleted has the name of one of the next attempt, which would start without that one."""
+    return any(pod.keeps_name and pod.terminating and not pod.ended for pod in pods)
 
 
 def missing(swap: RecordedSwap) -> str:

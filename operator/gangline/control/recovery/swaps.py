@@ -1,7 +1,7 @@
 """Carries out the engine's decisions about failed nodes, and reports how the recovery went.
 
-Every swap is first recorded on the Workload (`api.read.swap_record`). Everything else follows from the record and the pods as
-last seen, so that a crash at any instant loses nothing:
+Every swap is first recorded on the Workload (`api.read.workloads.swap_record`). Everything else follows from the record and the
+pods as last seen, so that a crash at any instant loses nothing:
 
 - *Replace*: the lost pods are deleted, and their Job creates new ones. They must not count as the job's failures: before a pod is
   deleted it loses the finalizer by which its Job would count it.
@@ -18,8 +18,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from gangline.api import names
-from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import REQUEUE, RESTART, Record, RecordedSwap
+from gangline.api.read import conditions
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import REQUEUE, RESTART, Record, RecordedSwap
 from gangline.control import decision_log
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
@@ -30,7 +31,8 @@ from gangline.control.parts.messages import EvictionWanted, Messages, Recovered
 from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import out_of_reach_since
 from gangline.control.recovery.swap_rules import admitted_since, describe, is_fresh, is_lost, missing, runs, wanted_pods
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes
+from gangline.control.status.change import Change
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
@@ -161,7 +163,7 @@ class Recoveries(Part):
             now_open = swap_record.of(answer).current or swap
             self._recorder.record(answer, "Warning", "NodesLost", message)
             decision_log.note(decision_log.HEALING, answer, swap.cause, how=swap.how, lost=",".join(swap.lost))
-            change = status_changes.swapping(now_open, message)
+            change = run_changes.swapping(now_open, message)
             self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
             self._report_to_owner(answer, swap.how, message, swap.decided)
 
@@ -264,7 +266,7 @@ class Recoveries(Part):
         if self._writes.pending(kube.WORKLOADS, workload):
             self._changed.add(workload)
             return
-        change = status_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
+        change = run_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
         self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
 
     def _follow(self, workload: str, raw: Json, record: Record, swap: RecordedSwap, now: int) -> None:
@@ -373,5 +375,5 @@ class Recoveries(Part):
         self._writes.send(key, "status", patch.body, priority=Priority.STATUS, slot=SLOT)
 
 
-def _recovered(swap: RecordedSwap) -> status_changes.Change:
-    return status_changes.recovered(swap, describe(swap))
+def _recovered(swap: RecordedSwap) -> Change:
+    return run_changes.recovered(swap, describe(swap))

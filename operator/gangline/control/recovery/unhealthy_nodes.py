@@ -1,95 +1,186 @@
-"""`status.unhealthyNodes` as Kueue maintains it, for queues whose policy leaves failed nodes to Kubernetes.
+"""`status.unhealthyNodes` as Kueue maintains it: the failed nodes of a placed gang, until its pods are placed elsewhere.
 
-Only gangs with a placement by host are concerned. A deleted node counts at once. A node that is not ready, or that has a taint
-that keeps pods away, counts once the gang's pods there have ended or are terminating. The engine answers with another placement
-or an eviction.
+What follows is the engine's: the recovery moves the gang off the node as soon as the node is lost; where a policy leaves recovery
+to Kubernetes, or nobody makes the gang's pods anew for Gangline, it finds another place a moment after the node is listed here,
+or the gang is evicted. A node that returns before that is taken off the list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import Pod
 from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.parts.part import Part
-from gangline.control.status.status_changes import Change
+from gangline.control.recovery.failed_hosts import Found, Rules, done_on, failed_hosts, hosts_of
+from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, true_condition
+from gangline.kube.resources import Json, deleting
 
-HOST: Final = "kubernetes.io/hostname"
+#: replacement of failed nodes, Kueue's and with it the list
+GATE: Final = "TASFailedNodeReplacement"
 #: Kueue's limit
 MOST: Final = 8
 
 
 class UnhealthyNodes(Part):
-    """Records failed nodes on the Workloads of placed gangs, where a policy leaves recovery to Kubernetes."""
+    """Lists failed nodes on the Workloads of placed gangs."""
 
     name = "nodes"
 
-    def __init__(self, mirror: Mirror, pods: PodIndex, writes: Writes) -> None:
+    def __init__(
+        self, mirror: Mirror, pods: PodIndex, owners: PodOwners, writes: Writes, *, gates: Mapping[str, bool]
+    ) -> None:
         self._mirror = mirror
         self._pods = pods
+        self._owners = owners
         self._writes = writes
+        self._rules = Rules.of(gates)
+        exists = mirror.has(kube.WORKLOADS)
+        self._changed = mirror.changes.placed.subscribe(worth=exists)
         self._changed_nodes = mirror.changes.nodes.subscribe(worth=mirror.has(kube.NODES))
-        self._changed_pods = pods.changed.subscribe(worth=mirror.has(kube.WORKLOADS))
-        self._led = False
+        self._changed_pods = pods.changed.subscribe(worth=exists)
+        owners.changed.feed(self._changed_pods)
+        self._hosts: dict[str, frozenset[str]] = {}  # placed Workload -> its hosts
+        self._at: dict[str, set[str]] = {}  # host -> the Workloads with pods there
+        self._host_names: dict[str, str] = {}  # node -> its host name
+        self._node_at: dict[str, str] = {}  # and the other way round
+        self._troubled: set[str] = set()  # Workloads with a host that is not as it should be
+        self._times: dict[str, int] = {}
+
+    def lead(self) -> None:
+        self._changed.update(self._mirror.placed_workloads())
 
     def act(self, now: int) -> None:
-        changed = bool(self._changed_nodes.take()) | bool(self._changed_pods.take()) | (not self._led)
-        self._led = True
-        if changed and self._mirror.leaves_to_kubernetes():
-            for key in self._mirror.placed_workloads():
-                self._look(key)
+        look = {key for key, time in self._times.items() if time <= now}
+        look |= self._changed_pods.take() & self._troubled
+        for key in self._changed.take():
+            self._index(key)
+            look.add(key)
+        for node in self._changed_nodes.take():
+            for host in self._name(node):
+                look |= self._at.get(host, set())
+        for key in sorted(look):
+            self._look(key, now)
+        self.due = min(self._times.values(), default=None)
 
-    def _look(self, key: str) -> None:
-        value, policy = self._mirror.workload_value(key), self._mirror.recovery_for(key)
-        if value is None or policy is None or policy.enabled or self._writes.in_doubt(kube.WORKLOADS, key):
-            return
-        hosts = failed_hosts(value, self._pods.of(key), self._mirror.node_of)
+    def _name(self, node: str) -> set[str]:
+        """Learn the host name of a node. Returns the one that it has, and the one that it had."""
+        host = self._mirror.host_name(node)
+        before = self._host_names.pop(node, host)
+        if self._node_at.get(before) == node:
+            del self._node_at[before]
+        if self._mirror.get(kube.NODES, node) is not None:
+            self._host_names[node] = host
+            self._node_at[host] = node
+        return {host, before}
+
+    def _node_of(self, host: str) -> Json | None:
+        return self._mirror.get(kube.NODES, self._node_at.get(host, host))
+
+    def _index(self, key: str) -> None:
+        value = self._mirror.workload_value(key)
+        hosts = frozenset(hosts_of(value.admission)) if value is not None else frozenset[str]()
+        before = self._hosts.pop(key, frozenset[str]())
+        for host in before - hosts:
+            there = self._at[host]
+            there.discard(key)
+            if not there:
+                del self._at[host]
+        for host in hosts - before:
+            self._at.setdefault(host, set()).add(key)
         if hosts:
-            self._writes.change(key, "unhealthy", note(hosts), priority=Priority.LIFECYCLE)
+            self._hosts[key] = hosts
+
+    def _look(self, key: str, now: int) -> None:
+        self._times.pop(key, None)
+        value, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        if value is None or raw is None:
+            self._index(key)
+            self._troubled.discard(key)
+            return
+        if self._writes.in_doubt(kube.WORKLOADS, key):
+            self._changed.add(key)
+            return
+        found = self._found(key, value, raw, now)
+        if found.troubled:
+            self._troubled.add(key)
+        else:
+            self._troubled.discard(key)
+        if found.due is not None:
+            self._times[key] = found.due
+        hosts = in_order(value.unhealthy_nodes, found.failed)
+        if hosts != value.unhealthy_nodes and value.admitted and not value.evicted and not value.finished:
+            change = listed(hosts, raw["status"].get("admission"))
+            self._writes.change(key, "unhealthy", change, priority=Priority.LIFECYCLE)
+
+    def _found(self, key: str, value: model.Workload, raw: Json, now: int) -> Found:
+        pods = self._pods.of(key)
+        busy = {pod.node for pod in pods if pod.alive}
+        succeeded = [self._host_names.get(pod.node, pod.node) for pod in pods if pod.succeeded]
+        busy.update(self._node_at.get(host, host) for host in done_on(value.admission, succeeded))
+        if value.unowned:  # nobody can prove that a pod is of it
+            busy |= {pod["spec"].get("nodeName") for pod in self._owners.claimants(key) if is_alive(pod)}
+        return failed_hosts(
+            value,
+            busy=busy,
+            node_of=self._node_of,
+            tolerations=Tolerations(self._mirror, raw),
+            rules=self._rules,
+            now=now,
+        )
 
 
-def failed_hosts(
-    workload: model.Workload, pods: Iterable[Pod], node_of: Callable[[str], Json | None]
-) -> tuple[str, ...]:
-    """Failed hosts of the gang's placement that are not recorded yet. `node_of`: host name -> the node, or None."""
-    if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
-        return ()
-    busy = {pod.node for pod in pods if pod.alive}
-    found: list[str] = []
-    for host in sorted(_hosts(workload.admission) - set(workload.unhealthy_nodes)):
-        node = node_of(host)
-        if node is None or (_keeps_away(node) and node["metadata"]["name"] not in busy):
-            found.append(host)
-    return tuple(found[: max(0, MOST - len(workload.unhealthy_nodes))])
+class Tolerations:
+    """The tolerations of each pod set of an admitted Workload: its own, those of its flavors, and those that checks add."""
+
+    def __init__(self, mirror: Mirror, workload: Json) -> None:
+        self._mirror = mirror
+        self._workload = workload
+
+    def __call__(self, pod_set: str) -> list[Json]:
+        status = self._workload["status"]
+        found: list[Json] = []
+        for each in self._workload["spec"].get("podSets") or ():
+            if each.get("name", "main") == pod_set:
+                found += ((each.get("template") or {}).get("spec") or {}).get("tolerations") or ()
+        for each in (status.get("admission") or {}).get("podSetAssignments") or ():
+            if each.get("name", "main") == pod_set:
+                for flavor in sorted(set((each.get("flavors") or {}).values())):
+                    found += (self._mirror.flavor(flavor) or {"spec": {}})["spec"].get("tolerations") or ()
+        for check in status.get("admissionChecks") or ():
+            for update in check.get("podSetUpdates") or ():
+                if update.get("name") == pod_set:
+                    found += update.get("tolerations") or ()
+        return found
 
 
-def note(hosts: Iterable[str]) -> Change:
+def is_alive(pod: Json) -> bool:
+    """It runs, or will run."""
+    return not deleting(pod) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def in_order(known: Sequence[str], failed: Iterable[str]) -> tuple[str, ...]:
+    """The list with these hosts: those on it first, at most as many as it takes."""
+    failed = list(failed)
+    kept = [host for host in known if host in failed]
+    return tuple([*kept, *(host for host in failed if host not in kept)][:MOST])
+
+
+def listed(hosts: Sequence[str], admission: Any) -> Change:
+    """List these hosts, unless the gang has other places meanwhile."""
+
     def change(status: Json, now: int) -> None:
-        known = [row["name"] for row in status.get("unhealthyNodes", ())]
-        names = [*known, *(host for host in hosts if host not in known)]
-        status["unhealthyNodes"] = [{"name": name} for name in names[:MOST]]
+        if status.get("admission") != admission:
+            return
+        if hosts:
+            status["unhealthyNodes"] = [{"name": host} for host in hosts]
+        else:
+            status.pop("unhealthyNodes", None)
 
     return change
-
-
-def _hosts(admission: model.Admission) -> set[str]:
-    placed = (pod_set.topology for pod_set in admission.pod_sets)
-    return {
-        domain.values[-1]
-        for topology in placed
-        if topology is not None and topology.levels[-1] == HOST
-        for domain in topology.domains
-    }
-
-
-def _keeps_away(node: Json) -> bool:
-    taints = (node.get("spec") or {}).get("taints") or ()
-    ready = true_condition(node, "Ready") is not None
-    return not ready or any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in taints)

@@ -23,7 +23,8 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.part import Part
 from gangline.control.stall import refusals
 from gangline.control.stall.refusals import Refusal
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes
+from gangline.control.status.change import Change
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
@@ -192,13 +193,13 @@ class RefusedPods(Part):
                 self._recorder.record(obj, "Warning", names.PODS_REFUSED, refusal.message)
             self._show_on_job(answer)
 
-        change = status_changes.pods_refused(True, refusal.reason, refusal.message)
+        change = run_changes.pods_refused(True, refusal.reason, refusal.message)
         self._write(key, change, done)
 
     def _accepted(self, key: str) -> None:
-        self._write(key, status_changes.pods_refused(False, "Accepted", "Its pods are created"), None)
+        self._write(key, run_changes.pods_refused(False, "Accepted", "Its pods are created"), None)
 
-    def _write(self, key: str, change: status_changes.Change, done: Callable[[Json | None], None] | None) -> None:
+    def _write(self, key: str, change: Change, done: Callable[[Json | None], None] | None) -> None:
         if not self._writes.in_doubt(kube.WORKLOADS, key):
             self._writes.change(key, "pods-refused", change, priority=Priority.LIFECYCLE, done=done)
 

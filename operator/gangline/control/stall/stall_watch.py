@@ -30,7 +30,7 @@ from gangline.control.stall import progress_reports, stall_verdict
 from gangline.control.stall.pod_telemetry import PodTelemetry, with_telemetry
 from gangline.control.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.stall.stall_verdict import RUNNING, STALLED, Evidence, Verdict, Watch
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
@@ -264,7 +264,7 @@ class StallWatch(Part):
             run.watch = Watch()
             self._is_over(value, "Restarted", "Its pods have been restarted since")
             return
-        verdict = stall_verdict.judge(self._evidence(value, run, job, now), policy)
+        verdict = stall_verdict.judge(self._evidence(value, run, job or raw, now), policy)
         if run.watch.follow(verdict, policy, now):
             if run.watch.state == STALLED:
                 self._act(value, raw, job, policy, verdict)
@@ -273,7 +273,7 @@ class StallWatch(Part):
         if verdict.idle and run.watch.state == RUNNING:
             self._idle(value, raw, verdict)
 
-    def _evidence(self, value: model.Workload, run: _Run, job: Json | None, now: model.Millis) -> Evidence:
+    def _evidence(self, value: model.Workload, run: _Run, job: Json, now: model.Millis) -> Evidence:
         progress, admission = run.progress, value.admission
         pods = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets) if admission else 0
         started = max(value.pods_ready_at, value.admitted_at)
@@ -315,7 +315,7 @@ class StallWatch(Part):
             if restart is not None:
                 self._writes.send(*restart, priority=Priority.START_STOP, slot="restart")
 
-        change = status_changes.stalled(True, action, message)
+        change = run_changes.stalled(True, action, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
     def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
@@ -331,13 +331,13 @@ class StallWatch(Part):
         return ObjectKey.of(ref[0], job), "status", {**version, **patch.body}
 
     def _is_over(self, value: model.Workload, reason: str, message: str) -> None:
-        change = status_changes.stalled(False, reason, message)
+        change = run_changes.stalled(False, reason, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
         """Report a live gang whose GPUs are idle, once per run, because the GPUs are paid for."""
         row = condition_of(raw, names.STALLED)
-        if row is not None and (row["status"] == "True" or row["reason"] == status_changes.IDLE):
+        if row is not None and (row["status"] == "True" or row["reason"] == run_changes.IDLE):
             return
         message = f"It holds GPUs that it does not use: {verdict.says}"
 
@@ -346,7 +346,7 @@ class StallWatch(Part):
                 self._recorder.record(answer, "Warning", "IdleGPUs", message)
                 self._notices.notify("Idle", answer, message)
 
-        change = status_changes.stalled(False, status_changes.IDLE, message)
+        change = run_changes.stalled(False, run_changes.IDLE, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
 
@@ -361,11 +361,9 @@ def _times_stalled(raw: Json) -> int:
     return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
 
 
-def _promised(job: Json | None) -> model.Millis | None:
+def _promised(job: Json) -> model.Millis | None:
     """The interval at which the run promises to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable
     value counts as none."""
-    if job is None:
-        return None
     annotated = (job["metadata"].get("annotations") or {}).get(names.HEARTBEAT)
     text = ((job.get("spec") or {}).get("progress") or {}).get("heartbeat") or annotated
     try:

@@ -28,11 +28,18 @@ def reason(newer: str) -> str:
     return _OLDER.get(newer, "Pending")
 
 
-def translate(status: Json) -> None:
-    """Puts the older reasons into a Workload's status."""
+def translate(old: Json, status: Json) -> None:
+    """Puts the older reasons into a Workload's status that was `old`, and leaves out that a new Workload is not admitted."""
     rows: conditions.Conditions = status.get("conditions") or []
     waits, checked = conditions.find(rows, names.QUOTA_RESERVED), conditions.find(rows, names.ADMITTED)
     if waits is not None and waits["status"] == "False":
         waits["reason"] = reason(waits.get("reason", ""))
     if checked is not None and checked.get("reason") == "UnsatisfiedAdmissionChecks":
         checked["reason"] = "UnsatisfiedChecks"
+    if checked is not None and checked.get("reason") == "NoReservation" and not _said(old):
+        rows.remove(checked)
+
+
+def _said(status: Json) -> bool:
+    """Whether a status says that, or whether, its Workload is admitted."""
+    return conditions.find(status.get("conditions"), names.ADMITTED) is not None

@@ -13,9 +13,16 @@ from gangline.engine import model
 from gangline.kube.resources import Json
 
 
-def cluster_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int, fair: bool) -> Json:
-    """`status` of a ClusterQueue (v1beta2), keeping condition times of `old`."""
-    new = _common(status, _active(status, old, now, generation), borrowed=True)
+def cluster_queue_status(
+    status: model.QueueStatus, old: Json, *, now: int, generation: int, fair: bool, policy: str = ""
+) -> Json:
+    """`status` of a ClusterQueue (v1beta2), keeping condition times of `old`. `policy`: the QueuePolicy in force, "" = none."""
+    rows = _active(status, old, now, generation)
+    if policy:
+        conditions.put(rows, names.POLICY, True, "InForce", policy, now=now, generation=generation)
+    else:
+        rows = [row for row in rows if row["type"] != names.POLICY]
+    new = _common(status, rows, borrowed=True)
     if fair:
         new["fairSharing"] = {"weightedShare": status.weighted_share}
     return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
@@ -29,21 +36,24 @@ def cohort_status(weighted_share: int, old: Json) -> Json:
 def local_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int) -> Json:
     new = _common(status, _active(status, old, now, generation), borrowed=False)
     if status.consumed_at:  # admission fair sharing: the history must survive a restart
-        consumed = {name: quantity.format(round(amount), name) for name, amount in sorted(status.consumed.items())}
+        amounts = {row.resource: 0.0 for row in status.reservation} | dict(status.consumed)
+        consumed = {name: quantity.format(round(amount), name) for name, amount in sorted(amounts.items())}
         history = {"consumedResources": consumed, "lastUpdate": conditions.timestamp(status.consumed_at)}
         new["fairSharing"] = {**old.get("fairSharing", {}), "admissionFairSharingStatus": history}
     return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
 
 
 def _common(status: model.QueueStatus, rows: conditions.Conditions, *, borrowed: bool) -> Json:
-    return {
+    new: Json = {
         "conditions": rows,
         "pendingWorkloads": status.pending,
         "reservingWorkloads": status.reserving,
         "admittedWorkloads": status.admitted,
-        "flavorsReservation": _flavors(status.reservation, borrowed=borrowed),
-        "flavorsUsage": _flavors(status.usage, borrowed=borrowed),
     }
+    for key, usage in (("flavorsReservation", status.reservation), ("flavorsUsage", status.usage)):
+        if usage:  # there is none without a ClusterQueue
+            new[key] = _flavors(usage, borrowed=borrowed)
+    return new
 
 
 _OURS = frozenset(

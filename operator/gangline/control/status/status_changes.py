@@ -6,30 +6,34 @@ types, reasons and messages are Kueue's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from gangline.api import names
 from gangline.api.read import conditions, render
-from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, RecordedSwap
+from gangline.control.status.change import Change, rows_of
+from gangline.control.status.gate_changes import close_gates
+from gangline.control.status.run_changes import IDLE, NOT_READY
 from gangline.engine import model
 from gangline.kube.resources import Json
-
-Change = Callable[[Json, int], None]
 
 #: Eviction reasons after which a workload is requeued at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled"})
 
-#: reason of QuotaReserved=False for a workload with admission gates
-GATED = "AdmissionGated"
+#: reason of QuotaReserved=False for a workload without pods for now
+ON_HOLD = "OnHold"
 
-#: reason of Stalled=False for a live run whose GPUs are idle
-IDLE = "Idle"
+#: reason of QuotaReserved=False for a workload that is not active, and prefix of the reasons of its eviction
+DEACTIVATED = "Deactivated"
+#: as Kueue says it of a workload that was not tried, since one like it had no chance
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+#: reasons of workloads that were not tried lately, "" = none
+_NOT_TRIED = ("", "PendingEvaluation", "Pending", "Suspended", DEACTIVATED)
 
-NOT_READY = "Not all pods are ready or succeeded"
 
-
-def _conditions(status: Json) -> conditions.Conditions:
-    return status.setdefault("conditions", [])
+def _no_reservation(rows: conditions.Conditions, now: int) -> None:
+    """Without quota a workload is not admitted."""
+    conditions.put(rows, names.ADMITTED, False, "NoReservation", "The workload has no reservation", now=now)
 
 
 def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
@@ -39,18 +43,16 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
     """
 
     def change(status: Json, now: int) -> None:
-        rows = _conditions(status)
+        rows = rows_of(status)
         status["admission"] = render.admission(decision.admission)
         status.pop("resourceRequests", None)  # the admission says it
         queue = decision.admission.cluster_queue
         conditions.put(
             rows, names.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}", now=now
         )
-        for kind in (names.EVICTED, names.PREEMPTED):
-            old = conditions.find(rows, kind)
-            if old is not None and old["status"] == "True":
-                conditions.put(rows, kind, False, "QuotaReserved", f"Previously: {old.get('message', '')}", now=now)
+        end_eviction(rows, now)
         _set_backfilled(rows, decision.backfilled, now)
+        _set_preview(rows, decision.preview, now)
         if decision.admitted:
             _set_admitted(rows, now)
             if pods_follow:
@@ -69,6 +71,60 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
     return change
 
 
+def going_on(admitted: Change, seconds: int) -> Change:
+    """Admit a slice of a job that has run for so long already: its maximum execution time goes on."""
+
+    def change(status: Json, now: int) -> None:
+        admitted(status, now)
+        status["accumulatedPastExecutionTimeSeconds"] = seconds
+
+    return change
+
+
+def imported(admission: model.Admission, checks: Iterable[str]) -> Change:
+    """A running job is adopted: its Workload is admitted as it runs, and its `checks` count as passed."""
+
+    def change(status: Json, now: int) -> None:
+        rows = rows_of(status)
+        message = f"Imported into ClusterQueue {admission.cluster_queue}"
+        status["admission"] = render.admission(admission)
+        conditions.put(rows, names.QUOTA_RESERVED, True, "Imported", message, now=now)
+        conditions.put(rows, names.ADMITTED, True, "Imported", message, now=now)
+        passed = {"state": "Ready", "message": message, "lastTransitionTime": conditions.timestamp(now)}
+        if listed := [{"name": name, **passed} for name in checks]:
+            status["admissionChecks"] = listed
+
+    return change
+
+
+def end_eviction(rows: conditions.Conditions, now: int) -> None:
+    """It has quota again: what was said about its eviction, and about its wait for a preemption gate, is over."""
+    for kind in (names.EVICTED, names.PREEMPTED, names.BLOCKED_ON_GATES):
+        old = conditions.find(rows, kind)
+        if old is not None and old["status"] == "True":
+            conditions.put(rows, kind, False, "QuotaReserved", f"Previously: {old.get('message', '')}", now=now)
+
+
+def admit_as_variant(variant: Json) -> Change:
+    """Admit the parent of variants as one of them: it has that one's admission."""
+    admission, name = variant["status"]["admission"], variant["metadata"]["name"]
+    queue = admission.get("clusterQueue", "")
+
+    def change(status: Json, now: int) -> None:
+        rows = rows_of(status)
+        starts = not conditions.is_true(rows, names.ADMITTED)
+        status["admission"] = admission
+        conditions.put(
+            rows, names.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}", now=now
+        )
+        end_eviction(rows, now)
+        conditions.put(rows, names.ADMITTED, True, "Admitted", f"The variant {name} is admitted", now=now)
+        if starts:
+            conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
+
+    return change
+
+
 def ask_checks(decision: model.AskChecks) -> Change:
     def change(status: Json, now: int) -> None:
         _sync_checks(status, decision.checks, now)
@@ -76,8 +132,28 @@ def ask_checks(decision: model.AskChecks) -> Change:
     return change
 
 
+def list_checks(decision: model.AskChecks) -> Change:
+    """List the checks of a workload that waits; a reservation that was made meanwhile has its own."""
+
+    def change(status: Json, now: int) -> None:
+        if not conditions.is_true(rows_of(status), names.QUOTA_RESERVED):
+            _sync_checks(status, decision.checks, now)
+
+    return change
+
+
 def complete_admission(status: Json, now: int) -> None:
-    _set_admitted(_conditions(status), now)
+    """Admit a workload that holds quota: without it nothing would count for it."""
+    if conditions.is_true(rows_of(status), names.QUOTA_RESERVED):
+        _set_admitted(rows_of(status), now)
+
+
+def _set_preview(rows: conditions.Conditions, preview: str, now: int) -> None:
+    """What a placement policy that is tried out would have done; nothing is said where there never was one."""
+    if preview:
+        conditions.put(rows, names.PLACEMENT_PREVIEW, True, "DryRun", preview, now=now)
+    elif conditions.is_true(rows, names.PLACEMENT_PREVIEW):
+        conditions.put(rows, names.PLACEMENT_PREVIEW, False, "NoDryRun", "No placement policy is tried out", now=now)
 
 
 def _set_backfilled(rows: conditions.Conditions, backfilled: bool, now: int) -> None:
@@ -115,53 +191,94 @@ def replace_admission(decision: model.Swap) -> Change:
 
 
 def pending(explanation: model.Explanation, requests: Sequence[Json] = ()) -> Change:
-    """Record why the workload is pending, and what it counts for where its pod templates do not say that."""
+    """Record why the workload is pending, and what it counts for where its pod templates do not say that.
+
+    An explanation is written after a while: a reservation that was made meanwhile, be it by another controller, stands.
+    """
 
     def change(status: Json, now: int) -> None:
+        if conditions.is_true(rows_of(status), names.QUOTA_RESERVED):
+            return
         if requests:
             status["resourceRequests"] = list(requests)
         else:
             status.pop("resourceRequests", None)
-        conditions.put(
-            _conditions(status), names.QUOTA_RESERVED, False, explanation.reason, explanation.message, now=now
-        )
+        rows = rows_of(status)
+        if explanation.reason == DEACTIVATED:
+            status.pop("requeueState", None)
+            if not conditions.is_true(rows, names.EVICTED):  # it held nothing that an eviction would have released
+                conditions.put(rows, names.EVICTED, True, DEACTIVATED, explanation.message, now=now)
+                _count_eviction(status, DEACTIVATED, "")
+        conditions.put(rows, names.QUOTA_RESERVED, False, explanation.reason, explanation.message, now=now)
+        _no_reservation(rows, now)
+        if explanation.preemption_gates:
+            conditions.put(rows, names.BLOCKED_ON_GATES, True, "PreemptionGated", explanation.message, now=now)
 
     return change
 
 
-def gates_cleared(status: Json, now: int) -> None:
-    """The last admission gate was removed: it is decided about next."""
-    rows = _conditions(status)
-    known = conditions.find(rows, names.QUOTA_RESERVED)
-    if known is not None and known.get("reason") == GATED:
-        message = "AdmissionGatedBy cleared, waiting for quota reservation"
-        conditions.put(rows, names.QUOTA_RESERVED, False, "PendingEvaluation", message, now=now)
+def first_said(explanation: model.Explanation) -> Change:
+    """Record why the workload is pending, unless something was said already."""
+    tell = pending(explanation)
+
+    def change(status: Json, now: int) -> None:
+        if conditions.find(rows_of(status), names.QUOTA_RESERVED) is None:
+            tell(status, now)
+
+    return change
+
+
+def bypassed(explanation: model.Explanation, requests: Sequence[Json] = ()) -> Change:
+    """Record, in Kueue's words, that one like it was tried. What was said of the workload itself when it was tried stands."""
+    tell = pending(replace(explanation, message=BYPASSED), requests)
+
+    def change(status: Json, now: int) -> None:
+        known = conditions.find(rows_of(status), names.QUOTA_RESERVED) or {}
+        if known.get("reason", "") in _NOT_TRIED:
+            tell(status, now)
+
+    return change
 
 
 def preempt(decision: model.Preempt) -> Change:
     def change(status: Json, now: int) -> None:
-        rows = _conditions(status)
+        rows = rows_of(status)
         conditions.put(rows, names.EVICTED, True, "Preempted", decision.message, now=now)
         _count_eviction(status, "Preempted", "")
         conditions.put(rows, names.PREEMPTED, True, decision.reason, decision.message, now=now)
+        close_gates(status, "Preempted", decision.message, now)
         _forget_placement(status, now)
 
     return change
 
 
+def cause_of(decision: model.Evict, status: Json) -> str:
+    """The underlying cause of an eviction, by the status before it. For PodsReady: what the workload waited for."""
+    if decision.reason != "PodsReadyTimeout":
+        return decision.underlying_cause
+    ready = conditions.find(status.get("conditions") or [], names.PODS_READY) or {}
+    return "WaitForRecovery" if ready.get("reason") == "WaitForRecovery" else "WaitForStart"
+
+
 def evict(decision: model.Evict) -> Change:
     def change(status: Json, now: int) -> None:
         # a deactivation carries its cause in the condition's reason, the others only in the statistics
-        named = decision.reason == "Deactivated" and decision.underlying_cause
+        named = decision.reason == DEACTIVATED and decision.underlying_cause
         reason = f"DeactivatedDueTo{decision.underlying_cause}" if named else decision.reason
-        conditions.put(_conditions(status), names.EVICTED, True, reason, decision.message, now=now)
-        _count_eviction(status, decision.reason, decision.underlying_cause)
+        conditions.put(rows_of(status), names.EVICTED, True, reason, decision.message, now=now)
+        _count_eviction(status, decision.reason, cause_of(decision, status))
+        if decision.reason == "Deactivated":
+            status.pop("requeueState", None)
         if decision.requeue_count is not None or decision.requeue_at is not None:
             state = status.setdefault("requeueState", {})
             if decision.requeue_count is not None:
                 state["count"] = decision.requeue_count
             if decision.requeue_at is not None:
                 state["requeueAt"] = conditions.timestamp(decision.requeue_at)
+        close_gates(status, reason, decision.message, now)
+        if decision.deactivate:  # done with the eviction: it may be activated again
+            rows = rows_of(status)
+            rows[:] = [row for row in rows if row.get("type") != names.DEACTIVATION_TARGET]
         _forget_placement(status, now)
 
     return change
@@ -169,7 +286,8 @@ def evict(decision: model.Evict) -> Change:
 
 def _forget_placement(status: Json, now: int) -> None:
     """Remove what holds for this admission only: checks are reset, and its unhealthy nodes do not concern the next one."""
-    status.pop("unhealthyNodes", None)
+    for name in ("unhealthyNodes", "clusterName", "nominatedClusterNames"):
+        status.pop(name, None)
     if checks := status.get("admissionChecks"):
         status["admissionChecks"] = [_reset(check, now) for check in checks]
 
@@ -184,6 +302,8 @@ def _reset(check: Json, now: int) -> Json:
         "message": f"Reset to Pending after eviction. Previously: {state}",
         "lastTransitionTime": conditions.timestamp(now),
     }
+    if "requeueAfterSeconds" in check:
+        reset["requeueAfterSeconds"] = check["requeueAfterSeconds"]
     if state == "Retry":
         reset["retryCount"] = check.get("retryCount", 0) + 1
     return reset
@@ -201,7 +321,7 @@ def _count_eviction(status: Json, reason: str, cause: str) -> None:
 
 def release(status: Json, now: int) -> None:
     """Release the quota of a stopped job and, where the eviction's reason allows it, requeue it at once."""
-    rows = _conditions(status)
+    rows = rows_of(status)
     evicted = conditions.find(rows, names.EVICTED)
     reason, message = (evicted["reason"], evicted.get("message", "")) if evicted else ("Pending", "")
     admitted = conditions.find(rows, names.ADMITTED)
@@ -209,10 +329,13 @@ def release(status: Json, now: int) -> None:
         ran = max(0, now - conditions.millis_of(admitted.get("lastTransitionTime"))) // 1000
         status["accumulatedPastExecutionTimeSeconds"] = status.get("accumulatedPastExecutionTimeSeconds", 0) + ran
     status.pop("admission", None)
-    conditions.put(rows, names.QUOTA_RESERVED, False, "PendingEvaluation", message, now=now)
+    if reason.startswith(DEACTIVATED):
+        conditions.put(rows, names.QUOTA_RESERVED, False, DEACTIVATED, "The workload is deactivated", now=now)
+    else:
+        conditions.put(rows, names.QUOTA_RESERVED, False, "PendingEvaluation", message, now=now)
     if admitted is not None:
-        conditions.put(rows, names.ADMITTED, False, "NoReservation", "The workload has no reservation", now=now)
-    if conditions.is_true(rows, names.PODS_READY):
+        _no_reservation(rows, now)
+    if reason == "PodsReadyTimeout" or conditions.is_true(rows, names.PODS_READY):
         conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
     for kind in (names.OVERRUN, names.STALLED, names.PODS_REFUSED):
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
@@ -221,6 +344,67 @@ def release(status: Json, now: int) -> None:
         rows.remove(stall)  # it concerned a run that has ended
     if evicted is not None and evicted["status"] == "True":
         conditions.put(rows, names.REQUEUED, reason in _REQUEUED_AT_ONCE, reason, message, now=now)
+
+
+def put_on_hold(message: str) -> Change:
+    """Give back the quota of a workload that has no pods to run now, and keep it out of its queue."""
+
+    def change(status: Json, now: int) -> None:
+        rows = rows_of(status)
+        for name in ("admission", "reclaimablePods"):
+            status.pop(name, None)
+        _forget_placement(status, now)
+        conditions.put(rows, names.QUOTA_RESERVED, False, ON_HOLD, message, now=now)
+        if conditions.find(rows, names.ADMITTED) is not None:
+            _no_reservation(rows, now)
+        if conditions.is_true(rows, names.PODS_READY):
+            conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
+
+    return change
+
+
+def end_hold(status: Json, now: int) -> None:
+    """It has pods to run again: it is decided about next."""
+    rows = rows_of(status)
+    if is_on_hold(rows):
+        message = "Workload no longer on hold; waiting for quota reservation"
+        conditions.put(rows, names.QUOTA_RESERVED, False, "PendingEvaluation", message, now=now)
+
+
+def is_on_hold(rows: conditions.Conditions) -> bool:
+    known = conditions.find(rows, names.QUOTA_RESERVED)
+    return known is not None and (known["status"], known.get("reason")) == ("False", ON_HOLD)
+
+
+def unclaim(status: Json, now: int) -> None:
+    """Its pods count in full again. It holds no quota."""
+    if not conditions.is_true(rows_of(status), names.QUOTA_RESERVED):
+        status.pop("reclaimablePods", None)
+
+
+def withdraw(decision: model.Withdraw) -> Change:
+    """Release quota that was reserved only; what was admitted meanwhile stays."""
+
+    def change(status: Json, now: int) -> None:
+        rows = rows_of(status)
+        if not conditions.is_true(rows, names.ADMITTED):
+            status.pop("admission", None)
+            message = f"{decision.ended} is terminating or missing"
+            conditions.put(rows, names.QUOTA_RESERVED, False, "Misconfigured", message, now=now)
+            _no_reservation(rows, now)
+
+    return change
+
+
+def is_left_behind(status: Json) -> bool:
+    """Its quota is released, and its admission is still there."""
+    reserved = conditions.find(status.get("conditions"), names.QUOTA_RESERVED)
+    return bool(status.get("admission")) and reserved is not None and reserved.get("status") == "False"
+
+
+def clear_left_behind(status: Json, now: int) -> None:
+    if is_left_behind(status):
+        status.pop("admission")
 
 
 _REQUEUE_MESSAGES: Mapping[str, str] = {
@@ -233,103 +417,15 @@ _REQUEUE_MESSAGES: Mapping[str, str] = {
 
 def requeue(decision: model.Requeue) -> Change:
     def change(status: Json, now: int) -> None:
-        message = _REQUEUE_MESSAGES.get(decision.reason, "")
-        conditions.put(_conditions(status), names.REQUEUED, True, decision.reason, message, now=now)
+        message, rows = _REQUEUE_MESSAGES.get(decision.reason, ""), rows_of(status)
+        known = conditions.find(rows, names.REQUEUED)
+        if decision.reason != "BackoffFinished" or (known is not None and known["status"] == "False"):
+            conditions.put(rows, names.REQUEUED, True, decision.reason, message, now=now)
         state = status.get("requeueState")
         if state is not None:
             if decision.reason == "Reactivated":
                 status.pop("requeueState")
             else:
                 state.pop("requeueAt", None)
-
-    return change
-
-
-def overrun(state: str, message: str) -> Change:
-    """Record that the run has lasted longer than forecast; `state` is Warned or Overdue."""
-
-    def change(status: Json, now: int) -> None:
-        conditions.put(_conditions(status), names.OVERRUN, True, state, message, now=now)
-
-    return change
-
-
-def stalled(holds: bool, reason: str, message: str) -> Change:
-    """Record that the run hangs and what is done about it (Notify, Restart, Requeue), or why it does not hang."""
-
-    def change(status: Json, now: int) -> None:
-        conditions.put(_conditions(status), names.STALLED, holds, reason, message, now=now)
-
-    return change
-
-
-def pods_refused(holds: bool, reason: str, message: str) -> Change:
-    """Record on what ground the API server refuses its pods, or that it accepts them again."""
-
-    def change(status: Json, now: int) -> None:
-        conditions.put(_conditions(status), names.PODS_REFUSED, holds, reason, message, now=now)
-
-    return change
-
-
-def finish(success: bool, message: str) -> Change:
-    return finish_because("Succeeded" if success else "Failed", message)
-
-
-def finish_because(reason: str, message: str) -> Change:
-    def change(status: Json, now: int) -> None:
-        conditions.put(_conditions(status), names.FINISHED, True, reason, message, now=now)
-
-    return change
-
-
-def pods_ready(ready: bool) -> Change:
-    def change(status: Json, now: int) -> None:
-        rows = _conditions(status)
-        old = conditions.find(rows, names.PODS_READY)
-        was_ready = old is not None and (old["status"] == "True" or old.get("reason") == "WaitForRecovery")
-        if ready:
-            reason, message = (
-                "Recovered" if was_ready else "Started",
-                "All pods reached readiness and the workload is running",
-            )
-        elif was_ready:
-            reason, message = "WaitForRecovery", "At least one pod has failed, waiting for recovery"
-        else:
-            reason, message = "WaitForStart", NOT_READY
-        conditions.put(rows, names.PODS_READY, ready, reason, message, now=now)
-        if ready:
-            status.pop("requeueState", None)
-
-    return change
-
-
-def swapping(swap: RecordedSwap, message: str) -> Change:
-    """Record that nodes were lost and are being replaced."""
-
-    def change(status: Json, now: int) -> None:
-        reason = "Queued" if swap.how == REQUEUE else "Swapping"
-        conditions.put(_conditions(status), names.RECOVERED, False, reason, message, now=now)
-
-    return change
-
-
-def recovered(swap: RecordedSwap, message: str) -> Change:
-    """Record that the gang runs again."""
-
-    def change(status: Json, now: int) -> None:
-        reason = {REPLACE: "Swapped", RESTART: "Restarted"}.get(swap.how, "Requeued")
-        conditions.put(_conditions(status), names.RECOVERED, True, reason, message, now=now)
-
-    return change
-
-
-def reclaim(reclaimable: Mapping[str, int]) -> Change:
-    """Release the quota of pods that completed for good; the count never decreases."""
-
-    def change(status: Json, now: int) -> None:
-        known = {row["name"]: row["count"] for row in status.get("reclaimablePods", ())}
-        merged = {name: max(count, known.get(name, 0)) for name, count in {**known, **reclaimable}.items()}
-        status["reclaimablePods"] = [{"name": name, "count": count} for name, count in sorted(merged.items())]
 
     return change

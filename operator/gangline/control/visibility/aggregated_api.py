@@ -37,7 +37,7 @@ from gangline.kube.resources import Json
 from gangline.tls import certificates
 from gangline.tls.certificates import Certificates, service_names
 from gangline.tls.connections import of_aiohttp, runner_of
-from gangline.tls.context import LiveContext
+from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
 
 log = logging.getLogger(__name__)
@@ -78,13 +78,16 @@ class AggregatedApi:
         *,
         answers: Answers,
         accuracy: Callable[[], Json] | None = None,
+        tls: Handshakes = USUAL,
     ) -> None:
         """Raises OSError where the address is taken."""
         self._client = client
         self._visibility = visibility
         self._options = options
+        self._tls = tls
         self._names = service_names(SERVICE, namespace)
         self._reviews = Reviews(client)
+        self._prepare = answers.prepare
         self._answers = AnswersApi(answers, self._reviews, accuracy)
         groups = {group.name: group.versions for group in discovery.GROUPS}
         self._registration = Registration(client, groups, namespace)
@@ -110,6 +113,7 @@ class AggregatedApi:
                 await asyncio.sleep(RETRY)
                 continue
             self._trouble = ""
+            await self._prepare()
             await asyncio.sleep(PERIOD)
 
     async def close(self) -> None:
@@ -119,6 +123,7 @@ class AggregatedApi:
             await self._registration.withdraw(held.bundle)
         if self._watch is not None:
             self._watch.cancel()
+        self._answers.end()
         if self._runner is not None:
             await self._runner.cleanup()
         self._socket.close()
@@ -137,7 +142,7 @@ class AggregatedApi:
 
     async def _listen(self, trust: Trust, held: Certificates) -> None:
         """Listen again with a new context: open connections keep the one they were opened with."""
-        context = _context(trust, held)
+        context = _context(trust, held, self._tls)
         if self._runner is None:
             self._runner = runner_of(self.app(), keepalive_timeout=KEEP_ALIVE)
             await self._runner.setup()
@@ -221,6 +226,8 @@ _REASONS: Final = {
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Expired",
     413: "RequestEntityTooLarge",
     422: "Invalid",
     429: "TooManyRequests",
@@ -256,9 +263,9 @@ def _failure(code: int, message: str, retry_after: str | None = None) -> web.Res
     return answer
 
 
-def _context(trust: Trust, held: Certificates) -> ssl.SSLContext:
+def _context(trust: Trust, held: Certificates, tls: Handshakes) -> ssl.SSLContext:
     """A client certificate is requested and, if sent, verified; without one the client gets a plain error message."""
-    live = LiveContext()
+    live = LiveContext(tls)
     live.load(held.serving)
     live.context.verify_mode = ssl.CERT_OPTIONAL
     try:

@@ -17,21 +17,25 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from gangline import bounded
-from gangline.control.answers import whatif
+from gangline.control.answers.ahead import whatif
 from gangline.control.answers.answers import (
     Answers,
-    Listed,
+    NoEventsError,
+    NoPodsError,
     NoSuchJobError,
     NoSuchQueueError,
     NotReadableError,
-    Page,
+    NotWaitingError,
     Wish,
 )
-from gangline.control.answers.lookup import WrongNameError
-from gangline.control.answers.sight import ALL, Sight
+from gangline.control.answers.pages import Listed, Page
+from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
+from gangline.control.answers.usage.happenings import ForgottenError
+from gangline.control.answers.workloads.lookup import WrongNameError
+from gangline.control.visibility import event_stream
 from gangline.control.visibility.access_review import Access, Reviews
-from gangline.control.visibility.discovery import ANSWERS, METHODS, Served
+from gangline.control.visibility.discovery import ANSWERS, METHODS, WATCH, Served
 from gangline.control.visibility.front_proxy import User
 from gangline.control.visibility.pending_view import as_response
 from gangline.control.visibility.question import Question, QuestionError
@@ -46,6 +50,8 @@ WAITING: Final = 64
 PER_USER: Final = 8
 #: the same for simulations that a request starts
 SIMULATIONS: Final = (2, 8, 1)
+#: resources whose answers start a simulation of their own, besides what is created
+SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims"})
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
 #: bytes and levels of a request's body
@@ -53,6 +59,8 @@ LONGEST: Final = 512 * 1024
 DEEPEST: Final = 60
 
 Answer: TypeAlias = Callable[["Request"], Awaitable[Json]]
+#: a page of rows about a namespace ("" = all) or a ClusterQueue
+ByQueue: TypeAlias = Callable[[Asker, str, str, Page], Awaitable[Listed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,12 @@ class AnswersApi:
         self._accuracy = accuracy
         self._turns = Turnstile(AT_ONCE, WAITING, PER_USER)
         self._simulations = Turnstile(*SIMULATIONS)
+        self._streams = Turnstile(event_stream.STREAMS, 0, event_stream.PER_USER)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """End all streams."""
+        self._ending.set()
 
     def add_to(self, app: web.Application, user: web.RequestKey[User]) -> None:
         """Add a route for each verb on each resource."""
@@ -133,8 +147,17 @@ class AnswersApi:
             ("queuedjobs", "list"): self._list,
             ("queuedjobs", "get"): self._get,
             ("queuedjobs/why", "get"): self._why,
+            ("queuedjobs/promises", "get"): self._promises,
+            ("queuedjobs/remedies", "get"): self._remedies,
             ("queuedjobs/story", "get"): self._story,
+            ("queuedjobs/victims", "get"): self._victims,
             ("plannedruns", "list"): self._plan,
+            ("queueshares", "list"): self._by_queue(self._answers.shares),
+            ("pastruns", "list"): self._past,
+            ("flavornodes", "list"): self._nodes,
+            ("jobevents", "list"): self._events,
+            ("gangswaps", "list"): self._by_queue(self._answers.swaps),
+            ("queueaudits", "list"): self._by_queue(self._answers.audits),
             ("forecastaccuracies", "list"): self._accuracies,
             ("whatifs", "create"): self._what_if,
         }
@@ -146,18 +169,21 @@ class AnswersApi:
 
     def _handler(
         self, version: str, served: Served, verb: str, answer: Answer, user_of: web.RequestKey[User]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         known = frozenset(name for name, _ in served.parameters)
 
-        async def handle(request: web.Request) -> web.Response:
+        async def handle(request: web.Request) -> web.StreamResponse:
             user = request[user_of]
             namespace, name = request.match_info.get("namespace", ""), request.match_info.get("name", "")
-            access = Access(ANSWERS.name, version, served.plural, served.subresource, name, namespace, verb)
+            asked = WATCH if _is_watch(request, served) else verb
+            access = Access(ANSWERS.name, version, served.plural, served.subresource, name, namespace, asked)
             if not await self._reviews.allowed(user, access):
                 about = f' "{name}"' if name else ""
                 raise web.HTTPForbidden(text=f'{served.name}{about} is forbidden: User "{user.name}" cannot {access}')
+            if asked == WATCH:
+                return await self._watch(request, user, namespace, known, access)
             with_body = verb == "create"
-            turns = self._simulations if with_body else self._turns
+            turns = self._simulations if with_body or served.name in SIMULATED else self._turns
             try:
                 async with asyncio.timeout(TIME), turns.turn(user.name):
                     body = await request.read() if with_body else b""
@@ -173,8 +199,12 @@ class AnswersApi:
                 raise web.HTTPNotFound(text=str(error)) from None
             except NotReadableError as error:
                 raise web.HTTPForbidden(text=str(error)) from None
-            except NoForecastsError as error:
+            except NotWaitingError as error:
+                raise web.HTTPConflict(text=str(error)) from None
+            except (NoForecastsError, NoPodsError, NoEventsError) as error:
                 raise web.HTTPNotImplemented(text=str(error)) from None
+            except ForgottenError as error:
+                raise web.HTTPGone(text=str(error)) from None
             kind = f"{served.kind}List" if verb == "list" else served.kind
             head = {"kind": kind, "apiVersion": f"{ANSWERS.name}/{version}", "metadata": {}}
             return as_response({**head, **found}, 201 if with_body else 200)
@@ -208,6 +238,18 @@ class AnswersApi:
         told = [{"label": line.label, "text": line.text} for line in lines]
         return {"metadata": job["metadata"], "job": job, "lines": told}
 
+    async def _remedies(self, request: Request) -> Json:
+        job, told = await self._answers.remedies(
+            self._asker(request), request.namespace, request.question.kind, request.name
+        )
+        return {"metadata": job["metadata"], "job": job, **told}
+
+    async def _promises(self, request: Request) -> Json:
+        job, told = await self._answers.promises(
+            self._asker(request), request.namespace, request.question.kind, request.name
+        )
+        return {"metadata": job["metadata"], "job": job, **told}
+
     async def _story(self, request: Request) -> Json:
         job, events = await self._answers.story(
             self._asker(request), request.namespace, request.question.kind, request.name
@@ -220,11 +262,91 @@ class AnswersApi:
         runs = await self._answers.plan(asker, request.namespace, asked.cluster_queue, asked.horizon, asked.page)
         return self._listed(runs, asked.page)
 
+    async def _victims(self, request: Request) -> Json:
+        job, told = await self._answers.would_preempt(
+            self._asker(request), request.namespace, request.question.kind, request.name
+        )
+        return {"metadata": job["metadata"], "job": job, **told}
+
+    def _by_queue(self, answer: ByQueue) -> Answer:
+        async def listed(request: Request) -> Json:
+            asked = request.question
+            found = await answer(self._asker(request), request.namespace, asked.cluster_queue, asked.page)
+            return self._listed(found, asked.page)
+
+        return listed
+
+    async def _past(self, request: Request) -> Json:
+        asked = request.question
+        found = await self._answers.past(self._asker(request), request.namespace, asked.since, asked.page)
+        return self._listed(found, asked.page)
+
+    async def _nodes(self, request: Request) -> Json:
+        asked = request.question
+        found = await self._answers.nodes(self._asker(request), request.namespace, asked.page, asked.cluster_queue)
+        return self._listed(found, asked.page)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    async def _events(self, request: Request) -> Json:
+        """A page goes on after an event, by its number, so no event is in two pages."""
+        asked, answers, asker = request.question, self._answers, self._asker(request)
+        answers.check_events(request.namespace, asked.cluster_queue)
+        kept = answers.events_log
+        last, most = kept.last, asked.page.limit or 0
+        after, found = asked.page.offset or kept.before_first, list[Json]()
+        while after < last and len(found) < most:
+            more, after = await answers.events(
+                asker, request.namespace, asked.cluster_queue, after, most - len(found), self._now - asked.since
+            )
+            found += more
+            await asyncio.sleep(0)
+        more = {"continue": str(after)} if after < last else {}
+        return {"metadata": {"resourceVersion": str(after), **more}, "now": self._now, "items": found}
+
+    async def _watch(
+        self, request: web.Request, user: User, namespace: str, known: frozenset[str], access: Access
+    ) -> web.StreamResponse:
+        answers, asker = self._answers, Reviewed(self._reviews, user, namespace)
+        try:
+            asked = Question.of(request.query, known)
+            answers.check_events(namespace, asked.cluster_queue)
+        except QuestionError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        except NoSuchQueueError as error:
+            raise web.HTTPNotFound(text=str(error)) from None
+        except NoEventsError as error:
+            raise web.HTTPNotImplemented(text=str(error)) from None
+        kept = answers.events_log
+        head = {"kind": "JobEvent", "apiVersion": f"{access.group}/{access.version}"}
+
+        async def shown(after: int, most: int) -> tuple[list[Json], int]:
+            found, last = await answers.events(asker, namespace, asked.cluster_queue, after, most)
+            return [{**head, **each} for each in found], last
+
+        async with self._streams.turn(user.name):
+            return await event_stream.stream(
+                request,
+                kept,
+                kept.last if asked.after is None else asked.after or kept.before_first,
+                asked.seconds,
+                shown=shown,
+                allowed=lambda: self._reviews.allowed(user, access),
+                bookmark=lambda last: {**head, "metadata": {"resourceVersion": str(last)}},
+                ending=self._ending,
+            )
+
     async def _accuracies(self, request: Request) -> Json:
         if self._accuracy is None:
             raise NoForecastsError("this operator makes no forecasts: it runs without a history (--history)")
         told = self._accuracy()
-        return {"items": told["runtimes"], **{name: told[name] for name in ("since", "model", "starts")}}
+        routed = self._answers.known_queues(request.namespace)
+        queues = {name: record for name, record in told.get("queues", {}).items() if name in routed}
+        return {
+            "items": told["runtimes"],
+            **{name: told[name] for name in ("since", "model", "starts")},
+            "queues": queues,
+        }
 
     async def _what_if(self, request: Request) -> Json:
         body = _document(request.body)
@@ -241,6 +363,10 @@ class AnswersApi:
         """Pages are of successive moments: a job that starts meanwhile may be in two of them, or in none."""
         more: Json = {"continue": str(page.end), "remainingItemCount": found.left} if found.left else {}
         return {"metadata": more, "now": self._now, "items": found.items}
+
+
+def _is_watch(request: web.Request, served: Served) -> bool:
+    return WATCH in served.verbs and request.query.get(WATCH) in ("true", "1")
 
 
 def _document(body: bytes) -> Json:

@@ -10,6 +10,8 @@ from gangline.kube.resources import Json
 
 #: verb -> method of HTTP
 METHODS: Final = {"get": "get", "list": "get", "create": "post"}
+#: the verb of a list that goes on
+WATCH: Final = "watch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,11 @@ class Served:
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
     def paths(self, root: str) -> Iterator[tuple[str, str]]:
-        """Each verb and its URL path below the group's root."""
+        """Each verb and its URL path below the group's root. A watch is a list with a parameter."""
         scope = f"{root}/namespaces/{{namespace}}" if self.namespaced else root
         for verb in self.verbs:
+            if verb == WATCH:
+                continue
             if verb == "get":
                 yield verb, f"{scope}/{self.plural}/{{name}}" + (f"/{self.subresource}" if self.subresource else "")
                 continue
@@ -123,6 +127,12 @@ VISIBILITY: Final = Group(
 
 _PAGED: Final = (("limit", "integer"), ("continue", "string"))
 _KIND: Final = ("kind", "string")
+_WATCHED: Final = (
+    (WATCH, "boolean"),
+    ("resourceVersion", "string"),
+    ("timeoutSeconds", "integer"),
+    ("allowWatchBookmarks", "boolean"),
+)
 
 ANSWERS: Final = Group(
     "answers.gangline.io",
@@ -147,11 +157,35 @@ ANSWERS: Final = Group(
         ),
         Served(
             "queuedjobs",
+            "JobRemedies",
+            ("get",),
+            "remedies",
+            parameters=(_KIND,),
+            about="What would let a waiting job start earlier, its author's and an administrator's, ranked by hours gained.",
+        ),
+        Served(
+            "queuedjobs",
+            "JobPromises",
+            ("get",),
+            "promises",
+            parameters=(_KIND,),
+            about="What was said of a job's start, each time that moved and why, and when it started.",
+        ),
+        Served(
+            "queuedjobs",
             "JobStory",
             ("get",),
             "story",
             parameters=(_KIND,),
             about="Each change of a job's state that the leader remembers, with its cause.",
+        ),
+        Served(
+            "queuedjobs",
+            "JobVictims",
+            ("get",),
+            "victims",
+            parameters=(_KIND,),
+            about="Whom a waiting job would preempt now, were it next, and what each would lose. Nothing is preempted.",
         ),
         Served(
             "plannedruns",
@@ -161,6 +195,61 @@ ANSWERS: Final = Group(
             everywhere=True,
             parameters=(*_PAGED, ("clusterQueue", "string"), ("horizonSeconds", "integer")),
             about="Which jobs run and when waiting ones will.",
+        ),
+        Served(
+            "flavornodes",
+            "FlavorNode",
+            ("list",),
+            singular="flavornode",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string")),
+            about="The nodes of flavors: what they have, what is used of it, and by whom, in queues and outside of any.",
+        ),
+        Served(
+            "queueshares",
+            "QueueShare",
+            ("list",),
+            singular="queueshare",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string")),
+            about="Quota, its use and the shares by which turns are taken, of ClusterQueues, LocalQueues and users.",
+        ),
+        Served(
+            "pastruns",
+            "PastRun",
+            ("list",),
+            singular="pastrun",
+            everywhere=True,
+            parameters=(*_PAGED, ("sinceSeconds", "integer")),
+            about="Runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours.",
+        ),
+        Served(
+            "jobevents",
+            "JobEvent",
+            ("list", WATCH),
+            singular="jobevent",
+            everywhere=True,
+            parameters=(*_PAGED, *_WATCHED, ("clusterQueue", "string"), ("sinceSeconds", "integer")),
+            about="What happened to jobs lately: each change of state and its cause, recoveries, moved starts. With watch=true "
+            "what happens from now on, or after resourceVersion.",
+        ),
+        Served(
+            "gangswaps",
+            "GangSwap",
+            ("list",),
+            singular="gangswap",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string")),
+            about="Gangs that lost nodes: which, how they recovered, and how long each stage took.",
+        ),
+        Served(
+            "queueaudits",
+            "QueueAudit",
+            ("list",),
+            singular="queueaudit",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string")),
+            about="Whether reserved jobs of a ClusterQueue started as promised, and what delayed them.",
         ),
         Served(
             "forecastaccuracies",

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from gangline import bounded
-from gangline.control.answers.answers import Page
+from gangline.control.answers.pages import Page
 
 #: items of one page, where the request gives no limit, and at most
-DEFAULT_LIMIT: Final = 500
+DEFAULT_LIMIT: Final = 250
 MOST: Final = 1000
 #: seconds that a plan looks ahead, where the request gives no horizon, and at most: as far as expected starts are computed
 DEFAULT_HORIZON: Final = 86_400
 LONGEST_HORIZON: Final = 7 * 86_400
+#: seconds that a history looks back, where the request says nothing, and at most: as long as runs are kept
+DEFAULT_SINCE: Final = 86_400
+LONGEST_SINCE: Final = 180 * 86_400
+#: seconds of a stream, where the request says nothing, and at most
+USUAL_STREAM: Final = 300
+LONGEST_STREAM: Final = 3600
 #: characters of the longest name in the API
 _NAME: Final = 253
 #: parameters that clients add to any request, and that change nothing here
 _HARMLESS: Final = frozenset({"pretty", "timeout", "timeoutSeconds", "resourceVersion", "resourceVersionMatch"})
+
+
+_FLAGS: Final = ("watch", "allowWatchBookmarks")
 
 
 class QuestionError(ValueError):
@@ -33,6 +42,11 @@ class Question:
     finished: bool = False
     times: bool = False
     horizon: int = DEFAULT_HORIZON
+    since: int = DEFAULT_SINCE
+    #: a list that goes on, for so many seconds, after this version; None: from now on
+    watch: bool = False
+    after: int | None = None
+    seconds: int = USUAL_STREAM
 
     @classmethod
     def of(cls, query: Mapping[str, str], known: frozenset[str]) -> Question:
@@ -46,8 +60,21 @@ class Question:
             kind=_name(query, "kind"),
             finished=_flag(query, "finished"),
             times=_flag(query, "times"),
-            horizon=_horizon(_number(query, "horizonSeconds", DEFAULT_HORIZON)),
+            horizon=_span("horizonSeconds", _number(query, "horizonSeconds", DEFAULT_HORIZON), LONGEST_HORIZON),
+            since=_span("sinceSeconds", _number(query, "sinceSeconds", DEFAULT_SINCE), LONGEST_SINCE),
+            **(_stream(query) if "watch" in known else {}),
         )
+
+
+def _stream(query: Mapping[str, str]) -> dict[str, Any]:
+    """Of a resource that can be watched; flags as the clients of Kubernetes write them."""
+    given = {name: {"1": "true", "0": "false"}.get(query[name], query[name]) for name in _FLAGS if name in query}
+    _flag(given, "allowWatchBookmarks")
+    return {
+        "watch": _flag(given, "watch"),
+        "after": _number(query, "resourceVersion", 0) if query.get("resourceVersion") else None,
+        "seconds": min(LONGEST_STREAM, _number(query, "timeoutSeconds", 0) or USUAL_STREAM),
+    }
 
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:
@@ -60,9 +87,9 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
     return found
 
 
-def _horizon(seconds: int) -> int:
-    if not 0 < seconds <= LONGEST_HORIZON:
-        raise QuestionError(f"horizonSeconds must be from 1 to {LONGEST_HORIZON}, not {seconds}")
+def _span(name: str, seconds: int, longest: int) -> int:
+    if not 0 < seconds <= longest:
+        raise QuestionError(f"{name} must be from 1 to {longest}, not {seconds}")
     return seconds
 
 

@@ -14,9 +14,9 @@ class ClusterFeed(Part):
     """Passes watch events to `Writes`, which knows which of them are news. Deleted objects leave quarantine."""
 
     name = "cluster"
-    kinds = tuple(watched_kinds.resources())
 
     def __init__(self, writes: Writes, quarantine: Quarantine) -> None:
+        self.kinds = tuple(watched_kinds.resources())
         self._writes = writes
         self._quarantine = quarantine
 

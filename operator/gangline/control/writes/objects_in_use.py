@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Final
 
 from gangline.api import names
@@ -11,8 +13,11 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine
 from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource, deleting, key_of
+
+log = logging.getLogger(__name__)
 
 #: Kinds that get the finalizer here. ClusterQueues and ResourceFlavors get it from the webhooks, when they are created.
 MARKED: Final = (kube.ADMISSION_CHECKS, kube.TOPOLOGIES)
@@ -24,11 +29,15 @@ class ObjectsInUse(Part):
     name = "objects in use"
     kinds = MARKED
 
-    def __init__(self, mirror: Mirror, writes: Writes, engine: Engine) -> None:
+    def __init__(self, mirror: Mirror, writes: Writes, engine: Engine, wake: Callable[[], None]) -> None:
+        """`wake` asks for another round."""
         self._mirror = mirror
         self._writes = writes
         self._engine = engine
+        self._wake = wake
         self._unmarked: set[tuple[Resource, str]] = set()
+        #: objects whose finalizers are being written
+        self._sent: set[tuple[Resource, str]] = set()
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
@@ -45,21 +54,51 @@ class ObjectsInUse(Part):
 
     def act(self, now: int) -> None:
         unmarked, self._unmarked = self._unmarked, set()
-        for resource, key in sorted(unmarked, key=lambda pair: pair[1]):
-            raw = self._mirror.get(resource, key)
-            if raw is not None and not deleting(raw) and names.IN_USE_FINALIZER not in _finalizers(raw):
-                self._set(resource, raw, [*_finalizers(raw), names.IN_USE_FINALIZER])
-        for resource, key in self._mirror.take_deleting():
-            raw = self._mirror.get(resource, key)
-            if raw is not None and names.IN_USE_FINALIZER in _finalizers(raw) and not self._in_use(resource, key):
-                self._set(resource, raw, [name for name in _finalizers(raw) if name != names.IN_USE_FINALIZER])
+        for resource, key in sorted({*unmarked, *self._mirror.take_deleting()}, key=lambda pair: pair[1]):
+            self._set(resource, key)
 
-    def _set(self, resource: Resource, raw: Json, finalizers: list[str]) -> None:
-        """A refused write is planned again when the object changes: the refusal means that it has."""
-        if self._writes.pending(resource, key_of(raw)):
+    def _set(self, resource: Resource, key: str) -> None:
+        """Write the finalizers if they are to change. They are computed when the write is sent: other writes may come before."""
+        if (resource, key) in self._sent or self._wanted(resource, key) is None:
             return
-        meta = {"resourceVersion": raw["metadata"]["resourceVersion"], "finalizers": finalizers or None}
-        self._writes.send(ObjectKey.of(resource, raw), "patch", {"metadata": meta}, priority=Priority.LIFECYCLE)
+        self._sent.add((resource, key))
+
+        def body() -> Json | None:
+            raw, wanted = self._mirror.get(resource, key), self._wanted(resource, key)
+            if raw is None or wanted is None:
+                return None
+            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "finalizers": wanted or None}}
+
+        self._writes.send(
+            ObjectKey.parse(resource, key),
+            "patch",
+            body,
+            priority=Priority.LIFECYCLE,
+            done=lambda _: self._sent.discard((resource, key)),
+            failed=lambda error: self._refused(resource, key, error),
+        )
+
+    def _refused(self, resource: Resource, key: str, error: ApiError) -> None:
+        """Plan again if the object has changed: nothing else may happen that would cause another round."""
+        self._sent.discard((resource, key))
+        if Writes.expected(error):
+            self._unmarked.add((resource, key))
+            self._wake()
+        else:
+            log.warning("%s %s: its finalizers: %s", resource.kind, key, error)
+
+    def _wanted(self, resource: Resource, key: str) -> list[str] | None:
+        """The finalizers that the object should have; None if it has them, or is gone."""
+        raw = self._mirror.get(resource, key)
+        if raw is None:
+            return None
+        finalizers = _finalizers(raw)
+        marked = names.IN_USE_FINALIZER in finalizers
+        if not deleting(raw):
+            return None if marked or resource not in MARKED else [*finalizers, names.IN_USE_FINALIZER]
+        if not marked or self._in_use(resource, key):
+            return None
+        return [name for name in finalizers if name != names.IN_USE_FINALIZER]
 
     def _in_use(self, resource: Resource, key: str) -> bool:
         objects = self._mirror.objects

@@ -10,12 +10,14 @@ from gangline.api import quantity
 from gangline.api.read import merge
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.part import Part
+from gangline.control.placing.plugins import PLUGINS
 from gangline.control.status import policy_status, queue_status
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
-from gangline.engine import BACKFILL, Engine
+from gangline.engine import BACKFILL, Engine, FallenBack
 from gangline.kube import resources as kube
+from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource, key_of
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class QueueWrites(Part):
     """Writes the statuses of queues and policies that may have changed. Equal statuses are not written."""
 
     name = "queues"
+    kinds = (kube.COHORTS,)
 
     def __init__(
         self,
@@ -89,8 +92,10 @@ class QueueWrites(Part):
         now: Callable[[], int],
         *,
         fair: bool,
+        fallen_back: Callable[[], Mapping[str, FallenBack]] = dict,
     ) -> None:
         self._mirror = mirror
+        self._fallen_back = fallen_back
         self._writes = writes
         self._writer = writer
         self._engine = engine
@@ -98,6 +103,8 @@ class QueueWrites(Part):
         self._fair = fair
         #: cohorts that borrowed when their status was last written
         self._borrowing: set[str] = set()
+        #: cohorts without a status: no queue may be below them
+        self._new_cohorts: set[str] = set()
         self._written: dict[tuple[Resource, str], float] = {}
         self._head_delays = HeadDelays()
         self._delays_due = 0.0
@@ -105,9 +112,19 @@ class QueueWrites(Part):
         self._queued: set[tuple[Resource, str]] = set()
         self._changed_policies = mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
         self._policies_due = False
+        #: of scorers, as the policies' statuses say
+        self._troubles: dict[str, str] = {}
+        #: ClusterQueue -> the QueuePolicy in force for it
+        self._in_force: dict[str, str] = {}
 
     def _is_queue_or_policy(self, key: str) -> bool:
         return any(key in self._mirror.objects[kind] for kind in (kube.CLUSTER_QUEUES, kube.QUEUE_POLICIES))
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if self._fair and isinstance(event, Upsert) and "fairSharing" not in (event.obj.get("status") or {}):
+            self._new_cohorts.add(key_of(event.obj))
+        elif isinstance(event, Removed):
+            self._new_cohorts.discard(event.key)
 
     def lead(self) -> None:
         for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, *((kube.COHORTS,) if self._fair else ())):
@@ -119,13 +136,16 @@ class QueueWrites(Part):
         changed = sorted(self._engine.drain_changed_queues())
         for name in changed:
             self._send(kube.CLUSTER_QUEUES, name)
+        cohorts, self._new_cohorts = self._new_cohorts, set()
         if self._fair and changed:
-            cohorts = {cohort for name in changed for cohort in self._engine.cohorts_above(name)}
-            for cohort in sorted(cohorts | self._borrowing):
-                self._send(kube.COHORTS, cohort)
+            cohorts |= self._borrowing | {cohort for name in changed for cohort in self._engine.cohorts_above(name)}
+        for cohort in sorted(cohorts):
+            self._send(kube.COHORTS, cohort)
         for key in sorted(self._engine.drain_changed_local_queues()):
             self._send(kube.LOCAL_QUEUES, key)
         self._update_head_delays()
+        if self._troubles != (troubles := PLUGINS.troubles()):
+            self._troubles, self._policies_due = troubles, True
         if self._changed_policies.take() or self._policies_due:
             self._policies_due = False
             self._send_policies()
@@ -175,13 +195,26 @@ class QueueWrites(Part):
             self._delays_due = time.monotonic() + DELAYS_PERIOD
 
     def _send_policies(self) -> None:
-        """Write the status of every QueuePolicy: the queues for which it is in force."""
-        matched = self._matched()
+        """Write the status of every QueuePolicy: the queues for which it is in force; and that of these queues."""
+        queues = self._mirror.objects[kube.CLUSTER_QUEUES]
+        in_force = {queue: policy for policy, names in self._matched().items() for queue in names}
+        for queue in sorted(in_force.keys() | self._in_force.keys()):
+            if in_force.get(queue) != self._in_force.get(queue):
+                self._send(kube.CLUSTER_QUEUES, queue)
+        self._in_force = in_force
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
             old = policy.get("status") or {}
             delay = self._head_delays.of(policy)
             patch = merge.difference(
-                old, policy_status.status(policy, matched.get(name, []), now=self._now(), head_delay=delay)
+                old,
+                policy_status.status(
+                    policy,
+                    policy_status.selection(policy, queues, in_force),
+                    now=self._now(),
+                    head_delay=delay,
+                    trouble_of=PLUGINS.trouble,
+                    fallen_back=self._fallen_back(),
+                ),
             )
             if patch:
                 key = ObjectKey(kube.QUEUE_POLICIES, "", name)
@@ -204,7 +237,12 @@ class QueueWrites(Part):
             return queue_status.cohort_status(share, old)
         if resource == kube.CLUSTER_QUEUES:
             return queue_status.cluster_queue_status(
-                self._engine.queue_status(key), old, now=now, generation=generation, fair=self._fair
+                self._engine.queue_status(key),
+                old,
+                now=now,
+                generation=generation,
+                fair=self._fair,
+                policy=self._in_force.get(key, ""),
             )
         return queue_status.local_queue_status(
             self._engine.local_queue_status(key), old, now=now, generation=generation

@@ -115,6 +115,10 @@ class Writer:
         if (item.rank, item.due) != before:
             self._enqueue(item)
 
+    def may_write(self) -> bool:
+        """Whether a write would be sent now, as far as leadership goes."""
+        return not self._closed and (self._gate is None or self._gate())
+
     def pending(self, key: ObjectKey) -> bool:
         """Whether a write of this object is waiting or in flight."""
         return key in self._lanes

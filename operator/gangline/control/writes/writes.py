@@ -20,7 +20,8 @@ from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.tracking import Tracking
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.status import older_words, status_changes
+from gangline.control.status import older_words
+from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority, Verb, Write
 from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube
@@ -58,7 +59,7 @@ class _Asked:
 class _Change:
     """A status change that waits for the next patch."""
 
-    change: status_changes.Change
+    change: Change
     priority: Priority
     doubt: bool
     not_before: float
@@ -193,7 +194,7 @@ class Writes:
         self,
         workload: str,
         slot: str,
-        change: status_changes.Change,
+        change: Change,
         *,
         priority: Priority,
         owner: JobRef | None = None,
@@ -245,7 +246,7 @@ class Writes:
             entry.change(new, now)
         conditions.mark_observed(old, new, raw["metadata"].get("generation", 0))
         if self.older_words:
-            older_words.translate(new)
+            older_words.translate(old, new)
         patch = merge.difference(old, new)
         if not patch:
             return None

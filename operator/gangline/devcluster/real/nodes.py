@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from gangline.devcluster.certs import Authority
-from gangline.devcluster.components import SERVICE_CIDR, Layout
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import write_kubeconfig
+from gangline.devcluster.layout import SERVICE_CIDR, Layout
 from gangline.devcluster.nodes import POOL_LABEL
 from gangline.devcluster.real import cgroups, images, network, preflight, programs, settings
 from gangline.devcluster.real.pool import POOL, RealPool

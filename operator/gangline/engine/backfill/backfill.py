@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gangline.engine.backfill import checkpoint_preemption
-from gangline.engine.backfill.head_delay import BACKFILL, EARLY_END, STOPPING, HeadDelays
+from gangline.engine.backfill.delay_causes import DelayCauses
+from gangline.engine.backfill.head_delay import HeadDelays
+from gangline.engine.backfill.loss_budget import Losses
 from gangline.engine.backfill.reservation import FAR, Reservation
 from gangline.engine.backfill.revocation import Revoking
 from gangline.engine.backfill.timeline import Timeline
@@ -20,7 +22,6 @@ from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.preemptor import Preemptor
-from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
@@ -43,10 +44,12 @@ class BackfillPlanner:
         self.timeline = Timeline(store, self.estimates)
         self.delays = HeadDelays()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
-        self._revoking = Revoking(store, self.timeline, self.estimates, self._fits, self._leaving)
+        self.losses = Losses()
+        self._revoking = Revoking(store, self.timeline, self.estimates, self.losses, self._fits, self._leaving)
         self._checkpoint_preemption = checkpoint_preemption.VictimsAtCheckpoints(
-            self.timeline, self.estimates, self._fits, self._leaving
+            self.timeline, self.estimates, self.losses, self._fits, self._leaving
         )
+        self._causes = DelayCauses(store, self.timeline, self._revoking, self._fits)
         self._now: Millis = 0
         #: workloads of queues without a policy that are held back, by root
         self._held: dict[int, dict[str, WorkloadState]] = {}
@@ -63,6 +66,7 @@ class BackfillPlanner:
         self._now = now
         self._tried.clear()
         queues = self._store.reserving
+        self.losses.keep(queues, now)
         if not queues:
             self._end_all()
             return []
@@ -80,7 +84,8 @@ class BackfillPlanner:
         if not self._store.reserving:
             return []
         decisions = self._update_reservations(now)
-        self._note_delays(now)
+        if self._store.settings.counts_delays:
+            self._note_delays(now)
         return decisions
 
     def _update_reservations(self, now: Millis) -> list[Decision]:
@@ -103,9 +108,8 @@ class BackfillPlanner:
         """When a reserved start has come, or a backfilled workload is overdue."""
         starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
         starts += self._revoking.overdue_times(now)
-        again = self._checkpoint_preemption.next_due(now)
-        if again is not None:
-            starts.append(again)
+        again = self._checkpoint_preemption.next_due(now), self._revoking.next_due(now)
+        starts += [at for at in again if at is not None]
         return min(starts, default=None)
 
     def guards(self, root: Node) -> bool:
@@ -121,7 +125,7 @@ class BackfillPlanner:
             waits = self._store.gangs.get(gang.key) is gang and gang.queue is queue and not gang.holds
             if queue is None or not queue.reserves or not waits:
                 if gang.holds and queue is not None and gang.queue is queue:
-                    self.delays.started(reservation, now)
+                    self.delays.started(gang, queue.name, now)
                 gang.preempted_for_it = NO_UIDS
                 self._drop(reservation)
 
@@ -260,7 +264,7 @@ class BackfillPlanner:
         if collides is None:
             attempt.backfilled = True
             for reservation in subject:
-                reservation.passed_by.add(gang.key)
+                reservation.gang.passed_by.add(gang.key)
             return None
         return Objection(collides.start, _held_back_text(collides))
 
@@ -287,8 +291,11 @@ class BackfillPlanner:
 
     def reserved(self, attempt: Attempt) -> None:
         """The gang has its quota: pass its assignment on to the timeline."""
-        attempt.gang.backfilled = attempt.backfilled
-        self._store.moved_holders[attempt.gang.key] = None
+        gang = attempt.gang
+        gang.backfilled = attempt.backfilled
+        if gang.promised is not None and all(r.gang is not gang for r in self.timeline.reservations):
+            self.delays.started(gang, attempt.queue.name, self._now)
+        self._store.moved_holders[gang.key] = None
 
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
         """Hold it back until it may start. Returns whether others of its shape were held back with it."""
@@ -311,6 +318,8 @@ class BackfillPlanner:
             queue = self._store.queues[reservation.queue]
             policy = _policy(queue)
             head = reservation.gang
+            if head.closed_gates:
+                continue
             gone: list[WorkloadState] = []
             if policy.revoke != "Never":
                 gone = self._revoking.victims(reservation, policy.revoke == "Any", head.preempted_for_it, now)
@@ -320,7 +329,7 @@ class BackfillPlanner:
                     reservation, queue, policy.checkpoint_preemption, head.preempted_for_it, now
                 )
                 decisions += [checkpoint_preemption.decision(gang, head) for gang in gone]
-            self._checkpoint_preemption.stopped(gone, now)
+            self.losses.pay(gone, queue, now)
             for gang in gone:
                 self._preempt_for(gang, head, queue)
         if decisions:
@@ -356,31 +365,17 @@ class BackfillPlanner:
 
     # --- accounting ---------------------------------------------------------------------------------------------------
 
-    def _note_delays(self, now: Millis) -> None:
-        waiting: dict[str, tuple[Reservation, str]] = {}
-        for reservation in self._first_of_each_queue():
-            cause = self._cause_of_delay(reservation, now)
-            if cause:
-                waiting[reservation.queue] = reservation, cause
-        self.delays.note(now, waiting)
+    def heads(self) -> dict[str, str]:
+        """ClusterQueue -> the workload that is reserved first."""
+        return {reservation.queue: reservation.gang.key for reservation in self._first_of_each_queue()}
 
-    def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
-        """Why backfilled workloads keep the head from starting right now, see `head_delay`; "" = it could not start without
-        them.
-        """
-        gangs_of = self._store.gangs
-        everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
-        overdue = [gang for gang in everyone if self._revoking.overdue_at(gang) <= now]
-        stopping = [gang for gang in everyone if gang.evicting]
-        any_ = _policy(self._store.queues[reservation.queue]).revoke == "Any"
-        within = BACKFILL if any_ else EARLY_END
-        for cause, gangs in ((STOPPING, stopping), (BACKFILL, overdue), (within, everyone)):
-            if gangs and self.timeline.might_fit_without(reservation, gangs):
-                with simulate(removed=gangs):
-                    fits = self._fits(reservation)
-                if fits:  # … and does not fit beside them: then another cause delays it
-                    return "" if self._fits(reservation) else cause
-        return ""
+    def _note_delays(self, now: Millis) -> None:
+        waiting: dict[str, str] = {}
+        for reservation in self._first_of_each_queue():
+            cause = self._causes.of(reservation, now)
+            if cause:
+                waiting[reservation.queue] = cause
+        self.delays.note(now, waiting)
 
 
 def _policy(queue: ClusterQueueState) -> Backfill:

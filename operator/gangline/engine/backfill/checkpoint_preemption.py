@@ -5,7 +5,8 @@ little when it stops, so it may be preempted for a head that is expected to end 
 in the queue's own order, by what it still has to run: none is stopped only to start again at once.
 
 The cost is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has waited
-so far, both in resource seconds of the head's scarcest resource; less where much was lost lately (`loss_budget`).
+so far, both in resource seconds of the head's scarcest resource; less where much was lost lately, and never more than the
+queue's budget still covers (`loss_budget`).
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class _Offer(NamedTuple):
 class VictimsAtCheckpoints:
     """Finds the victims of checkpoint preemption."""
 
-    def __init__(self, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
+    def __init__(self, timeline: Timeline, estimates: Estimates, losses: Losses, fits: Fits, leaving: Leaving) -> None:
         self._timeline = timeline
         self._estimates = estimates
         self._fits = fits
         self._leaving = leaving
-        self._losses = Losses()
+        self._losses = losses
         #: reserved workloads by uid: not examined before the first time, and examined at the second in any case
         self._again: dict[str, tuple[Millis, Millis]] = {}
 
@@ -78,13 +79,12 @@ class VictimsAtCheckpoints:
             return []
         waited = max(0, now - reservation.gang.since)
         resource, amount = _scarcest(reservation.gang, queue)
-        share = policy.loss_share
-        if policy.loss_budget is not None:
-            share *= self._losses.freedom(queue, resource, policy.loss_budget, now)
-        budget = round(share * amount * waited)
+        budget = round(policy.loss_share * self._losses.freedom(queue, resource) * amount * waited)
         asked = self._offers(reservation, queue, policy, resource, budget, now)
         offers = sorted(offer for offer in asked if offer.uid not in spared)
         found = self._choose(reservation, offers, budget)
+        if not self._losses.cover(found, queue, now):
+            found = []
         self._again.pop(uid, None)
         if not found:
             self._again = {
@@ -93,10 +93,6 @@ class VictimsAtCheckpoints:
             later = max(PAUSE, round(PAUSE_SHARE * waited)), max(RECHECK, round(RECHECK_SHARE * waited))
             self._again[uid] = now + later[0], now + later[1]
         return found
-
-    def stopped(self, gangs: Sequence[WorkloadState], now: Millis) -> None:
-        """These workloads are stopped for a head, for whatever reason: their losses count."""
-        self._losses.note(gangs, now)
 
     def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[WorkloadState]:
         """Of these, the cheapest first: as few as needed, within the total budget."""
@@ -139,7 +135,9 @@ class VictimsAtCheckpoints:
                 continue
             held = _held(gang, resource)
             cost = gang.unsaved(now) * held
-            if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
+            if not held or cost > budget or pending.turn_with(gang, min(left, NEVER)) <= turn:
+                continue
+            if self._losses.cover((gang,), queue, now):
                 yield _Offer(cost, -gang.reserved_at, gang.uid, gang)
 
     def _least_left(self, reservation: Reservation, policy: CheckpointPreemption, now: Millis) -> tuple[float, float]:

@@ -28,8 +28,6 @@ class Reservation:
         "lasts",
         "length",
         "outlook",
-        "passed_by",
-        "promised",
         "queue",
         "start",
         "worse",
@@ -42,15 +40,11 @@ class Reservation:
         self.length = self.lasts = length
         self.start: Millis = NEVER
         self.hold: Hold | None = None
-        #: the first start that was promised, NEVER if it was not known
-        self.promised: Millis | None = None
         #: a holder stays longer than expected, or leaves earlier
         self.worse = True
         self.better = False
         #: holders that may stay beyond the start: they were tested
         self.beside: set[str] = set()
-        #: workloads backfilled before it since it is reserved
-        self.passed_by: set[str] = set()
         #: a lower bound of its start, by counting
         self.outlook: Outlook | None = None
 

@@ -5,8 +5,9 @@ Which workloads passed which reservation is kept, and updated only for those tha
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
+from gangline.engine.backfill.loss_budget import Losses, at_risk
 from gangline.engine.backfill.reservation import FAR, Fits, Leaving, Reservation
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import Backfill, Millis, Preempt
@@ -21,6 +22,9 @@ from gangline.engine.text.change_log import ChangeLog
 
 #: the reason of these evictions
 REVOKED = "BackfillRevoked"
+#: A head whose victims the loss budget did not cover is examined again after this time, in milliseconds, or this share of its
+#: wait if that is longer.
+PAUSE, PAUSE_SHARE = 60_000, 0.02
 
 
 class _Passers:
@@ -38,20 +42,32 @@ class _Passers:
 class Revoking:
     """Finds the workloads to revoke."""
 
-    def __init__(self, store: Store, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
+    def __init__(
+        self, store: Store, timeline: Timeline, estimates: Estimates, losses: Losses, fits: Fits, leaving: Leaving
+    ) -> None:
         self._store = store
         self._timeline = timeline
         self._estimates = estimates
         self._fits = fits
         self._leaving = leaving
+        self._losses = losses
+        #: reserved workloads by uid whose victims the loss budget does not cover, and when they are examined again
+        self._unpaid: dict[str, Millis] = {}
         self._passers: dict[Reservation, _Passers] = {}
+
+    def passed_by(self, reservation: Reservation) -> list[WorkloadState]:
+        """The workloads that were backfilled before it while it waited, and are not being evicted."""
+        return [gang for _, gang in self._passed_by(reservation) if gang.holds and not gang.evicting]
 
     def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[WorkloadState]:
         """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving ones are gone.
 
         `any_`: every workload backfilled before it may be, else only overdue ones; never those whose uid is in `spared`. [] if
-        that does not help, or if the head fits without.
+        that does not help, if the head fits without, or if the loss budget does not cover it.
         """
+        if now < self._unpaid.get(reservation.gang.uid, 0):
+            return []
+        self._unpaid.pop(reservation.gang.uid, None)
         able = [
             gang
             for when, gang in self._passed_by(reservation)
@@ -68,7 +84,39 @@ class Revoking:
             removal.first(len(able))
             if not self._fits(reservation):
                 return []
-            return removal.spare(lambda: self._fits(reservation))
+            found = removal.spare(lambda: self._fits(reservation))
+        return self._paid(reservation, found, able, leaving, now)
+
+    def _paid(
+        self,
+        reservation: Reservation,
+        found: list[WorkloadState],
+        able: Sequence[WorkloadState],
+        leaving: Sequence[WorkloadState],
+        now: Millis,
+    ) -> list[WorkloadState]:
+        """These if the budget covers them, else those that lose least, else none."""
+        head = self._store.queues[reservation.queue]
+        if self._losses.cover(found, head, now):
+            return found
+        covered = [gang for gang in able if self._losses.cover((gang,), head, now)]
+        cheapest = sorted(covered, key=lambda gang: (_cost(gang, now), gang.uid))
+        with simulate(removed=leaving), OrderedRemoval(cheapest) as removal:
+            found = removal.spare(lambda: self._fits(reservation)) if self._fits(reservation) else []
+        if found and self._losses.cover(found, head, now):
+            return found
+        gang = reservation.gang
+        self._unpaid = {r.gang.uid: t for r in self._timeline.reservations if (t := self._unpaid.get(r.gang.uid))}
+        self._unpaid[gang.uid] = now + max(PAUSE, round(PAUSE_SHARE * max(0, now - gang.since)))
+        return []
+
+    def unpaid(self, gang: WorkloadState) -> bool:
+        """Whether it would start, if the loss budget covered its victims."""
+        return gang.uid in self._unpaid
+
+    def next_due(self, now: Millis) -> Millis | None:
+        """When the loss budget may cover the victims of a head that it did not cover before."""
+        return min((at for at in self._unpaid.values() if at > now), default=None)
 
     def overdue_at(self, gang: WorkloadState) -> Millis:
         """When a backfilled workload is overdue: it has run longer than it was admitted for."""
@@ -119,12 +167,16 @@ class Revoking:
         known.newest_first = sorted(known.gangs.values(), key=lambda each: (-each[1].reserved_at, each[1].uid))
 
 
+def _cost(gang: WorkloadState, now: Millis) -> int:
+    return at_risk(gang, 0, now) * max(gang.usage.values(), default=0)
+
+
 def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
     """It is in the same tree, started while the reserved one waited, and follows it in order."""
     queue = queue_of(gang)
     if queue is None or queue.root is not own.root:
         return False
-    if gang.key in reservation.passed_by:
+    if gang.key in reservation.gang.passed_by:
         return True
     if gang.reserved_at < reservation.gang.since:
         return False

@@ -16,7 +16,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 
 from gangline.engine.backfill.reservation import FAR, BackfilledHolders, Reservation
-from gangline.engine.backfill.timeline_outlook import Outlook, Spot, Stays, enough_quota, fewest_releases, taken
+from gangline.engine.backfill.timeline_outlook import Outlook, Spot, Stays, enough_quota, fewest_releases
 from gangline.engine.backfill.timeline_world import Hold, World, hold_of
 from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
@@ -39,7 +39,7 @@ class Tenant:
     __slots__ = ("end", "gang", "hold", "review", "spots")
 
     def __init__(
-        self, gang: WorkloadState, hold: Hold, end: Millis, review: Millis, spots: dict[Spot, dict[str, int]]
+        self, gang: WorkloadState, hold: Hold, end: Millis, review: Millis, spots: dict[Spot, Mapping[str, int]]
     ) -> None:
         self.gang = gang
         self.hold = hold
@@ -101,7 +101,7 @@ class Timeline:
         if store.capacity.moved:
             store.moved_holders.update(store.capacity.moved)
             store.capacity.moved = {}
-        if store.topology.version != self._nodes:
+        if store.rooms.version != self._nodes:
             self._note_nodes()
         if store.moved_holders:
             moved, store.moved_holders = store.moved_holders, {}
@@ -129,7 +129,7 @@ class Timeline:
 
     def _note_nodes(self) -> None:
         """Nodes came, left or changed: every reservation is examined again, and counts are void."""
-        self._nodes = self._store.topology.version
+        self._nodes = self._store.rooms.version
         self._outlooks.clear()
         for reservation in self.reservations:
             reservation.worse, reservation.outlook = True, None
@@ -162,10 +162,11 @@ class Timeline:
             and old.hold.places == gang.admission
             and (old.hold.assigned is assigned or old.hold.assigned == assigned)
         )
-        hold = Hold(gang.queue.name, dict(gang.usage), gang.admission, members, assigned)
+        needs = gang.node_needs(gang.admission)
+        hold = Hold(gang.queue.name, dict(gang.usage), gang.admission, members, assigned, needs)
         if old is not None and same:
             hold = old.hold
-        spots = old.spots if same and old is not None else taken(world.topologies, hold.admission)
+        spots = old.spots if same and old is not None else dict(world.placed(hold))
         tenant = self._tenants[key] = Tenant(gang, hold, end, review, spots)
         self._stays.put(key, spots, end)
         insort(self._ends, (end, key))
@@ -244,8 +245,8 @@ class Timeline:
         reservation.beside.clear()
         start, hold = self._earliest(reservation, now, bound)
         reservation.hold_from(start, hold, self._length(reservation, hold))
-        if reservation.promised is None:
-            reservation.promised = start
+        if reservation.gang.promised is None and start < FAR:
+            reservation.gang.promised = now, start
         return start != before
 
     def _bound(self, reservation: Reservation) -> Millis:
@@ -377,7 +378,7 @@ class Timeline:
             if world.has_room(hold):
                 passed.append(reservation)
                 continue
-            spots = taken(world.topologies, hold.admission)
+            spots = dict(world.placed(hold))
             if reservation.outlook is not None and not reservation.outlook.fits_beside(
                 reservation.start, spots, self._stays
             ):

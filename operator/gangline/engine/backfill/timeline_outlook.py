@@ -10,20 +10,19 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from gangline.engine.model import Admission, Millis
+from gangline.engine.model import Millis
 from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.slices import pods_asked
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.rooms.fitting import PodRequests
+from gangline.engine.rooms.room_ledger import Spot
 from gangline.engine.text.change_log import ChangeLog
-from gangline.engine.topology.domain_counts import PodRequests, as_pod_requests
-from gangline.engine.topology.placement import asks
-from gangline.engine.topology.topologies import Topologies, per_pod
-from gangline.engine.topology.topology_ledger import Leaf, LeafKey, TopologyLedger, usage_of
-
-#: The flavor of a leaf ("" where leaves are hosts, which flavors share), and its name.
-Spot: TypeAlias = tuple[str, LeafKey]
+from gangline.engine.topology.placement import asks, placed_on
+from gangline.engine.topology.seating import counted
+from gangline.engine.topology.topologies import Topologies
+from gangline.engine.topology.topology_ledger import Leaf, TopologyLedger
 
 #: The log of changed spots starts over at this length.
 _LOG_LENGTH = 20_000
@@ -34,25 +33,7 @@ class Stay:
     """What a holder uses of a spot until it leaves."""
 
     end: Millis
-    amounts: dict[str, int]
-
-
-def taken(topologies: Topologies, admission: Admission | None) -> dict[Spot, dict[str, int]]:
-    """What an admission uses of every spot."""
-    found: dict[Spot, dict[str, int]] = {}
-    for pod_set in admission.pod_sets if admission is not None else ():
-        if pod_set.topology is None or pod_set.count <= 0:
-            continue
-        flavor = next((name for name in pod_set.flavors.values() if topologies.ledger(name) is not None), None)
-        ledger = topologies.ledger(flavor) if flavor is not None else None
-        if ledger is None or flavor is None:
-            continue
-        requests = per_pod(pod_set)
-        for domain in pod_set.topology.domains:
-            total = found.setdefault(("" if ledger.hostnames else flavor, domain.values), {})
-            for resource, amount in usage_of(requests, domain.count).items():
-                total[resource] = total.get(resource, 0) + amount
-    return found
+    amounts: Mapping[str, int]
 
 
 class Stays:
@@ -62,7 +43,7 @@ class Stays:
         self.at: dict[Spot, dict[str, Stay]] = {}
         self.log: ChangeLog[Spot] = ChangeLog(_LOG_LENGTH)
 
-    def put(self, key: str, where: Mapping[Spot, dict[str, int]], end: Millis) -> None:
+    def put(self, key: str, where: Mapping[Spot, Mapping[str, int]], end: Millis) -> None:
         for spot, amounts in where.items():
             self.at.setdefault(spot, {})[key] = Stay(end, amounts)
         self.log.extend(where)
@@ -86,11 +67,11 @@ class _Part:
     by_spot: dict[Spot, list[Millis]] = field(default_factory=dict[Spot, "list[Millis]"])
     #: of all spots, sorted
     times: list[Millis] = field(default_factory=list["Millis"])
-    #: in the form that its spots use
-    flavor: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.flavor = "" if self.ledger.hostnames else self.ledger.flavor.name
+    @property
+    def flavor(self) -> str:
+        """In the form that its spots use."""
+        return self.ledger.spot_flavor
 
     def leaf(self, spot: Spot) -> Leaf | None:
         """The leaf of this spot; None if it is not of this part's flavor, or is gone."""
@@ -163,7 +144,7 @@ class _Part:
         return total
 
     def pods_beside(
-        self, moment: Millis, spots: Mapping[Spot, dict[str, int]], at: Mapping[Spot, Mapping[str, Stay]]
+        self, moment: Millis, spots: Mapping[Spot, Mapping[str, int]], at: Mapping[Spot, Mapping[str, Stay]]
     ) -> int:
         """How many pods would find room at a moment if another workload took this of these spots, and stayed."""
         total = bisect_right(self.times, moment)
@@ -213,19 +194,21 @@ class Outlook:
         self.needs: dict[FlavorResource, int] = {}
         #: the end of the log of spots that was processed
         self._counted = ChangeLog.UNREAD
-        for demand in gang.demands:
+        for demand, count in zip(gang.demands, pods_asked(gang, queue), strict=True):
             flavors: set[str] = set()
             for resource, amount in demand.pod_set.counted.items():
                 group = queue.group_of.get(resource)
                 if group is not None and len(group.options) == 1:
                     fr = (group.options[0].name, resource)
-                    self.needs[fr] = self.needs.get(fr, 0) + amount * demand.count
+                    self.needs[fr] = self.needs.get(fr, 0) + amount * count
                     flavors.add(group.options[0].name)
-            ledger = next((found for name in sorted(flavors) if (found := topologies.ledger(name)) is not None), None)
-            if ledger is not None and demand.count and (asks(demand.pod_set) or queue.only_topologies):
+            placed = placed_on(demand.pod_set, sorted(flavors), topologies, queue.placement)
+            ledger = topologies.ledger(placed) if placed is not None else None
+            if ledger is not None and count and (asks(demand.pod_set) or queue.only_topologies):
                 if queue.delays_topology:
                     continue
-                self._parts.append(_Part(ledger, as_pod_requests(demand.pod_set.requests), demand.count))
+                shares = demand.pod_set.shares if queue.placement is not None else ()
+                self._parts.append(_Part(ledger, counted(ledger, demand.pod_set, shares), count))
 
     def places(self, stays: Stays) -> Millis:
         """The earliest time with room for all its pods; 0 = perhaps now. Beyond all times: never."""
@@ -261,7 +244,7 @@ class Outlook:
                 return number
         return None
 
-    def fits_beside(self, moment: Millis, spots: Mapping[Spot, dict[str, int]], stays: Stays) -> bool:
+    def fits_beside(self, moment: Millis, spots: Mapping[Spot, Mapping[str, int]], stays: Stays) -> bool:
         """Whether, by counting, there could be room at a moment if another workload took this as well."""
         self._catch_up(stays)
         return all(part.pods_beside(moment, spots, stays.at) >= part.count for part in self._parts)

@@ -19,15 +19,16 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
+from gangline.engine.rooms.room_ledger import Placed, RoomLedger
 from gangline.engine.state.store import Store
 from gangline.engine.topology.placement import has_placements
-from gangline.engine.topology.topologies import Topologies
+from gangline.engine.topology.topologies import AS_COUNTED, NodeNeeds, Topologies
 
 
 class Hold:
     """What a workload holds: quota, and places for pods."""
 
-    __slots__ = ("admission", "assigned", "members", "places", "queue", "usage")
+    __slots__ = ("admission", "assigned", "members", "needs", "placed", "places", "queue", "usage")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Hold:
         admission: Admission | None,
         members: Sequence[Member] = (),
         assigned: NodeAssignment | None = None,
+        needs: NodeNeeds = AS_COUNTED,
     ) -> None:
         self.queue = queue
         self.usage = usage
@@ -46,6 +48,9 @@ class Hold:
         #: its assignment to the nodes of flavors without a topology
         self.members = members
         self.assigned = assigned
+        self.needs = needs
+        #: what its topology places take of spots, once that was asked for
+        self.placed: Placed | None = None
 
 
 class World:
@@ -53,12 +58,15 @@ class World:
 
     def __init__(self, store: Store) -> None:
         self._hierarchy = CohortHierarchy()
-        self._topologies = Topologies()
+        self._rooms = RoomLedger()
+        self._topologies = Topologies(self._rooms, store.ranking)
+        self._topologies.rank_for(store.topology.of_policies)
+        self._topologies.look_at(*store.topology.looked_at)
         for flavor in store.flavors.values():
             self._topologies.put_flavor(flavor)
         for topology in store.topologies.values():
             self._topologies.put_topology(topology)
-        store.topology.mirror_to(self._topologies)
+        store.rooms.mirror_to(self._rooms)
         for name, cohort in store.cohorts.items():
             self._hierarchy.put_cohort(cohort, name)
         for name, config in store.cluster_queues.items():
@@ -68,13 +76,12 @@ class World:
             queue.configure(replace(config, ordering=None, backfill=None), store.settings, None)
             real = store.queues.get(queue.name)
             queue.delays_topology = real is not None and real.delays_topology
+            queue.elsewhere = real is not None and real.elsewhere
 
         self._hierarchy.settle(configure)
         for queue in self._hierarchy.queues.values():
             queue.bind(store.flavors)
-        self._capacity = Capacity(store.health, store.flavors)
-        for node in store.health.nodes.values():
-            self._capacity.rooms.put(node, usable=store.health.usable(node.name))
+        self._capacity = Capacity(store.health, store.flavors, self._rooms)
         self._preemptor = Preemptor(store.settings, self._topologies, _nothing_there, self._capacity)
         self._held: dict[str, tuple[Hold, list[tuple[Cell, int]]]] = {}
 
@@ -92,23 +99,25 @@ class World:
         for cell, amount in cells:
             cell.add(amount)
         if hold.admission is not None:
-            self._topologies.put_holder(key, hold.admission)
+            self._rooms.place(key, self.placed(hold))
         if hold.assigned is not None:
-            self._capacity.occupy(key, hold.members, hold.assigned, 1)
+            self._rooms.assign(key, hold.assigned.takes(hold.members))
         self._held[key] = hold, cells
+
+    def placed(self, hold: Hold) -> Placed:
+        """What its topology places take."""
+        if hold.placed is None:
+            hold.placed = self._topologies.taken(hold.admission, hold.needs) if hold.admission is not None else ()
+        return hold.placed
 
     def drop(self, key: str) -> None:
         """`key` holds nothing any more; unknown keys are ignored."""
         known = self._held.pop(key, None)
         if known is None:
             return
-        hold, cells = known
-        for cell, amount in cells:
+        for cell, amount in known[1]:
             cell.remove(amount)
-        if hold.admission is not None:
-            self._topologies.remove_holder(key)
-        if hold.assigned is not None:
-            self._capacity.occupy(key, hold.members, hold.assigned, -1)
+        self._rooms.release(key)
 
     def holds(self, key: str) -> bool:
         return key in self._held
@@ -131,21 +140,9 @@ class World:
             return False
         if any(amount > max(0, queue.cell(fr).available()) for fr, amount in hold.usage.items()):
             return False
-        if hold.admission is not None and not self._topologies.has_room(hold.admission):
+        if hold.admission is not None and not self._topologies.has_room(hold.admission, hold.needs):
             return False
-        return hold.assigned is None or self._has_room(hold.members, hold.assigned)
-
-    def _has_room(self, members: Sequence[Member], assigned: NodeAssignment) -> bool:
-        rooms, owners = self._capacity.rooms, self._capacity.rooms.owners
-        self._capacity.occupy(_SIMULATED, members, assigned, 1)
-        taken = [room for name in assigned.nodes() if (room := rooms.get(name)) is not None]
-        free = not any(room.overfull for room in taken) and all(len(owners(domain)) == 1 for domain in assigned.domains)
-        self._capacity.occupy(_SIMULATED, members, assigned, -1)
-        return free
-
-
-#: key of the holder in a simulation
-_SIMULATED = ""
+        return hold.assigned is None or self._rooms.has_room(hold.assigned.takes(hold.members))
 
 
 def _nothing_there(need: Need) -> list[Victim]:
@@ -160,10 +157,12 @@ def hold_of(assignment: Assignment, queue: str) -> Hold:
         usage[cell.fr] = usage.get(cell.fr, 0) + amount
     capacity_request = assignment.capacity_request
     members = capacity_request.members if capacity_request is not None else ()
+    admission = assignment.admission(queue)
     return Hold(
         queue,
         usage,
-        assignment.admission(queue),
+        admission,
         members,
         capacity_request.assigned if capacity_request is not None else None,
+        assignment.node_needs(admission),
     )

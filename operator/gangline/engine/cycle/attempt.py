@@ -13,6 +13,7 @@ from gangline.engine.queues.workload_state import WorkloadState
 # outcomes, as Kueue names them
 NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
 PENDING, FAILED = "PendingPreemption", "FailedAfterNomination"
+GATED, MIGRATING = "PreemptionGated", "PendingMigration"
 GENERIC = ""
 
 #: the reason while PodsReady blocks admission
@@ -21,6 +22,9 @@ NOT_READY = "WaitingForPodsReady"
 MISCONFIGURED = "Misconfigured"
 #: the reason of workloads that would delay a reservation
 HELD_BACK = "WaitingForReservation"
+#: the reason of workloads that would preempt others if a preemption gate were open, and of variants that wait for no quota
+ADMISSION_GATED, WAITS_ITS_TURN = "AdmissionGated", "PendingEvaluation"
+NEEDS_GATE = "Workload requires preemption, but it's gated"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 STILL_THERE = "Workload fits only once preempted workloads have stopped"
@@ -56,6 +60,8 @@ class Attempt:
     recomputed: bool = False  # earlier attempts chose some of its victims, so they were looked for again
     backfilled: bool = False
     objection: Objection | None = None
+    #: the admitted sibling that is evicted so that this variant can start
+    migrates: WorkloadState | None = None
     new_victims: list[Victim] = field(default_factory=list[Victim])
 
     @property

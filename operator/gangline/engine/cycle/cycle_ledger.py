@@ -7,7 +7,7 @@ gets more than it had; whatever here may give a queue more drops them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from gangline.engine.cycle.attempt import Attempt
@@ -33,8 +33,7 @@ class CycleLedger:
         self._removal = SimulatedRemoval()
         self._removed = False
         self._assumed: list[tuple[Cell, int]] = []
-        self._assumed_places: list[str] = []
-        self._assumed_capacity: list[Callable[[], None]] = []  # each gives back what it took
+        self._assumed_rooms: list[str] = []
         self.forget_candidates()
 
     def forget_candidates(self) -> None:
@@ -77,12 +76,10 @@ class CycleLedger:
 
     def assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
         """Count the attempt's usage for the rest of the cycle."""
-        if attempt.assignment.placements():
+        if attempt.assignment.asks_for_places:
             key = f"{attempt.gang.key} (assumed)"
-            self._preemptor.topologies.put_holder(key, attempt.assignment.admission(attempt.queue.name))
-            self._assumed_places.append(key)
-        if attempt.assignment.capacity_request is not None:
-            self._assumed_capacity.append(attempt.assignment.capacity_request.assume())
+            self._preemptor.take_room(key, attempt.assignment, attempt.queue.name)
+            self._assumed_rooms.append(key)
         known = self._preemptor.known
         over_quota = _count_over_quota(usage) if known else 0
         for cell, amount in usage.items():
@@ -107,10 +104,8 @@ class CycleLedger:
         self.with_victims()
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)
-        for key in self._assumed_places:
-            self._preemptor.topologies.remove_holder(key)
-        for give_back in reversed(self._assumed_capacity):
-            give_back()
+        for key in self._assumed_rooms:
+            self._preemptor.rooms.release(key)
 
 
 def _count_over_quota(cells: Iterable[Cell]) -> int:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gangline.engine.cycle.attempt import MISCONFIGURED, NO_CANDIDATES, NO_FIT, PENDING, Attempt
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gangline.engine.cycle.attempt import (
+    MIGRATING,
+    MISCONFIGURED,
+    NO_CANDIDATES,
+    NO_FIT,
+    PENDING,
+    WAITS_ITS_TURN,
+    Attempt,
+)
 from gangline.engine.cycle.pending_messages import assignment_text, obstacle_text
 from gangline.engine.flavors.assignment import (
     CAPACITY,
@@ -30,7 +41,9 @@ def reason_of(attempt: Attempt) -> str:
         return attempt.assignment.reason
     if attempt.requeue_reason == NO_CANDIDATES and attempt.assignment.lacks_room:
         return NO_CAPACITY
-    return "WaitingForPreemptedWorkloads" if attempt.requeue_reason == PENDING else attempt.blocked or "WaitingForQuota"
+    if attempt.requeue_reason in (PENDING, MIGRATING):
+        return "WaitingForPreemptedWorkloads"
+    return attempt.blocked or "WaitingForQuota"
 
 
 def message_of(attempt: Attempt) -> str:
@@ -40,6 +53,9 @@ def message_of(attempt: Attempt) -> str:
     text = assignment_text(attempt.assignment)
     if attempt.requeue_reason == PENDING:
         waiting = f"Pending the preemption of {max(1, len(attempt.victims))} workload(s)"
+        return f"{text}. {waiting}" if text else waiting
+    if attempt.requeue_reason == MIGRATING:
+        waiting = "Pending the migration of 1 workload(s)"
         return f"{text}. {waiting}" if text else waiting
     if attempt.requeue_reason == NO_CANDIDATES and attempt.assignment.protected_until is not None:
         return text + remark(attempt.assignment.protected_until)
@@ -76,6 +92,13 @@ def attempted(
         holders=holders,
         needs=_needs(obstacle, queue, _is_held(queue, flavor, resource)),
     )
+
+
+def gated(explanation: Explanation, gang: WorkloadState) -> Explanation:
+    """The explanation of an attempt that a closed preemption gate kept from preempting others."""
+    gates = ", ".join(gang.closed_gates)
+    needs = f"Its preemption gates must open ({gates}), or {explanation.needs[:1].lower()}{explanation.needs[1:]}"
+    return replace(explanation, preemption_gates=gang.closed_gates, needs=needs)
 
 
 def _binding(assignment: Assignment) -> tuple[str, Obstacle] | None:
@@ -143,7 +166,12 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
         return Explanation("AdmissionGated", f"Admission is gated by: {gates}", needs=f"Remove the gates {gates}.")
     if workload.on_hold:
         return Explanation("OnHold", "The workload is on hold")
+    if workload.lacks_pods:
+        message = "Pods of the group are missing: it waits for their replacements"
+        return Explanation("WaitingForReplacementPods", message, needs="Create the pods that are missing.")
     name = workload.queue
+    if gang.workload.has_variants and (family := store.families.get((workload.namespace, workload.uid))):
+        return _divided(family.values())
     local_queue = store.local_queues.get(gang.local_queue)
     if local_queue is None:
         return Explanation(
@@ -154,14 +182,28 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
     if local_queue.terminating:
         return Explanation(MISCONFIGURED, f"LocalQueue {name} is terminating or missing")
     if local_queue.stop_policy != "None":
-        return Explanation("Suspended", f"LocalQueue {name} is stopped", needs=f"Resume LocalQueue {name}.")
+        return Explanation("Suspended", f"LocalQueue {name} is inactive", needs=f"Resume LocalQueue {name}.")
     return _queue_unfit(gang, local_queue.cluster_queue, store)
+
+
+def _divided(family: Iterable[WorkloadState]) -> Explanation:
+    """Why the parent of variants waits: what each of these waits for."""
+    told = sorted((",".join(gang.allowed_flavors or ()), gang.key, gang.reported[1]) for gang in family)
+    each = "; ".join(f"{flavor} ({key}): {why or 'not tried yet'}" for flavor, key, why in told)
+    return Explanation(WAITS_ITS_TURN, f"It is tried on several flavors at a time. {each}")
 
 
 def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | None:
     queue = store.queues.get(name)
     if queue is None:
         return Explanation(MISCONFIGURED, f"ClusterQueue {name} doesn't exist", needs=f"Create ClusterQueue {name}.")
+    if store.divides(queue) and not gang.workload.variant_of:
+        return Explanation(WAITS_ITS_TURN, "Its variants are not created yet")
+    if gang.workload.variant_of and not store.divides(queue):
+        return Explanation(
+            MISCONFIGURED,
+            f"It is a variant of a workload, and ClusterQueue {name} has no concurrentAdmissionPolicy in force",
+        )
     if not queue.in_service:
         _, why = store.inactive(name)
         return Explanation("Suspended", f"ClusterQueue {name} is inactive", needs=why)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from gangline.engine.cycle.attempt import HELD_BACK, Attempt
-from gangline.engine.cycle.explanations import attempted, message_of, reason_of, unplaced
+from gangline.engine.cycle.attempt import ADMISSION_GATED, HELD_BACK, WAITS_ITS_TURN, Attempt
+from gangline.engine.cycle.explanations import attempted, gated, message_of, reason_of, unplaced
 from gangline.engine.flavors.assignment import verdict_of
 from gangline.engine.model import Decision, Explanation, Millis, ReportPending
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
@@ -49,15 +49,30 @@ class PendingReasons:
 
     def report_unplaced(self, gang: WorkloadState) -> Decision | None:
         """A fact about a waiting workload arrived: report if it is in no queue, or in an inactive one."""
-        if gang.holds or gang.workload.finished or gang.workload.requeued is False:
+        if gang.holds or gang.workload.finished or (gang.backs_off and gang.workload.active):
+            return None
+        if gang.workload.admission is not None:  # the parent of variants: one of these holds its quota
             return None
         explanation = unplaced(gang, self._store)
+        if explanation is not None and explanation.reason == WAITS_ITS_TURN:  # its variants are told why they wait
+            return None
         if explanation is not None:
             return self._report_pending(gang, explanation)
         queue = queue_of(gang)
-        if queue is not None and queue.pending.representative(gang) is not gang:
+        if queue is None:
+            return None
+        if queue.pending.representative(gang) is not gang:
             self._echoes.append(gang)
-        return None
+            return None
+        return self._report_again(gang, queue)
+
+    def _report_again(self, gang: WorkloadState, queue: ClusterQueueState) -> Decision | None:
+        """It was told another reason meanwhile, and is not tried again since nothing has changed: the old one holds."""
+        verdict, told = verdict_of(gang), gang.reported[0]
+        if verdict is None or not told or told == gang.last_reason[0] or not gang.last_reason[0]:
+            return None
+        _note_reported(gang, gang.last_reason)
+        return ReportPending(gang.key, gang.uid, attempted(queue, *gang.last_reason, verdict, with_holders=False))
 
     def tell_tried(self) -> list[Decision]:
         tried, self._tried = self._tried, {}
@@ -74,6 +89,8 @@ class PendingReasons:
             if gang.reported != gang.last_reason:
                 reason, message = gang.last_reason
                 explanation = attempted(attempt.queue, reason, message, attempt.assignment, with_holders=False)
+                if reason == ADMISSION_GATED:
+                    explanation = gated(explanation, gang)
                 decisions.append(ReportPending(gang.key, gang.uid, explanation))
                 _note_reported(gang, gang.last_reason)
         return decisions
@@ -143,7 +160,7 @@ def _note_reported(gang: WorkloadState, told: tuple[str, str]) -> None:
 
 def why(gang: WorkloadState, store: Store) -> Explanation | None:
     """Why a workload waits, as of now; None if it holds quota."""
-    if gang.holds:
+    if gang.holds or gang.workload.admission is not None:
         return None
     explanation = unplaced(gang, store)
     queue = queue_of(gang)
@@ -167,4 +184,5 @@ def _why_queued(gang: WorkloadState, queue: ClusterQueueState) -> Explanation:
             "Workload is pending evaluation in the scheduling queue",
             needs="Those ahead of it in its ClusterQueue go first.",
         )
-    return attempted(queue, *representative.last_reason, verdict, with_holders=True)
+    explanation = attempted(queue, *representative.last_reason, verdict, with_holders=True)
+    return gated(explanation, gang) if explanation.reason == ADMISSION_GATED else explanation

@@ -1,12 +1,12 @@
 """The order of a cycle's attempts under fair sharing: a tournament from the root, repeated for every pick.
 
-In each cohort the candidates of its children compete: not borrowing precedes borrowing, then the lower share (of the child, as
-if its candidate already ran), then priority, then time.
+In each cohort the candidates of its children compete: first those that `goes_first` names, then not borrowing precedes borrowing,
+then the lower share (of the child, as if its candidate already ran), then priority, then time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from gangline.engine.cycle.attempt import Attempt
@@ -14,16 +14,24 @@ from gangline.engine.quota.dominant_share import Share, standing
 from gangline.engine.quota.quota_ledger import Node
 
 #: lower is first
-Key: TypeAlias = "tuple[bool, Share, int, int]"
+Key: TypeAlias = "tuple[bool, bool, Share, int, int]"
 
 
 class Tournament:
     """What a pick changes lies on its way to the root; results of matches elsewhere are kept."""
 
-    def __init__(self, root: Node, attempts: Sequence[Attempt], *, prefer_not_borrowing: bool) -> None:
+    def __init__(
+        self,
+        root: Node,
+        attempts: Sequence[Attempt],
+        *,
+        prefer_not_borrowing: bool,
+        goes_first: Callable[[Attempt], bool],
+    ) -> None:
         self._root = root
         self._left = {id(attempt.queue): attempt for attempt in attempts}
         self._prefer = prefer_not_borrowing
+        self._goes_first = goes_first
         #: cohort -> its winner
         self._winners: dict[int, Attempt | None] = {}
         #: node -> candidate -> its key in that match
@@ -71,7 +79,8 @@ class Tournament:
             for cell, amount in usage.items():
                 cell.add(amount)
             borrows = self._prefer and node.over_quota(cell.fr for cell, amount in usage.items() if amount)
-            key = keys[id(attempt)] = borrows, standing(node).share, -attempt.gang.priority, attempt.gang.since
+            behind = not self._goes_first(attempt)
+            key = keys[id(attempt)] = behind, borrows, standing(node).share, -attempt.gang.priority, attempt.gang.since
             for cell, amount in usage.items():
                 cell.remove(amount)
         return key

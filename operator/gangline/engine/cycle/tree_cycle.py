@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from sys import maxsize
 from typing import Protocol, TypeAlias
 
+from gangline.engine.cycle import variants
 from gangline.engine.cycle.attempt import (
+    ADMISSION_GATED,
     FAILED,
+    GATED,
     HELD_BACK,
+    MIGRATING,
     MISCONFIGURED,
+    NEEDS_GATE,
     NO_CANDIDATES,
     NO_FIT,
     NO_LONGER_FITS,
@@ -25,6 +30,7 @@ from gangline.engine.cycle.attempt import (
     PENDING,
     STILL_THERE,
     WAIT_READY,
+    WAITS_ITS_TURN,
     Attempt,
     Objection,
 )
@@ -40,6 +46,7 @@ from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import end_quota_hold, hold_quota_for, preempted_for, quota_holds_of
+from gangline.engine.queues.slices import OLD_IS_OF_ANOTHER, OLD_IS_STOPPED, names_another_job
 from gangline.engine.queues.states import State
 from gangline.engine.queues.workload_state import LastScan, ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, Node
@@ -85,9 +92,12 @@ class TreeCycle:
         may_reserve: Callable[[], bool],
         guard: Guard | None = None,
         known: Nominations | None = None,
+        supersede: Callable[[WorkloadState, WorkloadState], None] | None = None,
     ) -> None:
+        """`supersede(old, new)`: a slice holds nothing any more, since the one that replaces it does."""
         self._root = root
         self._known = known
+        self._supersede = supersede
         self._may_reserve = may_reserve
         self._guard = guard
         self._settings = settings
@@ -199,18 +209,27 @@ class TreeCycle:
             return iter(attempts)
         if self._settings.fair_sharing is not None:
             prefer = self._gate("FairSharingPrioritizeNonBorrowing")
-            return Tournament(self._root, attempts, prefer_not_borrowing=prefer).picks()
+            first = self._awaits_victims
+            return Tournament(self._root, attempts, prefer_not_borrowing=prefer, goes_first=first).picks()
         by_priority = self._gate("PrioritySortingWithinCohort")
         return iter(
             sorted(
                 attempts,
                 key=lambda attempt: (
+                    not self._awaits_victims(attempt),
                     attempt.assignment.borrowing,
                     -attempt.gang.priority if by_priority else 0,
                     attempt.gang.since,
                     attempt.gang.uid,
                 ),
             )
+        )
+
+    def _awaits_victims(self, attempt: Attempt) -> bool:
+        """Victims of an earlier cycle stop for it, and with the gate what they leave is not for others."""
+        return (
+            self._gate("PrioritizePreemptorWorkloads", default=False)
+            and attempt.queue.pending.preemptor is attempt.gang
         )
 
     # --- process ------------------------------------------------------------------------------------------------------
@@ -223,6 +242,12 @@ class TreeCycle:
         if attempt.gang.workload.violation:
             attempt.blocked = MISCONFIGURED
             self._skip(attempt, attempt.gang.workload.violation)
+        elif attempt.assignment.replaces is not None and attempt.assignment.replaces.evicting:
+            self._set_aside(attempt, WAITS_ITS_TURN, OLD_IS_STOPPED)
+        elif names_another_job(attempt.gang, attempt.queue):
+            self._set_aside(attempt, WAITS_ITS_TURN, OLD_IS_OF_ANOTHER)
+        elif attempt.gang.variant and (why := variants.forbidden(attempt.gang, attempt.queue)):
+            self._set_aside(attempt, WAITS_ITS_TURN, why)
         elif awaited is not None and mode is not Mode.NO_FIT:
             attempt.gang.yielding = True
             self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that workload has started")
@@ -234,6 +259,8 @@ class TreeCycle:
         elif mode is Mode.PREEMPT and not attempt.victims:
             attempt.requeue_reason = NO_CANDIDATES
             self._reserve_capacity(attempt)
+        elif mode is Mode.PREEMPT and attempt.gang.closed_gates:
+            self._set_aside(attempt, ADMISSION_GATED, NEEDS_GATE)
         elif self._overlaps(attempt):
             self._skip(attempt, OVERLAP)
         elif not self._still_fits(attempt):
@@ -249,11 +276,17 @@ class TreeCycle:
             attempt.objection = objection
             attempt.blocked = HELD_BACK
             self._skip(attempt, objection.message)
+        elif attempt.gang.variant and (running := variants.admitted_sibling(attempt.gang, attempt.queue)) is not None:
+            self._migrate(attempt, running)
         else:
             self._reserve(attempt)
 
     def _overlaps(self, attempt: Attempt) -> bool:
-        return bool(self._ledger.victims) and any(victim.gang in self._ledger.victims for victim in attempt.victims)
+        if not self._ledger.victims:
+            return False
+        if attempt.assignment.replaces in self._ledger.victims:
+            return True
+        return any(victim.gang in self._ledger.victims for victim in attempt.victims)
 
     def _recompute(self, attempt: Attempt) -> None:
         """Earlier attempts evict some of its victims: what does it need then? Only the flavors nominated before count."""
@@ -284,9 +317,7 @@ class TreeCycle:
                 return False
         if removal is not None:
             removal.free_nodes()
-        return self._has_places(assignment) and (
-            assignment.capacity_request is None or assignment.capacity_request.fits()
-        )
+        return self._has_places(assignment) and assignment.has_room()
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
         """Whether it fits while the victims chosen so far hold what they have. What their preemptors rely on is free until
@@ -299,7 +330,7 @@ class TreeCycle:
             fits = all(amount <= cell.available() for cell, amount in attempt.assignment.usage.items())
         wanted = attempt.assignment.placing
         fits = fits and (wanted is None or wanted.still_free(attempt.assignment.placements()))
-        return fits and (attempt.assignment.capacity_request is None or attempt.assignment.capacity_request.fits())
+        return fits and attempt.assignment.has_room()
 
     def _has_places(self, assignment: Assignment) -> bool:
         """Earlier attempts may have taken its places: then find others."""
@@ -317,16 +348,34 @@ class TreeCycle:
         attempt.skipped = why
         attempt.requeue_reason = FAILED
 
+    def _set_aside(self, attempt: Attempt, reason: str, why: str) -> None:
+        """It waits for something else than quota. Others of its shape do not."""
+        attempt.blocked, attempt.skipped = reason, why
+        attempt.requeue_reason = GATED
+
+    def _migrate(self, attempt: Attempt, running: WorkloadState) -> None:
+        """It fits, but its workload runs on a less preferred flavor: that variant is stopped first."""
+        self._assume(attempt, attempt.assignment.usage)
+        if not running.evicting:
+            running.evict(f"Moves to a more preferred flavor as {attempt.gang.key}", "Evict")
+            attempt.migrates = running
+        attempt.requeue_reason = MIGRATING
+        usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
+        hold_quota_for(attempt.gang, attempt.queue, usage, [running])
+
     def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
-        """Count its usage for the rest of the cycle, if the cycle goes on."""
+        """Count its usage for the rest of the cycle, if the cycle goes on.
+
+        What a slice will give back is not free before it starts.
+        """
         if len(self._heads) > 1:
-            self._ledger.assume(attempt, usage)
+            self._ledger.assume(attempt, {cell: max(0, amount) for cell, amount in usage.items()})
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
         """It waits for quota that no victim can free; unless it may reclaim that anyway, other workloads do not get it in this
         cycle.
         """
-        reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any"
+        reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any" and not self._awaits_victims(attempt)
         if reclaims and attempt.assignment.protected_until is None:
             return
         self._ledger.with_victims()
@@ -347,27 +396,26 @@ class TreeCycle:
         hold_quota_for(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
 
     def _reserve(self, attempt: Attempt) -> None:
-        gang, queue = attempt.gang, attempt.queue
-        usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
+        gang, queue, old = attempt.gang, attempt.queue, attempt.assignment.replaces
         gang.verdict = gang.progress = None
         queue.pending.take_out(gang)
         queue.pending.forget_preemptor(gang)
         admission = attempt.assignment.admission(queue.name)
-        queue.hold(gang, admission, usage, self._now)
+        request = attempt.assignment.capacity_request
+        assigned = request.assigned if request is not None else None
+        if old is not None and self._supersede is not None:
+            assigned = self._preemptor.capacity.with_places_of(old, assigned)
+            self._supersede(old, gang)
+        queue.hold(gang, admission, attempt.assignment.total(), self._now)
         gang.enter(State.RESERVED, f"Quota reserved in ClusterQueue {queue.name}", "Admit")
         self._ledger.forget_candidates()
         if has_placements(admission):
-            gang.placed = self._preemptor.topologies
-            gang.placed.put_holder(gang.key, admission)
-        if self._preemptor.capacity is not None:
-            assigned = (
-                attempt.assignment.capacity_request.assigned
-                if attempt.assignment.capacity_request is not None
-                else None
-            )
-            self._preemptor.capacity.take(gang, admission, assigned)
+            self._preemptor.topologies.put_holder(gang.key, admission, gang.node_needs(admission))
+        self._preemptor.capacity.take(gang, admission, assigned)
         if self._guard is not None:
             self._guard.reserved(attempt)
+        if old is not None:
+            self._ledger.choose(old)  # nor is the slice that it replaces, which holds nothing any more
         gang.removed = True  # not a victim in the cycle in which it was reserved
         attempt.reserved = True
 
@@ -389,7 +437,7 @@ class TreeCycle:
             pending.preemptor = gang
         if reason in (NO_FIT, NO_CANDIDATES):
             end_quota_hold(gang, attempt.queue)
-        if gang.yielding and not pending.strict:
+        if (gang.yielding or reason in (GATED, MIGRATING)) and not pending.strict:
             pending.set_alone_inadmissible(gang)
             return
         gang.yielding = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -11,8 +11,9 @@ from gangline.engine.flavors.flavor_needs import PODS
 from gangline.engine.model import Admission, Millis, PodSet, PodSetAssignment, TopologyAssignment
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.queues.workload_state import ScanProgress, WorkloadState
-from gangline.engine.quota.quota_ledger import Cell
-from gangline.engine.topology.placement import Placing
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource
+from gangline.engine.topology.placement import Placing, node_needs
+from gangline.engine.topology.topologies import NodeNeeds
 
 
 class Mode(IntEnum):
@@ -72,6 +73,9 @@ class PodSetChoice:
     failed: bool = False  # no flavor, or a resource that the queue does not have
     topology: TopologyAssignment | None = None
     delayed_topology: str = ""
+    #: what the slice that it replaces holds already, by resource, and for how many pods
+    held: Mapping[str, int] = field(default_factory=dict[str, int])
+    held_pods: int = 0
 
     @property
     def name(self) -> str:
@@ -90,20 +94,36 @@ class PodSetChoice:
 class Assignment:
     """The outcome of an attempt, complete or up to the first pod set that failed."""
 
-    __slots__ = ("borrowing", "capacity_request", "mode", "placing", "pod_sets", "protected_until", "severity", "usage")
+    __slots__ = (
+        "borrowing",
+        "capacity_request",
+        "mode",
+        "placing",
+        "pod_sets",
+        "preview",
+        "protected_until",
+        "replaces",
+        "severity",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetChoice] = []
         #: FIT, PREEMPT (with or without candidates) or NO_FIT
         self.mode = Mode.FIT
         self.borrowing = 0
+        #: what it needs besides what the slice that it replaces holds
         self.usage: dict[Cell, int] = {}
+        #: the slice that it replaces, None = none
+        self.replaces: WorkloadState | None = None
         #: the topology placement that it needs, None if none
         self.placing: Placing | None = None
         #: the room on healthy nodes that it needs, None if nodes do not bound it
         self.capacity_request: CapacityRequest | None = None
         #: the worst kind of obstacle of the last pod set, -1 = none
         self.severity = -1
+        #: what a placement policy that is tried out would do
+        self.preview = ""
         #: victims exist but are protected: when the first protection ends
         self.protected_until: Millis | None = None
 
@@ -141,13 +161,25 @@ class Assignment:
                     name=pod_set.name,
                     count=pod_set.count,
                     flavors=pod_set.flavors,
-                    usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
+                    usage={
+                        resource: choice.amount + pod_set.held.get(resource, 0)
+                        for resource, choice in pod_set.choices.items()
+                    },
                     topology=pod_set.topology,
                     delayed_topology=pod_set.delayed_topology,
                 )
                 for pod_set in self.pod_sets
             ),
         )
+
+    def total(self) -> dict[FlavorResource, int]:
+        """What it uses in all, with what the slice that it replaces holds."""
+        total = {cell.fr: amount for cell, amount in self.usage.items()}
+        if self.replaces is not None:
+            for pod_set in self.pod_sets:
+                for resource, choice in pod_set.choices.items():
+                    total[choice.cell.fr] += pod_set.held.get(resource, 0)
+        return total
 
     @property
     def lacks_room(self) -> bool:
@@ -176,6 +208,17 @@ class Assignment:
     def asks_for_places(self) -> bool:
         """Besides quota it needs room on nodes."""
         return self.placing is not None or self.capacity_request is not None
+
+    def node_needs(self, admission: Admission) -> NodeNeeds:
+        """What its placed pods take of nodes, where quota counts them otherwise."""
+        return node_needs((pod_set.pod_set for pod_set in self.pod_sets), admission)
+
+    def has_room(self) -> bool:
+        """Whether healthy nodes have room for its pods that are not placed, beside those that are."""
+        if self.capacity_request is None or self.placing is None:
+            return self.capacity_request is None or self.capacity_request.fits()
+        with self.placing.beside(self.placements()):
+            return self.capacity_request.fits()
 
     def needed(self) -> list[Cell]:
         """What can only be had by preemption."""

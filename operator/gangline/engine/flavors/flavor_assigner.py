@@ -8,6 +8,7 @@ scan remembers where it stopped, so that the next attempt can continue there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 from gangline.engine.flavors.assignment import (
@@ -24,15 +25,17 @@ from gangline.engine.flavors.assignment import (
     PodSetChoice,
 )
 from gangline.engine.flavors.flavor_needs import asked_of
-from gangline.engine.model import Fungibility, Settings
+from gangline.engine.flavors.placement_preview import preview
+from gangline.engine.model import Fungibility, PodSet, Settings, TopologyAssignment
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
 from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, GroupNeeds, Way
+from gangline.engine.queues.slices import amounts_of, pods_of, replaced_slice
 from gangline.engine.queues.workload_state import ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.fixes import FALSE_FIT
-from gangline.engine.topology.placement import PENDING, placing
+from gangline.engine.topology.placement import PENDING, placed_on, placing
 from gangline.engine.topology.topologies import Placement, Topologies
 
 #: per pod set: resource -> the only flavor to try
@@ -54,7 +57,7 @@ class Oracle(Protocol):
     @property
     def topologies(self) -> Topologies: ...
     @property
-    def capacity(self) -> Capacity | None: ...
+    def capacity(self) -> Capacity: ...
     def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade: ...
     def for_room(
         self,
@@ -68,7 +71,7 @@ class Oracle(Protocol):
 class Assigner:
     """Assigns flavors to one gang in its queue, against the ledger as it is."""
 
-    __slots__ = ("_counts", "_gang", "_legacy", "_preemptor", "_queue", "_restriction", "_tried")
+    __slots__ = ("_counts", "_gang", "_legacy", "_old", "_preemptor", "_queue", "_restriction", "_tried")
 
     def __init__(
         self,
@@ -85,6 +88,8 @@ class Assigner:
         self._legacy = not preemptor.settings.gates.get("FlavorFungibility", True)
         self._tried: ScanProgress = () if self._legacy else tried
         self._restriction = restriction
+        #: the slice that the gang replaces, None = none
+        self._old = replaced_slice(gang, queue)
         self._counts: Sequence[int] | None = None
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
@@ -93,19 +98,31 @@ class Assigner:
         assignment = Assignment()
         gang, queue = self._gang, self._queue
         ignore = self._preemptor.settings.ignore_undeclared_resources
-        everything = asked_of(gang, queue, self._preemptor.topologies, counts, ignore_missing=ignore)
+        everything = asked_of(gang, queue, self._preemptor.topologies, counts, ignore_missing=ignore, old=self._old)
         for members, asked in zip(gang.groups, everything, strict=True):
             choices = self._assign_group(members, asked, assignment)
             for choice in choices:
                 assignment.append(choice)
             if choices[0].failed:
                 break
+        if self._old is not None:
+            self._keep(assignment, self._old)
         if assignment.mode is not Mode.NO_FIT and (queue.only_topologies or gang.wants_topology):
             self._place(assignment)
         capacity = self._preemptor.capacity
-        if assignment.mode is not Mode.NO_FIT and capacity is not None and capacity.health.nodes:
+        if assignment.mode is not Mode.NO_FIT and capacity.health.nodes:
             self._find_room(assignment, capacity)
+        if queue.preview is not None and assignment.mode is Mode.FIT:
+            topologies, gates = self._preemptor.topologies, self._preemptor.settings.gates
+            assignment.preview = preview(topologies, _members(assignment), gates, queue.preview)
         return assignment
+
+    def _keep(self, assignment: Assignment, old: WorkloadState) -> None:
+        """What the replaced slice holds is part of what is granted, and is not asked for."""
+        assignment.replaces = old
+        amounts, pods = amounts_of(old), pods_of(old)
+        for pod_set in assignment.pod_sets:
+            pod_set.held, pod_set.held_pods = amounts.get(pod_set.name, {}), pods.get(pod_set.name, 0)
 
     # --- capacity -----------------------------------------------------------------------------------------------------
 
@@ -114,13 +131,22 @@ class Assigner:
         if self._queue.delays_topology:
             return
         asks = [
-            (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
+            (
+                pod_set.pod_set,
+                max(0, pod_set.count - pod_set.held_pods),
+                [choice.flavor for choice in pod_set.choices.values()],
+            )
             for pod_set in assignment.pod_sets
             if pod_set.topology is None
+            and (assignment.placing is None or pod_set.name not in assignment.placing.names())
         ]
         capacity_request = assignment.capacity_request = capacity.request(self._gang, asks, self._queue.config.recovery)
-        short = capacity_request.shortage() if capacity_request is not None else None
-        if capacity_request is None or short is None:
+        if capacity_request is None:
+            return
+        placed = assignment.placing if assignment.mode is Mode.FIT else None  # else the places are not free yet
+        with placed.beside(assignment.placements()) if placed is not None else nullcontext():
+            short = capacity_request.shortage()
+        if short is None:
             return
         lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
         can_never_fit = capacity_request.can_never_fit() is not None
@@ -141,10 +167,15 @@ class Assigner:
     ) -> Mode:
         """How one pod set could get room on the nodes of a flavor of which there is quota."""
         capacity = self._preemptor.capacity
-        if capacity is None or self._queue.delays_topology:
-            return Mode.FIT
         demand = self._gang.demands[index]
+        topologies, policy = self._preemptor.topologies, self._queue.placement
+        if self._queue.delays_topology or placed_on(demand.pod_set, (option.name,), topologies, policy) is not None:
+            return Mode.FIT
         count = demand.count if self._counts is None else self._counts[index]
+        if self._old is not None:
+            count -= pods_of(self._old).get(demand.name, 0)
+        if count <= 0:
+            return Mode.FIT
         asks = [(demand.pod_set, count, (option.name,))]
         capacity_request = capacity.request(self._gang, asks, self._queue.config.recovery)
         short = capacity_request.lacks() if capacity_request is not None else None
@@ -165,13 +196,13 @@ class Assigner:
         """Place the pods; if there is no room now, victims have to make room, if there can be any at all."""
         wanted = placing(
             self._preemptor.topologies,
-            [
-                (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
-                for pod_set in assignment.pod_sets
-            ],
+            _members(assignment),
             self._preemptor.settings.gates,
-            self._gang.shape,
+            self._gang.shape if self._old is None else None,
             implied=self._queue.only_topologies,
+            previous=self._places_of_old(),
+            old=self._gang.replaces,
+            policy=self._queue.placement,
         )
         if wanted is None:
             return
@@ -194,6 +225,15 @@ class Assigner:
         else:
             self._need_places(assignment, found, set(found.failed))
             assignment.mode, assignment.severity = Mode.NO_FIT, TOPOLOGY
+
+    def _places_of_old(self) -> dict[str, TopologyAssignment]:
+        """Where the pods of the slice that it replaces are, if they are to stay there."""
+        old, gates = self._old, self._preemptor.settings.gates
+        if old is None or old.admission is None:
+            return {}
+        if self._queue.placement is None and not gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False):
+            return {}
+        return {each.name: each.topology for each in old.admission.pod_sets if each.topology is not None}
 
     def _need_places(self, assignment: Assignment, failure: Placement, names: set[str]) -> None:
         """Quota is not what is missing: these pod sets fit only by preemption."""
@@ -354,6 +394,14 @@ class Assigner:
 
 
 _NO_FIT = Grade(Mode.NO_FIT, 0)
+
+
+def _members(assignment: Assignment) -> list[tuple[PodSet, int, list[str]]]:
+    """Each pod set with its count and its flavors."""
+    return [
+        (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
+        for pod_set in assignment.pod_sets
+    ]
 
 
 def _goes_on(grade: Grade, policy: Fungibility) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gangline.engine.flavors.flavor_match import obstacle
 from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, Group, GroupNeeds, Way
+from gangline.engine.queues.slices import Amounts, amounts_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.topology.placement import mismatch
 from gangline.engine.topology.topologies import Topologies
@@ -23,8 +24,14 @@ def asked_of(
     counts: Sequence[int] | None,
     *,
     ignore_missing: bool,
+    old: WorkloadState | None = None,
 ) -> tuple[Asked, ...]:
-    """One `Asked` for each group of the gang's pod sets. `counts` replaces their counts."""
+    """One `Asked` for each group of the gang's pod sets. `counts` replaces their counts.
+
+    `old` is the slice that it replaces: it asks for the difference.
+    """
+    if old is not None:
+        return tuple(_asked(gang, members, queue, topologies, counts, ignore_missing, old) for members in gang.groups)
     known = queue.asked.get(gang.shape) if counts is None else None
     if known is None:
         known = tuple(_asked(gang, members, queue, topologies, counts, ignore_missing) for members in gang.groups)
@@ -42,8 +49,10 @@ def _asked(
     topologies: Topologies,
     counts: Sequence[int] | None,
     ignore_missing: bool,
+    old: WorkloadState | None = None,
 ) -> Asked:
-    requests = tuple(_requests(gang, index, queue, counts) for index in members)
+    held: Amounts = amounts_of(old) if old is not None else {}
+    requests = tuple(_requests(gang, index, queue, counts, held) for index in members)
     # sorted as Kueue's resource vectors: the first failure ends the search, so the order shows in the reason
     total = dict(sorted(_summed(requests).items(), reverse=True))
     needs: list[GroupNeeds] = []
@@ -54,7 +63,10 @@ def _asked(
         group = queue.group_of.get(resource)
         if group is not None:
             amounts = tuple((name, amount) for name, amount in total.items() if name in group.resources)
-            needs.append(GroupNeeds(amounts, _ways(gang, members[0], queue, topologies, group, amounts)))
+            ways = _ways(gang, members[0], queue, topologies, group, amounts)
+            if old is not None:
+                ways = tuple(_only_of_old(way, gang, members, old, amounts) for way in ways)
+            needs.append(GroupNeeds(amounts, ways))
             seen.update(name for name, _ in amounts)
         elif amount and not ignore_missing:
             return Asked(requests, tuple(needs), resource)
@@ -62,14 +74,37 @@ def _asked(
 
 
 def _requests(
-    gang: WorkloadState, index: int, queue: ClusterQueueState, counts: Sequence[int] | None
+    gang: WorkloadState, index: int, queue: ClusterQueueState, counts: Sequence[int] | None, held: Amounts
 ) -> dict[str, int]:
+    """`held`: what the slice that it replaces has already."""
     demand = gang.demands[index]
     count = demand.count if counts is None else counts[index]
     requests = {resource: max(0, amount) * count for resource, amount in demand.pod_set.counted.items()}
+    if demand.pod_set.charges:
+        for resource, amount in demand.pod_set.charges.items():
+            if resource in queue.group_of:
+                requests[resource] = requests.get(resource, 0) + amount * count
     if PODS in queue.group_of:
         requests[PODS] = count
-    return requests
+    has = held.get(demand.name)
+    return {resource: amount - has.get(resource, 0) for resource, amount in requests.items()} if has else requests
+
+
+def _only_of_old(
+    way: Way, gang: WorkloadState, members: Sequence[int], old: WorkloadState, amounts: Sequence[tuple[str, int]]
+) -> Way:
+    """A slice gets the flavors of the one that it replaces: the pods that run stay where they are."""
+    if way.refused or old.admission is None:
+        return way
+    flavors = {each.name: each.flavors for each in old.admission.pod_sets}
+    for index in members:
+        name = gang.demands[index].name
+        for resource, amount in amounts:
+            had = flavors.get(name, {}).get(resource, "")
+            if had != way.option.name and (had or amount):
+                why = f"could not assign {way.option.name} flavor since the original workload is assigned: {had}"
+                return Way(way.option, why, way.cells)
+    return way
 
 
 def _summed(requests: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -106,6 +141,9 @@ def _refusal(
     group: Group,
     option: FlavorOption,
 ) -> str:
+    allowed = gang.allowed_flavors
+    if allowed is not None and option.name not in allowed:
+        return f"skipping flavor {option.name} due to WorkloadAllowedResourceFlavorAnnotation annotation"
     if option.flavor is None:
         return f"flavor {option.name} not found"
     if not (option.selective or gang.wants_topology):

@@ -6,6 +6,8 @@ units, rounded up). Times are integers: milliseconds since the epoch. A namespac
 
 Facts are level-triggered: `Put(item)` states the whole truth about one object (a workload with its spec *and* the parts of its
 status that matter), `Gone` states that the object no longer exists. Facts about different objects may arrive in any order.
+
+More than a dozen modules: one per subject that facts and decisions are about.
 """
 
 from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed
@@ -22,7 +24,9 @@ from gangline.engine.model.decisions import (
     Requeue,
     Swap,
     Warn,
+    Withdraw,
 )
+from gangline.engine.model.devices import CardSeat, CardUse, Device, Mode, NodeCards, Part, Profile, Share
 from gangline.engine.model.nodes import ForeignPod, Node, Topology
 from gangline.engine.model.policies import (
     SWAP_WINDOW,
@@ -30,6 +34,9 @@ from gangline.engine.model.policies import (
     CheckpointPreemption,
     Ordering,
     Overrun,
+    PlacementFilter,
+    PlacementPolicy,
+    PlacementScore,
     Recovery,
     VictimPolicy,
 )
@@ -38,6 +45,7 @@ from gangline.engine.model.queues import (
     CheckRef,
     ClusterQueue,
     Cohort,
+    ConcurrentAdmission,
     Flavor,
     FlavorQuotas,
     Fungibility,
@@ -60,6 +68,7 @@ from gangline.engine.model.statuses import (
 )
 from gangline.engine.model.units import UNLIMITED, Millis, Requests
 from gangline.engine.model.workloads import (
+    NO_TRAITS,
     Admission,
     CheckState,
     Domain,
@@ -68,10 +77,12 @@ from gangline.engine.model.workloads import (
     Slice,
     TopologyAssignment,
     TopologyRequest,
+    Traits,
     Workload,
 )
 
 __all__ = [
+    "NO_TRAITS",
     "SWAP_WINDOW",
     "UNLIMITED",
     "Admission",
@@ -82,6 +93,8 @@ __all__ = [
     "AskChecks",
     "Backfill",
     "BoundPod",
+    "CardSeat",
+    "CardUse",
     "Change",
     "CheckRef",
     "CheckState",
@@ -91,7 +104,9 @@ __all__ = [
     "Cohort",
     "CohortFigures",
     "CompleteAdmission",
+    "ConcurrentAdmission",
     "Decision",
+    "Device",
     "Domain",
     "Evict",
     "Explanation",
@@ -109,16 +124,23 @@ __all__ = [
     "LocalQueue",
     "LocalQueueFigures",
     "Millis",
+    "Mode",
     "Namespace",
     "Node",
+    "NodeCards",
     "Ordering",
     "Overrun",
+    "Part",
+    "PlacementFilter",
+    "PlacementPolicy",
+    "PlacementScore",
     "PodSet",
     "PodSetAssignment",
     "PodsReadyPolicy",
     "Preempt",
     "PreemptionPolicy",
     "PreferredTerm",
+    "Profile",
     "Put",
     "QueueStatus",
     "Quota",
@@ -131,6 +153,7 @@ __all__ = [
     "ResourceUsage",
     "RuntimeForecast",
     "Settings",
+    "Share",
     "Slice",
     "Swap",
     "Taint",
@@ -138,8 +161,10 @@ __all__ = [
     "Topology",
     "TopologyAssignment",
     "TopologyRequest",
+    "Traits",
     "VictimPolicy",
     "Warn",
+    "Withdraw",
     "Workload",
     "WorkloadPods",
     "WriteFailed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import ForeignPod, Node, Topology
 from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
 from gangline.engine.model.runs import RuntimeForecast, WorkloadPods
@@ -20,6 +21,7 @@ Item: TypeAlias = (
     | Topology
     | Node
     | ForeignPod
+    | NodeCards
     | RuntimeForecast
     | WorkloadPods
     | Workload

@@ -24,6 +24,7 @@ class Explanation:
     holders: tuple[str, ...] = ()  # workloads that hold what is missing, largest first
     needs: str = ""  # what would have to happen, as one sentence
     position: int | None = None  # 0-based, in the ClusterQueue
+    preemption_gates: tuple[str, ...] = ()  # closed gates without which others would be preempted for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,13 @@ class Admit:
     checks: tuple[str, ...] = ()
     #: the workload starts before a reserved head that precedes it in queue order; recorded with the workload
     backfilled: bool = False
+    #: where a placement policy that is tried out would put its pods, "" = there is none
+    preview: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AskChecks:
-    """The admission checks of the queue changed while the workload waits for them: exactly these apply now."""
+    """Exactly these admission checks apply now: the queue's changed while the workload waits for them, or it waits for quota."""
 
     workload: str
     uid: str
@@ -88,6 +91,16 @@ class Evict:
     underlying_cause: str = ""
     #: nodes that failed the workload, recorded with it
     avoid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Its queue is being deleted before it was admitted: the quota is released in the same write, and nothing is evicted."""
+
+    workload: str
+    uid: str
+    #: "ClusterQueue main", "LocalQueue main"
+    ended: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,5 +162,5 @@ class Warn:
 
 
 Decision: TypeAlias = (
-    Admit | AskChecks | CompleteAdmission | Preempt | Evict | Requeue | ReportPending | Swap | Heal | Warn
+    Admit | AskChecks | CompleteAdmission | Preempt | Evict | Withdraw | Requeue | ReportPending | Swap | Heal | Warn
 )

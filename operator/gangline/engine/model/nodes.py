@@ -31,6 +31,8 @@ class Node:
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     #: what the hardware has (status.capacity): allocatable below it means degraded devices
     capacity: Requests = field(default_factory=dict[str, int])
+    #: image, by each of its names -> bytes; empty where no policy looks at images
+    images: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,6 @@ class CheckpointPreemption:
     #: in place of `longer_than` for backfilled workloads; None = no other rule for them
     longer_than_backfilled: float | None = None
     max_preemptions: int | None = None  # a workload preempted this often, for whatever reason, is not chosen any more
-    #: share of the queue's quota that may be lost in a day; as it is used up, a head may cost less (`losses`); None = no
-    #: limit
-    loss_budget: float | None = None
 
     @property
     def min_runtime(self) -> Millis:
@@ -74,6 +71,14 @@ class Backfill:
     #: a backfilled workload is overdue when it has run this many times its candidate quantile
     overdue_factor: float = 1.0
     checkpoint_preemption: CheckpointPreemption | None = None
+    #: the share of the queue's quota that may be lost in any day by these evictions (`backfill.loss_budget`); None = no limit
+    loss_budget: float | None = None
+    #: what an eviction costs beside the work since the last checkpoint, as counted in the budget
+    restart_seconds: float = 60.0
+
+    @property
+    def restart(self) -> Millis:
+        return millis(self.restart_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,66 @@ class Overrun:
     @property
     def grace(self) -> Millis:
         return millis(self.grace_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementScore:
+    """A scorer of a placement policy; an earlier tier decides first."""
+
+    #: one of those in engine.placing.scorers
+    name: str
+    tier: int = 0
+    weight: int = 1
+    #: of scorers that look at a node label: its key, and the value that is better than others ("" = any)
+    label: str = ""
+    value: str = ""
+    #: of scorers that weigh resources: cpu, memory, gpu; () = as the scorer does by itself
+    weights: tuple[tuple[str, int], ...] = ()
+    #: of scorers that look at a node's annotation: its key, and that of the deviation from it
+    annotation: str = ""
+    deviation: str = ""
+    #: the numbers of the annotation that have 100 points and none
+    least: int = 0
+    most: int = 100
+    #: TargetLoad: the load that has most points; RiskBalance: how much a small deviation counts
+    target: int = 40
+    sensitivity: int = 1
+    #: Bandwidth: the resource of nodes
+    resource: str = ""
+    #: Plugin: the name of the entry point
+    plugin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFilter:
+    """What excludes nodes, whatever is free on them."""
+
+    #: NodeLabel | ImagePresent | RDMA | NodeMetric
+    name: str
+    label: str = ""
+    #: NodeLabel: one of these; () = any value
+    values: tuple[str, ...] = ()
+    #: RDMA: the resource of nodes, "" = any that stands for RDMA
+    resource: str = ""
+    #: NodeMetric: the key of the annotation, and the most and the least that it may say
+    annotation: str = ""
+    most: int | None = None
+    least: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPolicy:
+    """The order of nodes for the pods of a queue (QueuePolicy.spec.placement).
+
+    Flavors of the queue that have no topology of their own get one whose only level is the host.
+    """
+
+    #: one of those in engine.placing.profiles; `scores` replace its own, if there are any
+    profile: str = "Fragmentation"
+    scores: tuple[PlacementScore, ...] = ()
+    filters: tuple[PlacementFilter, ...] = ()
+    #: its choice is worked out and shown, and nothing follows from it
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gangline.engine.model.policies import Backfill, Ordering, Overrun, Recovery, VictimPolicy
+from gangline.engine.model.policies import Backfill, Ordering, Overrun, PlacementPolicy, Recovery, VictimPolicy
 from gangline.engine.model.selection import LabelSelector, Taint, Toleration
 from gangline.engine.model.units import Millis, millis_or_none
 
@@ -72,6 +72,16 @@ class CheckRef:
 
 
 @dataclass(frozen=True, slots=True)
+class ConcurrentAdmission:
+    """Each workload is tried on every flavor at a time, as one variant per flavor."""
+
+    #: "TryPreferredFlavors" moves it to a flavor that comes earlier once it fits there, "RetainFirstAdmission" never
+    mode: str = "TryPreferredFlavors"
+    #: it does not move to flavors after this one, "" = no bound
+    last_acceptable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterQueue:
     name: str
     cohort: str = ""
@@ -86,6 +96,7 @@ class ClusterQueue:
     checks: tuple[CheckRef, ...] = ()
     #: "UsageBasedAdmissionFairSharing" orders pending workloads by the decayed usage of their LocalQueue.
     admission_mode: str = ""
+    concurrent_admission: ConcurrentAdmission | None = None
     terminating: bool = False
     #: labels of the object, by which a QueuePolicy may select the queue.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -97,6 +108,11 @@ class ClusterQueue:
     recovery: Recovery | None = None
     overrun: Overrun | None = None
     victims: VictimPolicy | None = None
+    placement: PlacementPolicy | None = None
+    #: a floor is under its policy (engine.floor)
+    floor: bool = True
+    #: the mode that it fell back to, "" = none: order and backfill are not those of its policy
+    fallen_back: str = ""
     #: a workload is requeued when its pods were refused for this long; None = as waitForPodsReady, which is on by default
     refused_seconds: float | None = None
 

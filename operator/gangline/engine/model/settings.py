@@ -80,3 +80,20 @@ class Settings:
     #: named fixes of Kueue quirks, per ClusterQueue name ("*" = all); see engine.text.fixes
     fixes: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     health: HealthPolicy = HealthPolicy()
+    #: how long heads are delayed, and why, is counted; a counterfactual needs no accounts
+    counts_delays: bool = True
+
+    @property
+    def concurrent_admission(self) -> bool:
+        """Workloads may have variants, and are restricted to the flavors that they allow."""
+        return self.gates.get("ConcurrentAdmission", False)
+
+    @property
+    def elastic_jobs(self) -> bool:
+        """A workload may be a slice that replaces another one."""
+        return self.gates.get("ElasticJobsViaWorkloadSlices", True)
+
+    @property
+    def preemption_gates(self) -> bool:
+        """Nothing is preempted for a workload with a closed preemption gate."""
+        return self.concurrent_admission or self.gates.get("MultiKueueOrchestratedPreemption", False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from gangline.engine.model.devices import CardSeat, Share
 from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
 from gangline.engine.model.units import Millis, Requests, millis, millis_or_none
 
@@ -27,6 +29,25 @@ class TopologyRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of pods beside what they need: placement policies look at it, and nothing else does."""
+
+    #: the kind of work: equal kinds run the same program
+    kind: str = ""
+    #: percent of one accelerator that a pod uses; None = not said
+    utilisation: int | None = None
+    #: of its containers; () where no policy looks at images
+    images: tuple[str, ...] = ()
+    #: dataset -> bytes
+    data: tuple[tuple[str, int], ...] = ()
+    #: expected to run for so long where nothing has to be downloaded
+    seconds: int = 0
+
+
+NO_TRAITS: Final = Traits()
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     name: str
     count: int
@@ -44,6 +65,11 @@ class PodSet:
     domains: int = 0
     #: what each pod counts for in quota; None = what it requests
     quota: Requests | None = None
+    #: what each pod counts for besides, in queues that have quota of it
+    charges: Requests = field(default_factory=dict[str, int])
+    #: what each pod asks of cards, with what it asks of them by its requests
+    shares: tuple[Share, ...] = ()
+    traits: Traits = NO_TRAITS
 
     @property
     def counted(self) -> Requests:
@@ -59,6 +85,8 @@ class Domain:
 
     values: tuple[str, ...]
     count: int
+    #: of each of its pods, the cards that were chosen for it; () = of none
+    cards: tuple[tuple[CardSeat, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +142,16 @@ class Workload:
     created: Millis = 0
     active: bool = True
     gates: tuple[str, ...] = ()  # entries of the admission-gated-by annotation
+    #: its closed preemption gates: while there is one, nothing is preempted for it
+    preemption_gates: tuple[str, ...] = ()
+    #: the only flavors that it may use; None = any
+    allowed_flavors: tuple[str, ...] | None = None
+    #: the uid of the Workload that it is a variant of, "" = of none
+    variant_of: str = ""
+    #: the key of the workload slice that it replaces, as an elastic job grows; "" = of none
+    replaces: str = ""
+    #: it is the parent of variants (by its label): these queue and hold quota in its place
+    has_variants: bool = False
     max_execution_seconds: int | None = None
     #: the job's name, for messages; and the uid of the job that owns the workload.
     job_uid: str = ""
@@ -135,6 +173,7 @@ class Workload:
     pods_were_ready: bool = False  # PodsReady=False with reason WaitForRecovery
     finished: bool = False
     on_hold: bool = False  # QuotaReserved=False with reason OnHold
+    lacks_pods: bool = False  # pods of its group have to be replaced first
     #: status of the Requeued condition; None = no condition.
     requeued: bool | None = None
     requeue_count: int = 0
@@ -144,6 +183,8 @@ class Workload:
     reclaimable: Mapping[str, int] = field(default_factory=dict[str, int])  # pod set -> finished pods
     checks: tuple[CheckState, ...] = ()
     unhealthy_nodes: tuple[str, ...] = ()
+    #: reason and message of DeactivationTarget=True; None = nobody wants it deactivated
+    deactivation: tuple[str, str] | None = None
 
     # recorded by Gangline beyond Kueue's schema
     #: it was backfilled: started before a reserved head that precedes it in queue order
@@ -156,6 +197,10 @@ class Workload:
     avoid: tuple[str, ...] = ()
     #: the time of the last `Heal`, or of an `Evict` that names nodes: a node that fails later is another loss
     healed_at: Millis = 0
+    #: it has no owner: nobody makes its pods anew for Gangline, and its failed nodes are replaced as in Kueue
+    unowned: bool = False
+    #: its owner is one pod, which cannot move to another node
+    lone_pod: bool = False
     #: it cannot replace single pods: when some are lost, all of it starts again (JobSet)
     restarts_whole: bool = False
     #: how far it has outrun its forecast in this run: "" | Warned | Overdue

@@ -2,8 +2,8 @@
 
 Every holder has a node assignment: for each of its pods the node that it is bound to, or one on which room is kept for it. Room
 is taken on real nodes across all queues, so that a gang is admitted only when the healthy nodes that its flavors select have
-room for the whole of it. Topology flavors have a ledger of their own and are not counted here; flavors without node labels,
-with labels that select no node, or marked as autoscaled are bounded by quota alone, as in Kueue.
+room for the whole of it. Pods of topology flavors are placed and not assigned, but take room of the same nodes; flavors without
+node labels, with labels that select no node, or marked as autoscaled are bounded by quota alone, as in Kueue.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from gangline.engine.model import Admission, Flavor, Node, Recovery, WorkloadPod
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.grounds import Ask, Grounds
 from gangline.engine.nodes.health import Health
-from gangline.engine.nodes.node_rooms import DomainKey, Ground, NodeRooms
+from gangline.engine.nodes.node_rooms import Ground, NodeRooms
 from gangline.engine.nodes.packer import Member, NodeAssignment, Packer, Place, Shortage
 from gangline.engine.nodes.pod_locations import PodLocations
 from gangline.engine.queues.workload_state import WorkloadState
+from gangline.engine.rooms.room_ledger import HOSTS, NOWHERE, DomainKey, Placed, RoomLedger
 
 
 @dataclass(slots=True)
@@ -30,18 +31,16 @@ class Holding:
     admission: Admission
     members: list[Member] = field(default_factory=list[Member])
     assigned: NodeAssignment = field(default_factory=NodeAssignment)
-    lifted: bool = False
 
 
 class Capacity:
-    def __init__(self, health: Health, flavors: Mapping[str, Flavor]) -> None:
+    def __init__(self, health: Health, flavors: Mapping[str, Flavor], ledger: RoomLedger) -> None:
         self.health = health
-        self.rooms = NodeRooms()
+        self.ledger = ledger
+        self.rooms = NodeRooms(ledger)
         self.grounds = Grounds(self.rooms, flavors)
         self.pod_locations = PodLocations(health, self._requests_of, lambda key: key in self._holdings)
         self._holdings: dict[str, Holding] = {}
-        #: node -> the holders with pods there, or room kept for them
-        self._on: dict[str, set[str]] = {}
         #: holders whose assignment has to be computed again, and those of which pods are missing
         self._unsettled: set[str] = set()
         self.without_nodes: set[str] = set()
@@ -59,9 +58,9 @@ class Capacity:
         self.pod_locations.put_node(self.health.last(name), node, name)
         self.health.put_node(node, name)
         if node is None:
-            self.rooms.remove(name)
+            self.ledger.remove_node(name)
         else:
-            self.rooms.put(node, usable=self.health.usable(name))
+            self.ledger.put_node(node, usable=self.health.usable(name))
         if node is None or old is None or was_usable != self.health.usable(name) or _offer(old) != _offer(node):
             self.nodes_version += 1
         if node is None or old is None or old.labels != node.labels or old.allocatable != node.allocatable:
@@ -103,7 +102,7 @@ class Capacity:
             node, room = self.health.nodes.get(name), self.rooms.get(name)
             usable = self.health.usable(name)
             if node is not None and room is not None and room.usable != usable:
-                self.rooms.put(node, usable=usable)
+                self.ledger.put_node(node, usable=usable)
                 if usable:
                     self._opened.add("*")
                 self._unsettled.update(self.holders_on(name))
@@ -124,7 +123,7 @@ class Capacity:
             self._holdings[gang.key] = Holding(gang, admission)
         else:
             holding.gang, holding.admission = gang, admission
-        gang.on_nodes = self
+        gang.room = self.ledger
         self._unsettled.add(gang.key)
 
     def take(self, gang: WorkloadState, admission: Admission, assigned: NodeAssignment | None) -> None:
@@ -135,6 +134,16 @@ class Capacity:
             self._learn(holding)
             self._replace(holding, assigned)
 
+    def with_places_of(self, old: WorkloadState, assigned: NodeAssignment | None) -> NodeAssignment | None:
+        """An assignment with the rooms that another holder has: it takes them over, with the pods that are there."""
+        holding = self._holdings.get(old.key)
+        if holding is None or holding.assigned.empty:
+            return assigned
+        kept = Counter(holding.assigned.bound) + Counter(holding.assigned.kept)
+        if assigned is not None:
+            kept += Counter(assigned.kept)
+        return NodeAssignment(kept=dict(kept))
+
     def _learn(self, holding: Holding) -> None:
         """Compute its members again: its requests, or the nodes that its flavors select, may have changed."""
         counts = {demand.name: demand for demand in holding.gang.demands}
@@ -143,42 +152,29 @@ class Capacity:
             for each in holding.admission.pod_sets
             if each.name in counts and each.topology is None
         ]
-        if not holding.lifted:
-            self._apply(holding, -1)
         holding.members = self.grounds.members(asks)
-        if not holding.lifted:
-            self._apply(holding, 1)
+        self._take(holding)
 
-    def release(self, gang: WorkloadState) -> None:
+    def release(self, gang: WorkloadState) -> bool:
+        """It holds nothing any more. Returns whether it had placed pods."""
         holding = self._holdings.pop(gang.key, None)
-        gang.on_nodes = None
-        if holding is None:
-            return
-        if not holding.lifted:
-            self._apply(holding, -1)
-        self._unsettled.discard(gang.key)
-        self.without_nodes.discard(gang.key)
-        self._open(holding)
-
-    def lift(self, gang: WorkloadState) -> None:
-        """Simulate removal of the gang; `restore` is the exact reverse."""
-        holding = self._holdings.get(gang.key)
-        if holding is not None and not holding.lifted:
-            self._apply(holding, -1)
-            holding.lifted = True
-
-    def restore(self, gang: WorkloadState) -> None:
-        holding = self._holdings.get(gang.key)
-        if holding is not None and holding.lifted:
-            holding.lifted = False
-            self._apply(holding, 1)
+        gang.room = None
+        placed = self.ledger.placed(gang.key)
+        if placed:
+            self._open_nodes_of(placed)
+        self.ledger.release(gang.key)
+        if holding is not None:
+            self._unsettled.discard(gang.key)
+            self.without_nodes.discard(gang.key)
+            self._open(holding)
+        return bool(placed)
 
     def holding(self, gang: WorkloadState) -> Holding | None:
         return self._holdings.get(gang.key)
 
     def holders_on(self, node: str) -> list[str]:
         """Workloads with pods on a node, or with room kept for them there."""
-        return sorted({*self._on.get(node, ()), *self.pod_locations.on(node)})
+        return sorted({*self.ledger.assigned_to(node), *self.pod_locations.on(node)})
 
     def nodes_of(self, gang: WorkloadState) -> set[str]:
         """The nodes of its pods, and those on which room is kept for them."""
@@ -200,36 +196,16 @@ class Capacity:
         grounds = (each.ground for each in holding.members) if holding else ()
         return {name for ground in grounds if ground is not None for name in ground.names}
 
-    def _apply(self, holding: Holding, sign: int) -> None:
-        if holding.assigned.empty:
-            return
-        key = holding.gang.key
-        self.occupy(key, holding.members, holding.assigned, sign)
-        for node in holding.assigned.nodes():
-            there = self._on.setdefault(node, set())
-            there.add(key) if sign > 0 else there.discard(key)
-            if not there:
-                del self._on[node]
-
-    def occupy(self, key: str, members: Iterable[Member], assigned: NodeAssignment, sign: int) -> None:
-        """Take (or with sign -1 give back) this assignment in the name of `key`."""
-        requests = {member.name: member.requests for member in members}
-        for taken in (assigned.bound, assigned.kept, assigned.lingering):
-            for (name, node), count in taken.items():
-                if name in requests:
-                    self.rooms.shift(node, requests[name], sign * count)
-        for domain, count in assigned.domains.items():
-            self.rooms.own(domain, key, sign * count)
-        for domain in assigned.vacating:
-            self.rooms.own(domain, key, sign)
+    def _take(self, holding: Holding) -> None:
+        """Bring the ledger in line with its assignment."""
+        self.ledger.assign(holding.gang.key, holding.assigned.takes(holding.members))
 
     def _replace(self, holding: Holding, assigned: NodeAssignment) -> None:
-        self._apply(holding, -1)
         holding.assigned = assigned
         assigned.lingering = self._lingering(holding, assigned)
         assigned.vacating = self._vacating(holding, assigned)
         self.moved[holding.gang.key] = None
-        self._apply(holding, 1)
+        self._take(holding)
         if assigned.missing:
             self.without_nodes.add(holding.gang.key)
         else:
@@ -259,6 +235,15 @@ class Capacity:
         """Give back its assignment."""
         self._opened.update(flavor for member in holding.members for flavor in member.flavors)
 
+    def _open_nodes_of(self, placed: Placed) -> None:
+        """Its placed pods leave: nodes of flavors without a topology may have more room."""
+        hosts = {key[0] for (flavor, key), _ in placed if flavor == HOSTS}
+        nodes = [self.ledger.rooms[name].node for host in sorted(hosts) for name in self.ledger.nodes_at(host)]
+        for flavor in self.grounds.bounded(None):
+            ground = self.grounds.ground((flavor,))
+            if ground is not None and any(ground.labels.items() <= node.labels.items() for node in nodes):
+                self._opened.add(flavor)
+
     def _keep_bound(self, holding: Holding) -> None:
         """Assign its bound pods to their nodes. Room that it had stays kept for as many pods as are not bound."""
         bound = self.bound(holding)
@@ -283,9 +268,9 @@ class Capacity:
             for node in holding.assigned.nodes():
                 room = self.rooms.get(node)
                 if room is not None and room.overfull:
-                    crowded |= self._on.get(node, set())
+                    crowded.update(self.ledger.assigned_to(node))
             for domain in holding.assigned.domains:
-                owners = self.rooms.owners(domain)
+                owners = self.ledger.owners(domain)
                 if len(owners) > 1:
                     crowded |= owners.keys()
         return crowded
@@ -296,8 +281,9 @@ class Capacity:
 
     def _best_assignment(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
         """The best assignment for it, which may leave pods missing."""
-        was_lifted = holding.lifted
-        self.lift(holding.gang)
+        key = holding.gang.key
+        before = self.ledger.assigned(key)
+        self.ledger.assign(key, NOWHERE)
         packer = self._begin(holding, lost)
         for each in members:
             bound = self._bound_of(holding, each, lost)
@@ -311,8 +297,7 @@ class Capacity:
             if each.ground is not None and rest > 0:
                 packer.assign_some(each, rest)
         packer.undo()
-        if not was_lifted:
-            self.restore(holding.gang)
+        self.ledger.assign(key, before)
         return packer.assigned
 
     def _count_missing(self, packer: Packer, member: Member) -> None:
@@ -378,8 +363,8 @@ class Capacity:
         """An assignment of the whole gang without these nodes; the pods that it keeps stay where they are. Or what is missing
         for one.
         """
-        holding = self._holdings[gang.key]
-        self.lift(gang)
+        holding, before = self._holdings[gang.key], self.ledger.assigned(gang.key)
+        self.ledger.assign(gang.key, NOWHERE)
         packer = self._begin(holding, lost)
         try:
             for each in holding.members:
@@ -398,7 +383,7 @@ class Capacity:
             return packer.assigned
         finally:
             packer.undo()
-            self.restore(gang)
+            self.ledger.assign(gang.key, before)
 
     def keep(self, gang: WorkloadState, assigned: NodeAssignment) -> None:
         """Give it this assignment, though pods of others may still be there."""

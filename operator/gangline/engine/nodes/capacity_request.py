@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gangline.engine.model import Recovery
@@ -10,10 +9,7 @@ from gangline.engine.nodes.node_rooms import Ground, NodeRooms
 from gangline.engine.nodes.packer import NO_SPARES, Member, NodeAssignment, Packer, Shortage, Spares
 from gangline.engine.queues.protection import may_be_protected
 from gangline.engine.queues.workload_state import WorkloadState
-
-
-def _nothing() -> None:
-    pass
+from gangline.engine.rooms.room_ledger import NOWHERE, Assigned
 
 
 class AllAssignments(Protocol):
@@ -22,7 +18,6 @@ class AllAssignments(Protocol):
     @property
     def rooms(self) -> NodeRooms: ...
     def highest_running(self, ground: Ground) -> int | None: ...
-    def occupy(self, key: str, members: Iterable[Member], assigned: NodeAssignment, sign: int) -> None: ...
 
 
 class CapacityRequest:
@@ -74,13 +69,9 @@ class CapacityRequest:
     def fits(self) -> bool:
         return self.shortage() is None
 
-    def assume(self) -> Callable[[], None]:
-        """Take the assignment that was last found, for a simulation. Returns the function that gives it back."""
-        assigned, capacity, key = self.assigned, self._capacity, f"{self._gang.key} (assumed)"
-        if assigned is None:
-            return _nothing
-        capacity.occupy(key, self._members, assigned, 1)
-        return lambda: capacity.occupy(key, self._members, assigned, -1)
+    def takes(self) -> Assigned:
+        """What the assignment that was last found takes of the rooms."""
+        return self.assigned.takes(self._members) if self.assigned is not None else NOWHERE
 
     def _spares(self, each: Member) -> Spares:
         recovery = self._recovery
@@ -112,7 +103,7 @@ class CapacityRequest:
             return len(usable), sum(room.idle for room in usable.values())
         domains = rooms.domains(usable, each.exclusive)
         idle = sum(
-            not rooms.owners((each.exclusive, value)) and all(usable[name].idle for name in names)
+            not rooms.ledger.owners((each.exclusive, value)) and all(usable[name].idle for name in names)
             for value, names in domains.items()
         )
         return len(domains), idle

@@ -14,18 +14,22 @@ Ask: TypeAlias = tuple[PodSet, int, Sequence[str]]
 
 
 class Grounds:
-    """Grounds by flavors, kept until `clear`: flavors, or the nodes that they select, changed."""
+    """Grounds by flavors, kept until the nodes that they select change, or until `clear`: flavors changed."""
 
     def __init__(self, rooms: NodeRooms, flavors: Mapping[str, Flavor]) -> None:
         self._rooms = rooms
         self._flavors = flavors
         self._grounds: dict[tuple[str, ...], Ground | None] = {}
+        self._version = rooms.grounds_version
 
     def clear(self) -> None:
         self._grounds.clear()
 
     def ground(self, flavors: Iterable[str]) -> Ground | None:
         """The nodes that pods with these flavors may go to; None if nodes do not bound them."""
+        if self._version != self._rooms.grounds_version:
+            self._version = self._rooms.grounds_version
+            self._grounds.clear()
         key = tuple(sorted(set(flavors)))
         if key not in self._grounds:
             self._grounds[key] = self._find(key)

@@ -274,6 +274,11 @@ class Health:
         ]
         return min(found, key=lambda loss: (loss.devices_only, loss.at, loss.kind), default=None)
 
+    @property
+    def patience_with_devices(self) -> Millis:
+        """How long devices that a node had may be missing before pods that use them are lost."""
+        return self.grace(_ROWS["DevicesMissing"])
+
     def grace(self, signal: Signal) -> Millis:
         chosen = self._policy.grace(signal.kind)
         return signal.grace if chosen is None else chosen
@@ -345,6 +350,11 @@ class Health:
         record = self._records.get(name)
         return record.loss if record else None
 
+    def failing(self, name: str) -> bool:
+        """The node shows a signal by which it is lost, now or once its grace is over."""
+        record = self._records.get(name)
+        return record is not None and any(signal.means in (LOST, DEGRADED) for signal in record.active.values())
+
     def lost(self) -> dict[str, Loss]:
         return dict(sorted(self._lost.items()))
 
@@ -370,6 +380,11 @@ class Health:
         if record.loss is not None:
             return record.loss.kind
         return next(iter(record.active), "Soaking" if name in self.nodes else "Deleted")
+
+    def soaks_until(self, name: str) -> Millis:
+        """When a node that came back is used again, as far as time decides it; 0 for any other node."""
+        record = self._records.get(name)
+        return record.usable_from if record is not None and record.returned is not None else 0
 
     def untolerated(self, name: str, tolerations: Iterable[Toleration]) -> Taint | None:
         """The NoExecute taint of a node that evicts pods with these tolerations, rows of the table excepted."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangline.engine.model import PodSet, Toleration
-from gangline.engine.nodes.node_rooms import PODS, DomainKey, FitTable, Ground, NodeRooms, PodShape
+from gangline.engine.nodes.node_rooms import FitTable, Ground, NodeRooms, PodShape
+from gangline.engine.rooms.fitting import add, as_pod_requests
+from gangline.engine.rooms.room_ledger import NOWHERE, Assigned, DomainKey
 from gangline.engine.topology.node_filter import Selection
 
 #: (pod set, node)
@@ -41,14 +43,13 @@ def member(
     pod_set: PodSet, count: int, ground: Ground | None, flavors: tuple[str, ...], tolerations: tuple[Toleration, ...]
 ) -> Member:
     """The member of a pod set; `tolerations` are added by the flavors."""
-    requests = {resource: amount for resource, amount in pod_set.requests.items() if amount > 0}
-    requests[PODS] = requests.get(PODS, 0) + 1
-    shape = PodShape(tuple(sorted(requests.items())), Selection.of(pod_set, tolerations, scored=False))
+    requests = as_pod_requests(pod_set.requests)
+    shape = PodShape(requests, Selection.of(pod_set, tolerations, scored=False))
     exclusive = bool(pod_set.exclusive and pod_set.domains > 0 and pod_set.count > 0)
     return Member(
         pod_set.name,
         count,
-        requests,
+        dict(requests),
         shape,
         ground,
         flavors,
@@ -76,6 +77,19 @@ class NodeAssignment:
     def empty(self) -> bool:
         """Assigned to no node: the most common case, where no flavor selects nodes."""
         return not (self.bound or self.kept or self.domains or self.lingering)
+
+    def takes(self, members: Iterable[Member]) -> Assigned:
+        """What it takes of the rooms."""
+        if self.empty:
+            return NOWHERE
+        requests = {member.name: member.requests for member in members}
+        on_nodes: dict[str, dict[str, int]] = {}
+        for places in (self.bound, self.kept, self.lingering):
+            for (name, node), count in places.items():
+                if name in requests:
+                    add(on_nodes.setdefault(node, {}), requests[name], count)
+        domains = (*self.domains.items(), *((domain, 1) for domain in self.vacating))
+        return Assigned(tuple(on_nodes.items()), domains) if on_nodes or domains else NOWHERE
 
     def at(self, place: Place) -> int:
         return self.bound.get(place, 0) + self.kept.get(place, 0)
@@ -113,6 +127,7 @@ class Packer:
 
     def __init__(self, rooms: NodeRooms, key: str, before: NodeAssignment | None, avoid: Collection[str]) -> None:
         self._rooms = rooms
+        self._ledger = rooms.ledger
         self._key = key
         self._before = before or NodeAssignment()
         self._avoid = frozenset(avoid)
@@ -122,9 +137,9 @@ class Packer:
 
     def undo(self) -> None:
         for node, requests, count in reversed(self._taken):
-            self._rooms.shift(node, requests, -count)
+            self._ledger.shift_node(node, requests, -count)
         for domain in reversed(self._owned):
-            self._rooms.own(domain, self._key, -1)
+            self._ledger.own(domain, self._key, -1)
         self._taken.clear()
         self._owned.clear()
 
@@ -137,7 +152,7 @@ class Packer:
     def keep_domain(self, domain: DomainKey) -> None:
         self.assigned.domains[domain] = self.assigned.domains.get(domain, 0) + 1
         self._owned.append(domain)
-        self._rooms.own(domain, self._key, 1)
+        self._ledger.own(domain, self._key, 1)
 
     def assign(self, member: Member, count: int) -> Shortage | None:
         """Room for `count` pods anywhere on their ground."""
@@ -165,8 +180,8 @@ class Packer:
             inside = {node: bound[node] for node in here.get(value, ())}
             rooms = free.get(value, [])
             lacking = max(0, member.per_domain - sum(inside.values()))
-            others = any(key != self._key for key in self._rooms.owners((label, value)))
-            mine = self._rooms.owners((label, value)).get(self._key, 0)
+            others = any(key != self._key for key in self._ledger.owners((label, value)))
+            mine = self._ledger.owners((label, value)).get(self._key, 0)
             fits = sum(counts.get(node, 0) for node in rooms) >= lacking
             if inside and (fits or not move):
                 fits = True  # the gang's pods are there: any other gang with room kept in this domain has to leave
@@ -238,4 +253,4 @@ class Packer:
 
     def _take(self, node: str, member: Member, count: int) -> None:
         self._taken.append((node, member.requests, count))
-        self._rooms.shift(node, member.requests, count)
+        self._ledger.shift_node(node, member.requests, count)

@@ -74,6 +74,8 @@ def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[W
                 policy != "LowerOrNewerEqualPriority" or holder.since <= gang.since
             ):
                 continue
+        if gang.replaces and holder.key == gang.replaces:
+            continue
         if holder.removed or holder.usage.keys().isdisjoint(frs) or (protects and need.spares(holder)):
             continue
         yield holder

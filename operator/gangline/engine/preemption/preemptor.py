@@ -36,6 +36,7 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
+from gangline.engine.rooms.room_ledger import RoomLedger
 from gangline.engine.text.fixes import PODS_IN_SEARCH
 from gangline.engine.topology.topologies import Topologies
 
@@ -52,12 +53,12 @@ class Preemptor:
         settings: Settings,
         topologies: Topologies,
         find: Callable[[Need], list[Victim]],
-        capacity: Capacity | None = None,
+        capacity: Capacity,
         known: Known | None = None,
     ) -> None:
         self.settings = settings
         self.topologies = topologies
-        #: room on healthy nodes; None = quota alone counts
+        #: room on healthy nodes
         self.capacity = capacity
         #: candidates that `find` keeps; to be cleared when a queue of the tree gets more than it had
         self.known: Known = {} if known is None else known
@@ -68,6 +69,18 @@ class Preemptor:
         self.protected_until: Millis | None = None
         self._find = find
         self._answered: tuple[WorkloadState, Cell, int, list[Victim]] | None = None
+
+    @property
+    def rooms(self) -> RoomLedger:
+        return self.topologies.rooms
+
+    def take_room(self, key: str, assignment: Assignment, queue: str) -> None:
+        """An assignment takes its room on nodes, until `key` is released."""
+        if assignment.placements():
+            admission = assignment.admission(queue)
+            self.topologies.put_holder(key, admission, assignment.node_needs(admission))
+        if assignment.capacity_request is not None:
+            self.rooms.assign(key, assignment.capacity_request.takes())
 
     def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
         """How preemption could free `amount` of one flavor and resource, and how high the gang would borrow then."""

@@ -107,14 +107,10 @@ class OrderedRemoval(SimulatedRemoval):
 
 
 def _free_nodes(gang: WorkloadState) -> None:
-    if gang.placed is not None:
-        gang.placed.remove_holder(gang.key)
-    if gang.on_nodes is not None:
-        gang.on_nodes.lift(gang)
+    if gang.room is not None:
+        gang.room.lift(gang.key)
 
 
 def _take_nodes(gang: WorkloadState) -> None:
-    if gang.placed is not None and gang.admission is not None:
-        gang.placed.put_holder(gang.key, gang.admission)
-    if gang.on_nodes is not None:
-        gang.on_nodes.restore(gang)
+    if gang.room is not None:
+        gang.room.restore(gang.key)

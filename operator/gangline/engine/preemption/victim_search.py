@@ -85,9 +85,13 @@ class Need:
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
                 return False
         self.removal.free_nodes()
-        if self.placing is not None and not self.placing.now().ok:
+        found = self.placing.now() if self.placing is not None else None
+        if found is not None and not found.ok:
             return False
-        return self.capacity_request is None or self.capacity_request.lacks() is None
+        if self.capacity_request is None or self.placing is None or found is None:
+            return self.capacity_request is None or self.capacity_request.lacks() is None
+        with self.placing.beside(found.assignments):
+            return self.capacity_request.lacks() is None
 
 
 class Candidate(NamedTuple):

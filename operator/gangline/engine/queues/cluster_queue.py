@@ -15,6 +15,7 @@ from gangline.engine.model import (
     Flavor,
     Millis,
     Ordering,
+    PlacementPolicy,
     Quota,
     ResourceGroup,
     Settings,
@@ -27,8 +28,8 @@ from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import Shape, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-from gangline.engine.topology.domain_counts import as_pod_requests
-from gangline.engine.topology.placement import asks
+from gangline.engine.rooms.fitting import as_pod_requests
+from gangline.engine.topology.placement import asks, placed_on
 from gangline.engine.topology.topologies import Topologies
 
 
@@ -107,6 +108,7 @@ class ClusterQueueState(Node):
         "by_priority",
         "config",
         "delays_topology",
+        "elsewhere",
         "fixes",
         "generation",
         "group_of",
@@ -115,7 +117,9 @@ class ClusterQueueState(Node):
         "lacks_places",
         "only_topologies",
         "pending",
+        "placement",
         "preempts_while_borrowing",
+        "preview",
         "quota_holds",
         "timed",
     )
@@ -137,12 +141,17 @@ class ClusterQueueState(Node):
         #: the holders in the order in which they would be preempted
         self.by_priority: list[WorkloadState] = []
         self.preempts_while_borrowing = False
-        #: all its flavors are topology flavors: pods are placed without a topology request
+        #: the policy that orders nodes for its pods, None = none
+        self.placement: PlacementPolicy | None = None
+        #: a placement policy that is tried out: its choice is shown, and nothing follows from it
+        self.preview: PlacementPolicy | None = None
+        #: all its flavors are topology flavors, or it has a placement policy: pods are placed without a topology request
         self.only_topologies = False
         #: since the last flush a workload became inadmissible for want of room on nodes, which other trees may share
         self.lacks_places = False
         #: an admission check provides the nodes: placement waits for it
         self.delays_topology = False
+        self.elsewhere = False  # its workloads run in other clusters
         self.fixes: frozenset[str] = frozenset()
         #: uid of a preemptor of this queue -> the quota held for it
         self.quota_holds: dict[str, QuotaHold] = {}
@@ -203,7 +212,11 @@ class ClusterQueueState(Node):
         self.group_of = {}
         self.asked.clear()
         names = [quotas.name for group in self.config.groups for quotas in group.flavors]
-        self.only_topologies = bool(names) and all(name in flavors and flavors[name].topology for name in names)
+        policy = None if self.elsewhere else self.config.placement
+        dry = policy is not None and policy.dry_run
+        self.placement, self.preview = (None, policy) if dry else (policy, None)
+        placed = all(name in flavors and flavors[name].topology for name in names)
+        self.only_topologies = bool(names) and (placed or self.placement is not None)
         for group in self.config.groups:
             bound = Group(
                 frozenset(group.covered), [self._option(group, i, flavors) for i in range(len(group.flavors))]
@@ -283,6 +296,8 @@ def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topol
     policy = queue.config.preemption
     if policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never" or queue.delays_topology:
         return ()
+    if gang.replaces:  # it needs less than it asks for
+        return ()
     parts: list[quick_check.Part] = []
     for demand in gang.demands:
         pod_set = demand.pod_set
@@ -290,7 +305,7 @@ def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topol
         group = next((queue.group_of[name] for name in pod_set.counted if name in queue.group_of), None)
         if group is None or not count:
             continue
-        placed = asks(pod_set) or queue.only_topologies
+        wanted = asks(pod_set) or queue.only_topologies
         ways: list[quick_check.Way] = []
         for option in group.options:
             cells = tuple(
@@ -298,7 +313,8 @@ def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topol
                 for name, cell in option.cells.items()
                 if pod_set.counted.get(name, 0) > 0
             )
-            ways.append((cells, topologies.ledger(option.name) if placed else None))
+            placed = placed_on(pod_set, (option.name,), topologies, queue.placement) if wanted else None
+            ways.append((cells, topologies.ledger(placed) if placed is not None else None))
         parts.append((count, as_pod_requests(pod_set.requests), tuple(ways)))
     return tuple(parts)
 

@@ -100,6 +100,8 @@ class PendingQueue:
         self.usage_of: Callable[[str], float] | None = None
         self.preemptor: WorkloadState | None = None
         self.in_flight: WorkloadState | None = None
+        #: uid of the head that was tried last
+        self.tried = ""
         #: number of workloads in the heap
         self.active = 0
         self._lanes: dict[str, Lane] = {}
@@ -229,12 +231,21 @@ class PendingQueue:
         if gang is not None:
             self.take_out(gang, State.NOMINATED)
             self.in_flight = gang
+            self.tried = gang.uid
         return gang
 
     def unpop(self, gang: WorkloadState) -> None:
         """The reverse of `pop`, for a head that was not tried."""
         self.take_out(gang)
         self.arrive(gang)
+
+    def exchange(self, gang: WorkloadState, other: WorkloadState) -> WorkloadState:
+        """Another workload of the heap is the head in place of the one that was popped. Returns it."""
+        if other is not gang:
+            self.unpop(gang)
+            self.take_out(other, State.NOMINATED)
+            self.in_flight = other
+        return other
 
     # --- aside and back -----------------------------------------------------------------------------------------------
 

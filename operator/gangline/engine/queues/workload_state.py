@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
 from gangline.engine.model.units import whole_second
 from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, State, TransitionError
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-from gangline.engine.topology.placement import asks
-from gangline.engine.topology.topologies import Topologies
+from gangline.engine.rooms.room_ledger import RoomLedger
+from gangline.engine.topology.placement import asks, node_needs
+from gangline.engine.topology.topologies import NodeNeeds
 
 #: resource -> index of the flavor at which the last scan stopped, -1 = the last flavor; one mapping per pod set
 ScanProgress = tuple[Mapping[str, int], ...]
 #: no uids
 NO_UIDS: frozenset[str] = frozenset()
+#: the family of a workload that is no variant
+NO_FAMILY: Mapping[str, WorkloadState] = {}
 
 
 @dataclass(slots=True)
@@ -83,13 +86,6 @@ class Bucket:
         self.inadmissible = inadmissible
 
 
-class OnNodes(Protocol):
-    """The node assignments of holders (`engine.nodes.capacity`)."""
-
-    def lift(self, gang: WorkloadState) -> None: ...
-    def restore(self, gang: WorkloadState) -> None: ...
-
-
 class WorkloadState:
     """One workload. Compared by identity; everything that orders it is computed once per fact."""
 
@@ -98,13 +94,17 @@ class WorkloadState:
         "admission",
         "admitted",
         "admitted_at",
+        "allowed_flavors",
         "asked_checks",
         "backfilled",
         "bucket",
         "cells",
+        "closed_gates",
         "demands",
         "entry",
         "evicting",
+        "family",
+        "family_of",
         "groups",
         "healed",
         "inadmissible_alone",
@@ -112,28 +112,33 @@ class WorkloadState:
         "key",
         "last_reason",
         "local_queue",
+        "mends_at",
         "noted",
         "noted_cause",
         "noted_row",
-        "on_nodes",
         "overrun",
-        "placed",
+        "passed_by",
         "preempted_for_it",
         "priority",
         "progress",
+        "promised",
         "queue",
         "ranked",
         "removed",
+        "replaces",
         "reported",
         "requeue_assumed",
         "reserved_at",
         "review_at",
+        "room",
         "second_passes",
         "shape",
         "shrinks",
         "since",
+        "succeeds",
         "uid",
         "usage",
+        "variant",
         "verdict",
         "victim_key",
         "wants_topology",
@@ -162,6 +167,12 @@ class WorkloadState:
         #: the ClusterQueue that it waits in or holds quota of
         self.queue: Node | None = None  # see `cluster_queue.queue_of`
 
+        #: all variants of its parent by uid, itself included; and what they have in common: namespace, uid of the parent
+        self.family: Mapping[str, WorkloadState] = NO_FAMILY
+        self.family_of: tuple[str, str] | None = None
+        #: the slice whose successor it is known to be (`Store.successors`)
+        self.succeeds = ""
+
         # while it waits
         self.bucket: Bucket | None = None
         self.entry: Any = None  # its valid entry in the bucket's heap
@@ -180,6 +191,10 @@ class WorkloadState:
 
         #: uids of workloads preempted so that it can start: they do not start before it, and none is preempted for it twice
         self.preempted_for_it = NO_UIDS
+        #: when the first start was promised to it since it waits, and that start; None = none yet. And the keys of the workloads
+        #: that were backfilled before it since. A reservation may come and go meanwhile
+        self.promised: tuple[Millis, Millis] | None = None
+        self.passed_by: set[str] = set()
         #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = not computed
         self.ranked: tuple[object, float, Millis, float] | None = None
 
@@ -191,10 +206,8 @@ class WorkloadState:
         #: its usage; a flavor that it uses with quantity 0 is included
         self.usage: dict[FlavorResource, int] = {}
         self.cells: list[tuple[Cell, int]] = []
-        #: the topologies that count its placements, None if it has none
-        self.placed: Topologies | None = None
-        #: where its pods are counted on the nodes of other flavors, None if it holds nothing
-        self.on_nodes: OnNodes | None = None
+        #: where its pods are counted on nodes, None if it holds nothing
+        self.room: RoomLedger | None = None
         #: lost nodes under it that a decision already moves it away from, though no fact says so yet
         self.healed: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")
@@ -202,43 +215,64 @@ class WorkloadState:
         self.overrun = ""
         #: checks that were listed for it, though no fact says so yet
         self.asked_checks: tuple[str, ...] = ()
-        #: failed attempts to place its pods after its checks
+        #: failed attempts to place its pods after its checks, or those of a failed node
         self.second_passes = 0
+        #: when pods of its failed node are placed elsewhere, as in Kueue; None = it has none
+        self.mends_at: Millis | None = None
         #: removed from the ledger by a simulation
         self.removed = False
         #: it was backfilled: admitted before a workload that precedes it and has a reservation
         self.backfilled = False
 
         self.workload = workload
+        #: the key of the slice that it replaces, "" = of none
+        self.replaces = _replaced(workload, settings)
         self.priority = _priority(workload, settings)
-        self._take_in_pod_sets(workload)
+        self._take_in_pod_sets(workload, settings)
         self.learn(workload, settings)
+
+    @property
+    def backs_off(self) -> bool:
+        """It may not be tried yet: it waits for a time, or for the end of what evicted it."""
+        workload = self.workload
+        return (workload.requeued is False or workload.requeue_at is not None) and not self.requeue_assumed
 
     def learn(self, workload: Workload, settings: Settings) -> None:
         """Set a new fact; the workload's state does not change here."""
-        old, priority = (
-            (self.workload.pod_sets, self.workload.reclaimable, self.priority),
-            _priority(workload, settings),
-        )
+        last = self.workload
+        old = (last.pod_sets, last.reclaimable, last.allowed_flavors, last.replaces, last.job_uid, self.priority)
+        priority = _priority(workload, settings)
         self.workload, self.priority = workload, priority
+        self.replaces = _replaced(workload, settings)
+        #: its closed preemption gates, where they are heeded
+        self.closed_gates = workload.preemption_gates if settings.preemption_gates else ()
+        #: it is one of several variants of a workload, where there may be any
+        self.variant = bool(workload.variant_of) and settings.concurrent_admission
         self.backfilled = self.backfilled or workload.backfilled
         self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
         self.requeue_assumed = False
         self.asked_checks = ()
         self.since = queue_time(workload, settings)
-        if (workload.pod_sets, workload.reclaimable, priority) != old:
-            self._take_in_pod_sets(workload)
+        new = (workload.pod_sets, workload.reclaimable, workload.allowed_flavors, workload.replaces, workload.job_uid)
+        if (*new, priority) != old:
+            self._take_in_pod_sets(workload, settings)
         self.order_as_victim()
 
-    def _take_in_pod_sets(self, workload: Workload) -> None:
-        self.demands = tuple(_demand(pod_set, workload.reclaimable) for pod_set in workload.pod_sets)
+    def _take_in_pod_sets(self, workload: Workload, settings: Settings) -> None:
+        ended = workload.reclaimable if settings.gates.get("ReclaimablePods", True) else dict[str, int]()
+        self.demands = tuple(_demand(pod_set, ended) for pod_set in workload.pod_sets)
         self.wants_topology = any(asks(pod_set) for pod_set in workload.pod_sets)
         #: it may start with fewer pods
         self.shrinks = any(pod_set.min_count is not None for pod_set in workload.pod_sets)
         #: indices of pod sets that share flavors
         self.groups = _groups(workload.pod_sets)
-        self.shape = Shape.of((self.priority, tuple(_shape(demand) for demand in self.demands)))
+        demands = tuple(_shape(demand) for demand in self.demands)
+        #: the only flavors that it may use; None = any
+        self.allowed_flavors = allowed = workload.allowed_flavors if settings.concurrent_admission else None
+        value = (self.priority, demands) if allowed is None else (self.priority, demands, allowed)
+        # what a slice asks for depends on the one that it replaces, if that is of its job: no other workload is like it
+        self.shape = Shape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
 
     def order_as_victim(self) -> None:
         self.victim_key = (self.priority, -self.reserved_at, self.uid)
@@ -298,6 +332,10 @@ class WorkloadState:
                 total[resource] = total.get(resource, 0) + amount * demand.count
         return total
 
+    def node_needs(self, admission: Admission) -> NodeNeeds:
+        """What its placed pods take of nodes, where quota counts them otherwise."""
+        return node_needs((demand.pod_set for demand in self.demands), admission)
+
     @property
     def holds(self) -> bool:
         return self.admission is not None
@@ -307,6 +345,12 @@ class WorkloadState:
 
     def __repr__(self) -> str:
         return f"Gang({self.key})"
+
+
+def _replaced(workload: Workload, settings: Settings) -> str:
+    """The key of the slice that a workload replaces; "" for none, or one that it cannot replace."""
+    key = workload.replaces if settings.elastic_jobs else ""
+    return key if key.startswith(f"{workload.namespace}/") and key != workload.key else ""
 
 
 def _priority(workload: Workload, settings: Settings) -> int:
@@ -348,6 +392,8 @@ def _shape(demand: Demand) -> Hashable:
         pod_set.min_count,
         tuple(sorted(pod_set.requests.items())),
         None if pod_set.quota is None else tuple(sorted(pod_set.quota.items())),
+        tuple(sorted(pod_set.charges.items())) if pod_set.charges else (),
+        pod_set.shares,
         tuple(sorted(pod_set.node_selector.items())),
         pod_set.tolerations,
         pod_set.affinity,
@@ -356,4 +402,5 @@ def _shape(demand: Demand) -> Hashable:
         pod_set.shape,
         pod_set.exclusive,
         pod_set.domains,
+        pod_set.traits,
     )

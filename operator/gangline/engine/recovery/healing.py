@@ -10,15 +10,16 @@ A gang is examined anew in every `decide` until it is healed, from the present s
 
 from __future__ import annotations
 
-from gangline.engine.model import SWAP_WINDOW, Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
-from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.model import SWAP_WINDOW, Decision, Evict, Heal, Millis, Preempt, Recovery, Warn
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.recovery.breaker import Breaker
 from gangline.engine.recovery.healing_plan import REPLACE, RESTART, Plan
 from gangline.engine.recovery.healing_victims import cheapest
+from gangline.engine.recovery.lost_cards import CARD_FAILED, LostCardsWatch
+from gangline.engine.state.replacement import fails_fast, is_healed, policy_of, tolerations_of
 from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
-from gangline.engine.topology.placement import hosts_of
+from gangline.engine.topology.placement import has_placements, hosts_of, seats_of
 
 #: the reason of a preemption for a gang that lost nodes
 TO_HEAL = "InRecovery"
@@ -38,6 +39,9 @@ class Healing:
         self._told: set[str] = set()
         #: gangs for which room is kept that others still use
         self._awaiting: set[str] = set()
+        #: moved gangs whose places on hosts with lost cards are still taken, with these hosts
+        self._leaving: dict[str, tuple[str, ...]] = {}
+        self._cards = LostCardsWatch(store)
         #: running gangs without room for all of their pods, and since when that is known
         self._short: dict[str, Millis] = {}
 
@@ -45,12 +49,18 @@ class Healing:
         """When time alone may change what has to be done."""
         if self._store.health.unsettled:
             return now
-        times = (self._store.health.next_due(), *(since + PATIENCE for since in self._short.values()))
+        times = (
+            self._store.health.next_due(),
+            self._cards.next_due(),
+            *(since + PATIENCE for since in self._short.values()),
+        )
         return min((time for time in times if time is not None and time > now), default=None)
 
     def run(self, now: Millis) -> list[Decision]:
         """Heal the gangs that need it and can be healed."""
         store = self._store
+        self._free_left_places()
+        self._cards.watch(now)
         if not store.health.nodes and not store.health.lost():
             return []
         self._short = {key: since for key, since in self._short.items() if key in store.capacity.without_nodes}
@@ -77,7 +87,10 @@ class Healing:
         keys = {*store.capacity.without_nodes, *store.capacity.pod_locations.of_replaced(), *self._awaiting}
         for node in (*health.lost(), *health.unfit()):
             keys.update(store.capacity.holders_on(node))
-            keys.update(store.topology.holders_on(node))
+            keys.update(store.rooms.placed_on(node))
+        for host in self._cards.hosts():
+            keys.update(store.rooms.placed_on(host))
+        keys.update(store.rooms.cards.seen_elsewhere())
         self._awaiting &= store.gangs.keys()
         gangs = (store.gangs.get(key) for key in sorted(keys))
         return [
@@ -88,14 +101,27 @@ class Healing:
             and gang.admitted
             and not gang.evicting
             and gang.queue is not None
+            and not gang.variant  # its pods are its parent's
             and gang.key not in store.frozen
         ]
+
+    def _free_left_places(self) -> None:
+        """What a gang left is free when the cluster says that it has other places, and that none of its pods is there."""
+        store = self._store
+        for key, hosts in list(self._leaving.items()):
+            gang = store.gangs.get(key)
+            if gang is not None and gang.holds and gang.admission is not None:
+                if gang.workload.admission != gang.admission or not _pods_on(store, gang).isdisjoint(hosts):
+                    continue
+                store.hold_places(gang, gang.admission)
+                store.flush_placing()
+            del self._leaving[key]
 
     # --- one gang -----------------------------------------------------------------------------------------------------
 
     def _heal(self, gang: WorkloadState, now: Millis) -> list[Decision]:
-        policy = _policy(gang)
-        if not policy.enabled:
+        policy = policy_of(gang)
+        if not is_healed(self._store, gang):
             return []
         lost = self._lost_under(gang, now)
         awaited = gang.key in self._awaiting
@@ -111,6 +137,8 @@ class Healing:
             return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swapped nodes an hour")]
         plan = Plan(self._store, gang, nodes)
         if plan.fits():
+            if plan.left:
+                self._leaving[gang.key] = plan.left
             return plan.carry_out(self._order(gang, lost, nodes, now))
         return self._make_room(gang, plan, policy, nodes, now)
 
@@ -119,8 +147,10 @@ class Healing:
     ) -> list[Decision]:
         """Preempt others for it: those that are leaving anyway, or the cheapest of lower priority."""
         preempts = policy.preempt_to_heal or (policy.lend and bool(policy.spares or policy.spares_percent))
-        victims = cheapest(self._store, gang, plan, now, others=preempts)
+        victims = cheapest(self._store, gang, plan, now, others=preempts and not gang.closed_gates)
         if victims is None:
+            if not fails_fast(self._store) and gang.admission is not None and has_placements(gang.admission):
+                return []  # its placement waits for a node that takes its pods
             return [_give_up(gang, nodes, "no healthy nodes have room for it")]
         decisions: list[Decision] = []
         for victim in victims:
@@ -165,14 +195,25 @@ class Healing:
             if node in replaced and node not in gang.workload.avoid:
                 found[node] = REPLACED, now
                 continue
-            taint = store.health.untolerated(node, _tolerations(store, gang))
+            taint = store.health.untolerated(node, tolerations_of(store, gang))
             if taint is not None and node not in gang.workload.avoid:
                 found[node] = f"Taint {taint.key}", now
+        for node, loss in self._with_lost_cards(gang, now).items():
+            if node not in gang.healed:
+                found.setdefault(node, loss)
         if found:  # a placement is mended as a whole, off all unusable nodes
             for node in sorted(hosts_of(gang.admission) - gang.healed - found.keys()):
                 if why := store.health.why_unusable(node):
                     found[node] = why, now
         return found
+
+    def _with_lost_cards(self, gang: WorkloadState, now: Millis) -> dict[str, tuple[str, Millis]]:
+        """The hosts of its pods on cards that are lost, and those that it was moved off for that reason before a crash."""
+        seats = seats_of(gang.admission)
+        if not seats:
+            return {}
+        left = _pods_on(self._store, gang) - hosts_of(gang.admission) - set(gang.workload.avoid)
+        return {**dict.fromkeys(sorted(left), (CARD_FAILED, now)), **self._cards.under(seats, now)}
 
     def _leave_early(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
         """Move off nodes that will be taken away, if there is room elsewhere and the policy allows it."""
@@ -235,22 +276,15 @@ def _replaced(gang: WorkloadState, now: Millis) -> int:
     return sum(nodes for at, nodes in gang.workload.replaced if at > now - SWAP_WINDOW)
 
 
-def _policy(gang: WorkloadState) -> Recovery:
-    queue = queue_of(gang)
-    return (queue.config.recovery if queue is not None else None) or Recovery()
-
-
 def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:
     """The nodes of its pods, by the pods that are bound and by its topology assignment."""
+    return _pods_on(store, gang) | hosts_of(gang.admission)
+
+
+def _pods_on(store: Store, gang: WorkloadState) -> set[str]:
+    """The nodes of its pods that are bound."""
     workload_pods = store.workload_pods.get(gang.key)
-    nodes = {pod.node for pod in workload_pods.pods} if workload_pods is not None else set[str]()
-    return nodes | hosts_of(gang.admission)
-
-
-def _tolerations(store: Store, gang: WorkloadState) -> list[Toleration]:
-    flavors = [flavor for each in gang.admission.pod_sets for flavor in each.flavors.values()] if gang.admission else []
-    own = [toleration for demand in gang.demands for toleration in demand.pod_set.tolerations]
-    return [*own, *store.capacity.grounds.tolerations(flavors)]
+    return {pod.node for pod in workload_pods.pods} if workload_pods is not None else set()
 
 
 def _give_up(gang: WorkloadState, nodes: tuple[str, ...], because: str) -> Evict:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
-from gangline.engine.model import Admission, Decision, Domain, Heal, PodSetAssignment, Swap
+from gangline.engine.model import Admission, Decision, Heal, PodSetAssignment, Swap
 from gangline.engine.nodes.packer import NodeAssignment, Shortage
+from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.workload_state import WorkloadState
+from gangline.engine.rooms.fitting import ANY_NUMBER, PODS
+from gangline.engine.rooms.room_ledger import HOSTS
 from gangline.engine.state.store import Store
 from gangline.engine.topology.placement import has_placements, mend, on_host
+from gangline.engine.topology.seating import joined
 
 #: `Heal.how`: only lost pods are replaced, or all of it starts again
 REPLACE, RESTART = "Replace", "Restart"
@@ -22,6 +27,8 @@ class Plan:
         self._store = store
         self._gang = gang
         self._lost = lost
+        #: lost hosts of which only cards have failed, or are gone: they still take pods
+        self.left = tuple(host for host in lost if host in store.rooms.cards.lost()) if lost else ()
         self._seats: NodeAssignment | None = None
         self._admission: Admission | None = None
 
@@ -41,31 +48,47 @@ class Plan:
     def _mended(self, admission: Admission) -> Admission | None:
         """The pods of all lost hosts are placed elsewhere, as if they had been on one host."""
         store, gang = self._store, self._gang
-        assert gang.queue is not None, gang
+        queue = queue_of(gang)
+        assert queue is not None, gang
         hosts = [host for host in self._lost if on_host(admission, host)]
         if not hosts:
             return admission
         pod_sets = {demand.name: gang.workload.as_checked(demand.pod_set) for demand in gang.demands}
         gathered = _gathered(admission, hosts)
-        store.topology.put_holder(gang.key, gathered)
+        needs = gang.node_needs(admission)
+        # a host of which only a card has failed stays in the topology: nothing of the gang is to come back there
+        left = tuple(((HOSTS, (host,)), {PODS: ANY_NUMBER}) for host in self.left)
+        store.topology.put_holder(gang.key, gathered, needs)
         try:
-            return mend(store.topology, pod_sets, gathered, hosts[0], store.settings.gates)
+            with store.rooms.beside(left):
+                return mend(store.topology, pod_sets, gathered, hosts[0], store.settings.gates, queue.placement)
         finally:
-            store.topology.put_holder(gang.key, admission)
+            store.topology.put_holder(gang.key, admission, needs)
 
     def keep_room(self) -> None:
-        """Keep the room for it, even while others still use it."""
+        """Keep the room for it, even while others still use it.
+
+        Where only a card has failed, the host takes pods of others: the gang's places there stay taken until its pods are gone
+        (see `Healing`).
+        """
         if self._seats is not None:
             self._store.capacity.keep(self._gang, self._seats)
-        if self._admission is not None:
-            self._store.topology.put_holder(self._gang.key, self._admission)
+        if self._admission is not None and self._gang.admission is not None:
+            self._hold_both(self._gang.admission, self._admission)
+
+    def _hold_both(self, old: Admission, new: Admission) -> None:
+        """It has its new places, and the old ones on hosts that still take pods."""
+        topology, needs = self._store.topology, self._gang.node_needs(new)
+        left = topology.taken(_of_hosts(old, self.left), needs)
+        topology.put_holder(self._gang.key, new, needs, beside=left)
 
     def let_go(self) -> None:
         """Keep no room for it beyond what it has."""
         if self._gang.admission is None:
             return
         if has_placements(self._gang.admission):
-            self._store.topology.put_holder(self._gang.key, self._gang.admission)
+            needs = self._gang.node_needs(self._gang.admission)
+            self._store.topology.put_holder(self._gang.key, self._gang.admission, needs)
         self._store.capacity.hold(self._gang, self._gang.admission)
         self._store.capacity.settle()
 
@@ -83,8 +106,24 @@ class Plan:
             self._store.capacity.pod_locations.dismiss(self._gang.key)
         if self._admission is None or self._admission == self._gang.admission:
             return [heal]
+        old = self._gang.admission
         self._store.swap(self._gang, self._admission)
+        if old is not None:
+            self._hold_both(old, self._admission)
         return [Swap(self._gang.key, self._gang.uid, self._admission), heal]
+
+
+def _of_hosts(admission: Admission, hosts: Sequence[str]) -> Admission:
+    """The admission with nothing but the places on these hosts."""
+
+    def there(pod_set: PodSetAssignment) -> PodSetAssignment:
+        placed = pod_set.topology
+        if placed is None:
+            return pod_set
+        domains = tuple(domain for domain in placed.domains if domain.values[-1] in hosts)
+        return replace(pod_set, topology=replace(placed, domains=domains))
+
+    return replace(admission, pod_sets=tuple(there(pod_set) for pod_set in admission.pod_sets))
 
 
 def _gathered(admission: Admission, hosts: Sequence[str]) -> Admission:
@@ -94,9 +133,9 @@ def _gathered(admission: Admission, hosts: Sequence[str]) -> Admission:
         placed = pod_set.topology
         if placed is None:
             return pod_set
-        lost = sum(domain.count for domain in placed.domains if domain.values[-1] in hosts)
+        lost = [replace(domain, values=(hosts[0],)) for domain in placed.domains if domain.values[-1] in hosts]
         rest = tuple(domain for domain in placed.domains if domain.values[-1] not in hosts)
-        domains = (Domain((hosts[0],), lost), *rest) if lost else rest
+        domains = (reduce(joined, lost), *rest) if lost else rest
         return replace(pod_set, topology=replace(placed, domains=domains))
 
     return replace(admission, pod_sets=tuple(gathered(pod_set) for pod_set in admission.pod_sets))

@@ -32,6 +32,8 @@ class _Account:
 class AdmissionFairness:
     def __init__(self, policy: AdmissionFairSharing) -> None:
         self._policy = policy
+        #: a LocalQueue has another weight, or has consumed another amount, by what others say or by a sample
+        self.moved = False
         self._accounts: dict[str, _Account] = {}
 
     def put(self, local_queue: LocalQueue) -> None:
@@ -41,9 +43,11 @@ class AdmissionFairness:
             consumed, at = dict(local_queue.consumed), local_queue.consumed_at
             self._accounts[local_queue.key] = _Account(consumed, at, local_queue.weight)
             return
+        self.moved = self.moved or account.weight != local_queue.weight
         account.weight = local_queue.weight
         if local_queue.consumed_at > account.sampled_at:
             account.consumed, account.sampled_at = dict(local_queue.consumed), local_queue.consumed_at
+            self.moved = True
 
     def usage(self, key: str) -> float:
         """The weighted usage that orders LocalQueues, in base units (cpu in cores); the lowest is first."""

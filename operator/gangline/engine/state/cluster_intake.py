@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from gangline.engine.model import (
@@ -15,12 +14,14 @@ from gangline.engine.model import (
     Millis,
     Namespace,
     Node,
+    NodeCards,
     RuntimeForecast,
     Topology,
     WorkloadPods,
 )
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.state.store import Store
+from gangline.engine.topology.leaf_ranking import OF_POLICY
 
 
 class ClusterIntake:
@@ -38,6 +39,7 @@ class ClusterIntake:
             Topology: (store.topologies, self._put_topology),
             Node: (store.nodes, self._put_node),
             ForeignPod: (store.foreign_pods, self._put_foreign_pod),
+            NodeCards: (store.node_cards, self._put_node_cards),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
         }
@@ -55,9 +57,8 @@ class ClusterIntake:
         again.
         """
         store = self._store
-        for name in sorted(store.capacity.advance(now)):
-            if name in store.nodes:
-                self._wake(store.topology.put_node(self._as_trusted(store.nodes[name])))
+        store.capacity.advance(now)
+        self._wake(store.topology.opened())
         store.capacity.settle()
         self._wake(store.capacity.opened())
 
@@ -86,6 +87,8 @@ class ClusterIntake:
             store.topology.remove_topology(name)
         else:
             store.topology.put_topology(topology)
+        if name == OF_POLICY:
+            store.hierarchy.move(lambda config: config.placement is not None)
         for flavor in list(store.flavors.values()):
             if flavor.topology == name:
                 self._put_flavor(flavor, flavor.name)
@@ -118,18 +121,18 @@ class ClusterIntake:
         store = self._store
         _set(store.nodes, name, node)
         store.capacity.put_node(node, name)
-        topology = store.topology
-        self._wake(topology.remove_node(name) if node is None else topology.put_node(self._as_trusted(node)))
+        self._wake(store.topology.opened())
 
     def _put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
         store = self._store
         _set(store.foreign_pods, key, pod)
         self._wake(store.topology.remove_foreign(key) if pod is None else store.topology.put_foreign(pod))
 
-    def _as_trusted(self, node: Node) -> Node:
-        """For topologies, an untrusted node is one that is not ready."""
-        ready = node.ready and not self._store.health.why_unusable(node.name)
-        return replace(node, ready=ready, uid="", conditions={}, annotations={}, capacity={})
+    def _put_node_cards(self, cards: NodeCards | None, name: str) -> None:
+        store = self._store
+        _set(store.node_cards, name, cards)
+        store.rooms.put_cards(cards if cards is not None else NodeCards(name))
+        self._wake(store.topology.opened())
 
     def _wake(self, flavors: frozenset[str]) -> None:
         """The capacity of these topology flavors changed: queues that may use them try again."""

@@ -47,7 +47,8 @@ def _names(gangs: Iterable[WorkloadState]) -> tuple[str, ...]:
 def facts(store: Store) -> Iterator[Change]:
     """Every known fact, assumptions as if they had been confirmed."""
     tables = (store.flavors, store.topologies, store.checks, store.cohorts, store.cluster_queues, store.local_queues)
-    for table in (*tables, store.namespaces, store.nodes, store.foreign_pods, store.forecasts, store.workload_pods):
+    on_nodes = (store.nodes, store.node_cards, store.foreign_pods, store.forecasts, store.workload_pods)
+    for table in (*tables, store.namespaces, *on_nodes):
         for item in table.values():
             yield Put(item)
     for gang in store.gangs.values():
@@ -65,5 +66,6 @@ def as_assumed(gang: WorkloadState) -> Workload:
         admitted_at=gang.admitted_at,
         evicted=workload.evicted or ("Preempted" if gang.evicting else ""),
         requeued=True if gang.requeue_assumed else workload.requeued,
+        requeue_at=None if gang.requeue_assumed else workload.requeue_at,
         backfilled=gang.backfilled,
     )

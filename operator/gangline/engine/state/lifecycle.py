@@ -7,7 +7,7 @@ that its quota is released.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from gangline.engine.model import (
     Admission,
@@ -21,14 +21,18 @@ from gangline.engine.model import (
     PodsReadyPolicy,
     Requeue,
     Swap,
+    Warn,
+    Withdraw,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.overrun import Overruns
+from gangline.engine.state.replacement import fails_fast, is_mended
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.decision_error import DecisionError
 from gangline.engine.topology.placement import PENDING, READY, mend, on_host, placing, with_placements
+from gangline.engine.topology.placement_failures import no_replacement
 
 #: Pause before the second pass is tried again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
@@ -88,18 +92,27 @@ class Lifecycle:
         if not gang.holds:
             return self._judge_waiting(gang, now)
         queue = queue_of(gang)
-        if gang.evicting or queue is None:
+        if gang.evicting and gang.workload.requeued is False:  # its back-off may end before it has stopped
+            return self._judge_waiting(gang, now)
+        if gang.evicting or self._store.superseded(gang):
             return None, None
+        if not gang.admitted and (ended := self._ended_queue(gang, queue)):
+            gang.evict(f"{ended} is terminating or missing")
+            return Withdraw(gang.key, gang.uid, ended), None
         eviction, again = self._eviction(gang, queue, now)
-        if eviction is None and gang.workload.unhealthy_nodes:
-            moved = self._mend(gang, queue)
+        if eviction is None and gang.workload.unhealthy_nodes and queue is not None:
+            moved, sooner = self._mend(gang, now)
+            again = sooner if again is None or (sooner is not None and sooner < again) else again
             if isinstance(moved, Swap):
                 gang.journal.note(gang, f"Its pods on {gang.workload.unhealthy_nodes[0]} are placed elsewhere", "Swap")
+            if isinstance(moved, Swap | Warn):
                 return moved, again
             eviction = moved
         if eviction is not None:
             gang.evict(f"{eviction.reason}: {eviction.message}")
             return eviction, None
+        if queue is None:  # its ClusterQueue is gone, and asks for no more checks than it has
+            return self._complete_without_queue(gang, now), again
         if checks := _unlisted(gang, queue.config):
             gang.asked_checks = checks
             return AskChecks(gang.key, gang.uid, checks), again
@@ -110,14 +123,35 @@ class Lifecycle:
             return CompleteAdmission(gang.key, gang.uid), again
         return None, again
 
+    def _complete_without_queue(self, gang: WorkloadState, now: Millis) -> CompleteAdmission | None:
+        if gang.admitted or any(check.state != "Ready" for check in gang.workload.checks):
+            return None
+        self._store.assume_admitted(gang, now)
+        return CompleteAdmission(gang.key, gang.uid)
+
+    def ask_waiting(self, gang: WorkloadState) -> AskChecks | None:
+        """The checks that hold for every flavor are listed while a workload still waits, so that they may be answered early."""
+        queue = queue_of(gang)
+        if gang.holds or queue is None or gang.workload.finished or not (queue.config.checks or gang.workload.checks):
+            return None
+        checks = _of_every_flavor(queue.config)
+        if checks == gang.asked_checks or set(checks) == {check.name for check in gang.workload.checks}:
+            return None
+        gang.asked_checks = checks
+        return AskChecks(gang.key, gang.uid, checks)
+
     # --- evictions ----------------------------------------------------------------------------------------------------
 
     def _eviction(
-        self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
+        self, gang: WorkloadState, queue: ClusterQueueState | None, now: Millis
     ) -> tuple[Evict | None, Millis | None]:
         if not gang.workload.active:
             return Evict(gang.key, gang.uid, "Deactivated", "The workload is deactivated"), None
-        found = self._stopped(gang, queue) or _check_failed(gang, now) or _stalled(gang)
+        if gang.workload.deactivation is not None:
+            return _deactivate(gang, *gang.workload.deactivation), None
+        found = (
+            (self._stopped(gang, queue) if queue is not None else None) or _check_failed(gang, now) or _stalled(gang)
+        )
         if found is not None:
             return found, None
         times: list[Millis] = []
@@ -125,7 +159,7 @@ class Lifecycle:
             limits = (
                 self._execution_limit(gang),
                 self._readiness_limit(gang, now),
-                self._refusal_limit(gang, queue, now),
+                *([self._refusal_limit(gang, queue, now)] if queue is not None else ()),
             )
             for deadline, evict in limits:
                 if deadline is None:
@@ -134,6 +168,13 @@ class Lifecycle:
                     return evict, None
                 times.append(deadline)
         return None, min(times, default=None)
+
+    def _ended_queue(self, gang: WorkloadState, queue: ClusterQueueState | None) -> str:
+        """The queue of its that is being deleted, "" = none."""
+        if queue is not None and queue.config.terminating:
+            return f"ClusterQueue {queue.name}"
+        local_queue = self._store.local_queues.get(gang.local_queue)
+        return f"LocalQueue {gang.workload.queue}" if local_queue is not None and local_queue.terminating else ""
 
     def _stopped(self, gang: WorkloadState, queue: ClusterQueueState) -> Evict | None:
         """Hold takes quota back from workloads that do not run yet, HoldAndDrain from all."""
@@ -181,27 +222,41 @@ class Lifecycle:
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 
-    def _mend(self, gang: WorkloadState, queue: ClusterQueueState) -> Swap | Evict | None:
-        """Nodes failed under it: move the pods of one; evict it when there are more or when no other node is free."""
-        admission, failed = gang.admission, gang.workload.unhealthy_nodes
+    def _mend(self, gang: WorkloadState, now: Millis) -> tuple[Swap | Evict | Warn | None, Millis | None]:
+        """Nodes failed under it: after a moment in which the node may return, move the pods of one; evict it when there are more,
+        or when no other node is free.
+        """
+        admission = gang.admission
         if admission is None or not gang.admitted:
-            return None
-        hosts = [host for host in failed if on_host(admission, host)]
+            return None, None
+        failed = [host for host in gang.workload.unhealthy_nodes if on_host(admission, host)]
+        hosts = [host for host in failed if is_mended(self._store, gang, host)]
         if not hosts:
-            return None
-        if len(failed) > 1:
-            message = f"Workload was evicted due to multiple failed nodes: {', '.join(sorted(failed))}"
-            return Evict(gang.key, gang.uid, "NodeFailures", message)
-        gates = self._store.settings.gates
+            gang.mends_at = None
+            return None, now + LONGEST_PAUSE if failed else None  # the recovery may have no reason any more
+        if len(hosts) > 1:
+            message = (
+                f"Workload eviction triggered due to multiple TAS assigned node failures, including: {', '.join(hosts)}"
+            )
+            return Evict(gang.key, gang.uid, "NodeFailures", message), None
+        if gang.mends_at is None:
+            gang.mends_at, gang.second_passes = now + FIRST_PAUSE, 0
+        if now < gang.mends_at:
+            return None, gang.mends_at
         pod_sets = {demand.name: gang.workload.as_checked(demand.pod_set) for demand in gang.demands}
-        mended = mend(self._store.topology, pod_sets, admission, hosts[0], gates)
+        queue = queue_of(gang)
+        policy = queue.placement if queue is not None else None
+        mended = mend(self._store.topology, pod_sets, admission, hosts[0], self._store.settings.gates, policy)
         if mended is not None:
+            gang.mends_at = None
             self._store.swap(gang, mended)
-            return Swap(gang.key, gang.uid, mended)
-        if gates.get("TASFailedNodeReplacementFailFast", True):
-            message = f"Workload was evicted as there was no replacement for a failed node: {hosts[0]}"
-            return Evict(gang.key, gang.uid, "NodeFailures", message)
-        return None
+            return Swap(gang.key, gang.uid, mended), None
+        if fails_fast(self._store):
+            message = f"Workload was evicted as there was no replacement for unhealthy node(s): {hosts[0]}"
+            return Evict(gang.key, gang.uid, "NodeFailures", message), None
+        gang.second_passes += 1
+        gang.mends_at = now + _pause(gang)
+        return _in_vain(gang, no_replacement(hosts[0])), gang.mends_at
 
     def _place(
         self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
@@ -215,12 +270,13 @@ class Lifecycle:
             [(pod_sets[p.name], p.count, list(p.flavors.values())) for p in admission.pod_sets if p.name in pod_sets],
             self._store.settings.gates,
             implied=queue.only_topologies,
+            policy=queue.placement,
         )
         found = wanted.now() if wanted is not None else None
         if found is None or not found.ok:
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE << min(gang.second_passes, 10))
+            pause = _pause(gang)
             gang.second_passes += 1
-            return None, now + pause
+            return _in_vain(gang, found.failure if found is not None else ""), now + pause
         gang.second_passes = 0
         placed = with_placements(admission, found.assignments, delayed=READY)
         self._store.swap(gang, placed)
@@ -230,9 +286,11 @@ class Lifecycle:
     # --- coming back --------------------------------------------------------------------------------------------------
 
     def _judge_waiting(self, gang: WorkloadState, now: Millis) -> tuple[Decision | None, Millis | None]:
-        """Back to the queue when the cause of its wait is over."""
+        """Back to the queue when the cause of its wait is over; or deactivated, as one that holds quota."""
         workload = gang.workload
-        if workload.requeued is not False or gang.requeue_assumed or not workload.active or workload.finished:
+        if not gang.holds and workload.active and (unwanted := _unwanted(gang)) is not None:
+            return unwanted, None
+        if not gang.backs_off or not workload.active or workload.finished:
             return None, None
         if workload.requeue_at is not None and workload.requeue_at > now:
             return None, workload.requeue_at
@@ -253,6 +311,16 @@ class Lifecycle:
         return Requeue(gang.key, gang.uid, reason), None
 
 
+def _in_vain(gang: WorkloadState, why: str) -> Warn:
+    """An attempt of the second pass found no place."""
+    return Warn("Workload", gang.key, "SecondPassFailed", why or "no topology assignment is found")
+
+
+def _pause(gang: WorkloadState) -> Millis:
+    """Until the next attempt of the second pass."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE << min(gang.second_passes, 10))
+
+
 # --- admission checks -------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +328,12 @@ def required_checks(config: ClusterQueue, admission: Admission) -> tuple[str, ..
     """The checks that apply to an admission: those for every flavor, and those for a flavor that it uses."""
     used = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
     return tuple(check.name for check in config.checks if not check.on_flavors or used.intersection(check.on_flavors))
+
+
+def _of_every_flavor(config: ClusterQueue) -> tuple[str, ...]:
+    """The checks that apply whatever flavors a workload gets."""
+    flavors = {quotas.name for group in config.groups for quotas in group.flavors}
+    return tuple(check.name for check in config.checks if not check.on_flavors or flavors.issubset(check.on_flavors))
 
 
 def _unlisted(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...]:
@@ -288,16 +362,14 @@ def _waits_for_places(gang: WorkloadState) -> bool:
     admission, queue = gang.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
         return False
-    return any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)
+    return not queue.elsewhere and any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)
 
 
 def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
     """A rejection deactivates; a retry evicts, with the longest pause that a check asks for."""
     rejected = [check for check in gang.workload.checks if check.state == "Rejected"]
     if rejected:
-        return _deactivate(
-            gang, "AdmissionCheck", f"Admission check(s): {_listed(rejected, said=False)}, were rejected"
-        )
+        return _deactivate(gang, "AdmissionCheck", _listed(rejected, "Rejected"))
     retry = [check for check in gang.workload.checks if check.state == "Retry"]
     if not retry:
         return None
@@ -306,9 +378,19 @@ def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
         gang.key,
         gang.uid,
         "AdmissionCheck",
-        f"Evicted due to AdmissionCheck{'s' if len(retry) > 1 else ''} in Retry state: {_listed(retry, said=True)}",
+        f"Evicted due to {_listed(retry, 'Retry')}",
         requeue_at=max(waits, default=None),
     )
+
+
+def _unwanted(gang: WorkloadState) -> Evict | None:
+    """It waits, and somebody wants it deactivated, or a check that was asked early has rejected it."""
+    if gang.workload.deactivation is not None:
+        return _deactivate(gang, *gang.workload.deactivation)
+    rejected = [check for check in gang.workload.checks if check.state == "Rejected"]
+    if not rejected or gang.workload.evicted or gang.workload.has_variants:
+        return None
+    return _deactivate(gang, "AdmissionCheck", _listed(rejected, "Rejected"))
 
 
 def _stalled(gang: WorkloadState) -> Evict | None:
@@ -318,13 +400,13 @@ def _stalled(gang: WorkloadState) -> Evict | None:
     return Evict(gang.key, gang.uid, "Stalled", "It hangs: it is stopped and queued again")
 
 
-def _listed(checks: Iterable[CheckState], *, said: bool) -> str:
-    ordered = sorted(checks, key=lambda check: check.name)
-    if said:
-        return "; ".join(
-            f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"' for check in ordered
-        )
-    return ", ".join(check.name for check in ordered)
+def _listed(checks: Sequence[CheckState], state: str) -> str:
+    """These checks, and what each says."""
+    rows = [
+        f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"'
+        for check in sorted(checks, key=lambda check: check.name)
+    ]
+    return f"AdmissionCheck{'s' if len(rows) > 1 else ''} in {state} state: {'; '.join(rows)}"
 
 
 # --- PodsReady --------------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def _offers(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
 
 def _tries(gang: WorkloadState) -> bool:
     """It is not kept away by its own back-off, or by its own requests."""
-    return (gang.workload.requeued is not False or gang.requeue_assumed) and not gang.workload.violation
+    return not gang.backs_off and not gang.workload.violation
 
 
 def _asks_for(gang: WorkloadState, resources: list[str]) -> bool:

@@ -5,6 +5,8 @@ Facts may arrive in any order and name unknown objects. `settle` applies changes
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangline.engine.model import (
     Admission,
     AdmissionCheck,
@@ -15,7 +17,8 @@ from gangline.engine.model import (
     Millis,
     Namespace,
     Node,
-    PodSetAssignment,
+    NodeCards,
+    PlacementPolicy,
     RuntimeForecast,
     Settings,
     Topology,
@@ -24,20 +27,25 @@ from gangline.engine.model import (
 from gangline.engine.model.units import whole_second
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.health import Health
+from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.quota_holds import end_quota_hold
+from gangline.engine.queues.slices import held_parts, succeeds
 from gangline.engine.queues.states import HOLDER, Journal, State
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import NO_UIDS, WorkloadState
+from gangline.engine.queues.workload_state import NO_FAMILY, NO_UIDS, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.quota.quota_ledger import Node as QuotaNode
+from gangline.engine.rooms.room_ledger import RoomLedger
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
+from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.node_filter import expression_matches
-from gangline.engine.topology.placement import DELAYING, has_placements
+from gangline.engine.topology.placement import DELAYING, ELSEWHERE, has_placements
 from gangline.engine.topology.topologies import Topologies
+from gangline.engine.topology.topology_ledger import TopologyLedger
 
 
 class Store:
@@ -51,6 +59,7 @@ class Store:
         self.topologies: dict[str, Topology] = {}
         self.nodes: dict[str, Node] = {}
         self.foreign_pods: dict[str, ForeignPod] = {}
+        self.node_cards: dict[str, NodeCards] = {}
         #: by workload key: runtime forecasts, and where pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.workload_pods: dict[str, WorkloadPods] = {}
@@ -59,11 +68,13 @@ class Store:
         #: for engine.backfill.timeline: holders that came, left or changed, and whether any quota tree was built again
         self.moved_holders: dict[str, None] = {}
         self.trees_rebuilt = True
-        #: room in topology flavors
-        self.topology = Topologies()
-        #: trusted nodes, and the room on those of other flavors
+        #: nodes, and who uses how much of them
+        self.rooms = RoomLedger()
+        #: places in topology flavors
+        self.topology = Topologies(self.rooms, self.ranking)
+        #: trusted nodes, and assignments to those of other flavors
         self.health = Health(settings.health, self._soak)
-        self.capacity = Capacity(self.health, self.flavors)
+        self.capacity = Capacity(self.health, self.flavors, self.rooms)
 
         self.hierarchy = CohortHierarchy()
         self.cohorts = self.hierarchy.cohorts
@@ -72,8 +83,14 @@ class Store:
         #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
         self.gangs: dict[str, WorkloadState] = {}
+        #: the mix of their pods, for placement policies
+        self.typical = TypicalMix(lambda: (gang.workload for gang in self.gangs.values()))
+        #: key of a slice -> the slices that are to replace it, by uid
+        self.successors: dict[str, dict[str, WorkloadState]] = {}
         #: LocalQueue key -> unfinished workloads that name it
         self.gangs_of: dict[str, dict[str, WorkloadState]] = {}
+        #: variants by uid; by namespace and uid of their parent
+        self.families: dict[tuple[str, str], dict[str, WorkloadState]] = {}
         #: ClusterQueue -> LocalQueues that point to it
         self.local_queues_of: dict[str, set[str]] = {}
 
@@ -92,6 +109,10 @@ class Store:
         #: deleted ClusterQueue -> workloads that still hold quota of it
         self._homeless: dict[str, dict[str, WorkloadState]] = {}
 
+    def ranking(self, ledger: TopologyLedger, policy: PlacementPolicy) -> LeafRanking:
+        """A placement policy on a topology."""
+        return PolicyRanking(ledger, policy, self.typical)
+
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def _soak(self, node: Node) -> Millis:
@@ -108,7 +129,7 @@ class Store:
 
     def somebody_on(self, node: str) -> bool:
         """Gangs have pods or kept room on a node."""
-        return bool(self.capacity.holders_on(node) or self.topology.holders_on(node))
+        return bool(self.capacity.holders_on(node) or any(self.rooms.placed_on(node)))
 
     # --- the forest ---------------------------------------------------------------------------------------------------
 
@@ -119,6 +140,15 @@ class Store:
             return
         self.trees_rebuilt = True
         self.health.regard_policies()
+        placed = [config for config in self.cluster_queues.values() if config.placement is not None]
+        self.topology.rank_for(
+            frozenset(offered.name for config in placed for group in config.groups for offered in group.flavors)
+        )
+        policies = {config.placement for config in placed if config.placement is not None}
+        self.topology.look_at(
+            frozenset(key for policy in policies for key in looks_at(policy)),
+            frozenset(key for policy in policies for key in excludes_by(policy)),
+        )
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
         for queue in done.gone:
             self._retire(queue)
@@ -137,8 +167,9 @@ class Store:
             self.fairness = AdmissionFairness(BY_POLICY)
         usage = self.fairness.usage if self.fairness is not None else None
         queue.configure(config, self.settings, usage, self.estimates)
-        checks = (self.checks.get(reference.name) for reference in config.checks)
+        checks = [self.checks.get(reference.name) for reference in config.checks]
         queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
+        queue.elsewhere = any(check is not None and check.controller == ELSEWHERE for check in checks)
 
     def _retire(self, queue: ClusterQueueState) -> None:
         """A queue's object was deleted. Its workloads are homeless until it is back, and their pods block no other
@@ -146,6 +177,7 @@ class Store:
         """
         self.touched.pop(id(queue), None)
         self.changed_queues.add(queue.name)
+        self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
             gang.queue = None
@@ -194,46 +226,129 @@ class Store:
 
     # --- gangs --------------------------------------------------------------------------------------------------------
 
+    def enrol(self, gang: WorkloadState, *, leaves: bool = False) -> None:
+        """It belongs to the family that its last fact names; `leaves`: to none any more."""
+        self._note_successor(gang, "" if leaves else gang.replaces)
+        workload, old = gang.workload, gang.family_of
+        new = (workload.namespace, workload.variant_of) if gang.variant and not leaves else None
+        if new == old:
+            return
+        if old is not None:
+            self.families[old].pop(gang.uid, None)
+            if not self.families[old]:
+                del self.families[old]
+        gang.family, gang.family_of = NO_FAMILY, new
+        if new is not None:
+            gang.family = self.families.setdefault(new, {})
+            self.families[new][gang.uid] = gang
+
+    def _note_successor(self, gang: WorkloadState, replaces: str) -> None:
+        if replaces == gang.succeeds:
+            return
+        if gang.succeeds:
+            known = self.successors.get(gang.succeeds, {})
+            known.pop(gang.uid, None)
+            if not known:
+                self.successors.pop(gang.succeeds, None)
+        if replaces:
+            self.successors.setdefault(replaces, {})[gang.uid] = gang
+        gang.succeeds = replaces
+
+    def divides(self, queue: ClusterQueueState) -> bool:
+        """Its workloads are tried as variants, which queue and hold quota in their place."""
+        return queue.config.concurrent_admission is not None and self.settings.concurrent_admission
+
     def usage_of(self, gang: WorkloadState, admission: Admission) -> dict[FlavorResource, int]:
-        """The usage of an admission now; finished pods use nothing."""
+        """The usage of an admission now; finished pods use nothing, and neither does a superseded slice."""
         usage: dict[FlavorResource, int] = {}
-        counts = {demand.name: demand.count for demand in gang.demands}
-        for pod_set in admission.pod_sets:
-            for resource, flavor in pod_set.flavors.items():
-                amount = _scaled(pod_set, pod_set.usage.get(resource, 0), counts.get(pod_set.name, pod_set.count))
-                fr = (flavor, resource)
-                usage[fr] = usage.get(fr, 0) + amount
+        if self.superseded(gang):
+            return usage
+        for _, resource, flavor, amount in held_parts(gang, admission):
+            usage[flavor, resource] = usage.get((flavor, resource), 0) + amount
         return usage
+
+    # --- slices ---
+
+    def superseded(self, gang: WorkloadState) -> bool:
+        """A slice that replaces it holds quota: what it held is part of that."""
+        successors = self.successors.get(gang.key)
+        return successors is not None and any(new.holds and succeeds(new, gang) for new in successors.values())
+
+    def supersede(self, old: WorkloadState, new: WorkloadState) -> None:
+        """`old` uses nothing from now on, and its pods are those of `new`."""
+        queue = queue_of(old)
+        self.capacity.release(old)
+        pods = self.workload_pods.get(old.key)
+        if pods is not None and new.key not in self.workload_pods:
+            self.capacity.put_workload_pods(None, old.key)
+            self.capacity.put_workload_pods(replace(pods, workload=new.key), new.key)
+        if queue is not None:
+            queue.change_usage(old, {})
+        self._note_ready(old, ready=True)
+        self.moved_holders[old.key] = None
+        self.note_change(old)
+
+    def _end_superseding(self, new: WorkloadState) -> None:
+        """`new` holds nothing any more: the slice that it was to replace holds what it held."""
+        old = self.gangs.get(new.replaces) if new.replaces else None
+        if old is None or not old.holds or old.admission is None or self.superseded(old):
+            return
+        queue = queue_of(old)
+        if new.key not in self.workload_pods:
+            self.capacity.put_workload_pods(None, new.key)
+            self.capacity.put_workload_pods(self.workload_pods.get(old.key), old.key)
+        self.capacity.hold(old, old.admission)
+        self.hold_places(old, old.admission)
+        if queue is not None:
+            queue.change_usage(old, self.usage_of(old, old.admission))
+        self.note_state(old, evicting=old.evicting)
+        self.note_change(old)
 
     def hold(self, gang: WorkloadState) -> None:
         """The workload holds quota, as its last fact says."""
         admission = gang.workload.admission or gang.admission
         assert admission is not None, gang
-        self.capacity.hold(gang, admission)
-        self._hold_places(gang, admission)
-        evicting = bool(gang.workload.evicted)
         queue = self.queues.get(admission.cluster_queue)
+        if gang.workload.has_variants and queue is not None and self.divides(queue):
+            self._leave_to_variants(gang)
+            return
+        if not self.superseded(gang):
+            self.capacity.hold(gang, admission)
+            self.hold_places(gang, admission)
+        evicting = bool(gang.workload.evicted)
         if queue is None:
             gang.admission, gang.queue = admission, None
-            gang.enter(HOLDER[gang.admitted, evicting])
+            gang.admitted_at = gang.workload.admitted_at
+            gang.enter(HOLDER[gang.workload.admitted, evicting])
             self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
             return
         queue.hold(gang, admission, self.usage_of(gang, admission), whole_second(gang.workload.reserved_at))
         self.note_state(gang, evicting=evicting)
         self.touch(queue)
+        old = self.gangs.get(gang.replaces) if gang.replaces else None
+        if old is not None and old.holds and self.superseded(old):
+            self.supersede(old, gang)
+
+    def _leave_to_variants(self, gang: WorkloadState) -> None:
+        """The parent of variants holds nothing itself: what its status shows is held by one of them."""
+        if gang.holds:  # it came before its queue did
+            self.release(gang)
+        self.place(gang)
 
     def confirm(self, gang: WorkloadState) -> None:
         """A fact about a holder that keeps its admission: its usage is brought in line with it."""
         queue, admission = queue_of(gang), gang.workload.admission
         assert queue is not None and admission is not None, gang
-        if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
-            self._hold_places(gang, admission)
+        superseded = self.superseded(gang)
+        if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()) and not superseded:
+            self.hold_places(gang, admission)
             self.capacity.hold(gang, admission)
         gang.admission = admission
         queue.generation += 1
         usage = self.usage_of(gang, admission)
         if usage != gang.usage:
-            self.capacity.hold(gang, admission)
+            if not superseded:
+                self.capacity.hold(gang, admission)
             released = any(amount > usage.get(fr, 0) for fr, amount in gang.usage.items())
             queue.change_usage(gang, usage)
             if released:
@@ -241,16 +356,16 @@ class Store:
         self.note_state(gang, evicting=gang.evicting or bool(gang.workload.evicted))
         self.note_change(gang)
 
-    def _hold_places(self, gang: WorkloadState, admission: Admission) -> None:
+    def hold_places(self, gang: WorkloadState, admission: Admission) -> None:
+        """It has the places of this admission in topologies, and no others."""
         if has_placements(admission):
-            gang.placed = self.topology
-            self.topology.put_holder(gang.key, admission)
+            self.topology.put_holder(gang.key, admission, gang.node_needs(admission))
 
     def swap(self, gang: WorkloadState, admission: Admission) -> None:
         """Its pods are placed elsewhere from now on; the fact that says so has not arrived yet."""
         self.moved_holders[gang.key] = None
         gang.admission = admission
-        self._hold_places(gang, admission)
+        self.hold_places(gang, admission)
 
     def note_state(self, gang: WorkloadState, *, evicting: bool) -> None:
         """Whether it runs, and whether it blocks other admissions, follows from its last fact."""
@@ -295,7 +410,7 @@ class Store:
         gang.enter(State.ADMITTED, cause, decision)
         self.moved_holders[gang.key] = None
         policy = self.settings.pods_ready
-        if policy is not None and policy.block_admission:
+        if policy is not None and policy.block_admission and gang.queue is not None:
             self._note_ready(gang, ready=False)
         self.note_change(gang)
 
@@ -308,7 +423,7 @@ class Store:
     def release(self, gang: WorkloadState) -> None:
         """It holds nothing any more: workloads that wait in its tree may try again."""
         queue = queue_of(gang)
-        self.capacity.release(gang)
+        had_places = self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
         gang.enter(State.MOVING)
@@ -324,13 +439,11 @@ class Store:
         elif gang.admission is not None:
             self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
             gang.admission, gang.usage = None, {}
-        placed, gang.placed = gang.placed, None
-        if placed is not None:
-            placed.remove_holder(gang.key)
         if queue is not None:
             self.flush(queue.root)
-        if placed is not None:
-            self._flush_placing()
+        if had_places:
+            self.flush_placing()
+        self._end_superseding(gang)
 
     def place(self, gang: WorkloadState) -> None:
         """Put a workload without quota where it belongs: the queue of its LocalQueue, inadmissible there, or unqueued."""
@@ -367,19 +480,21 @@ class Store:
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
         """The queue in which it would wait, None if there is none."""
         workload = gang.workload
-        if workload.finished or not workload.active or workload.on_hold or workload.gates:
+        held = workload.on_hold or workload.gates or workload.lacks_pods
+        if workload.finished or not workload.active or held:
             return None
         local_queue = self.local_queues.get(gang.local_queue)
         if local_queue is None or local_queue.stop_policy != "None" or local_queue.terminating:
             return None
-        return self.queues.get(local_queue.cluster_queue)
+        queue = self.queues.get(local_queue.cluster_queue)
+        return queue if queue is not None and self.divides(queue) == bool(workload.variant_of) else None
 
     def may_try(self, gang: WorkloadState) -> bool:
         """It may be tried: it does not back off, its queue selects its namespace, and its requests keep their limits.
 
         In a StrictFIFO queue it is tried in vain, as in Kueue: others do not overtake it.
         """
-        if gang.workload.requeued is False and not gang.requeue_assumed:
+        if gang.backs_off:
             return False
         return self.selects(gang) and (not gang.workload.violation or self._is_strict(gang))
 
@@ -407,6 +522,19 @@ class Store:
         self.touched[id(queue.root)] = queue.root
         self.changed_queues.add(queue.name)
 
+    def touch_new_heads(self) -> None:
+        """A LocalQueue with another weight, or another usage, may have made another workload the head of a queue that tries only
+        its head: that one is tried, too.
+        """
+        if self.fairness is None or not self.fairness.moved:
+            return
+        self.fairness.moved = False
+        for queue in self.queues.values():
+            if queue.fair_usage is not None and queue.pending.strict:
+                head = queue.pending.head()
+                if head is not None and head.uid != queue.pending.tried:
+                    self.touched[id(queue.root)] = queue.root
+
     def flush(self, root: QuotaNode) -> None:
         """Something of this tree was released or changed: inadmissible workloads try again."""
         self.touched[id(root)] = root
@@ -415,7 +543,7 @@ class Store:
             if queue.pending.flush(self.may_try):
                 self.changed_queues.add(queue.name)
 
-    def _flush_placing(self) -> None:
+    def flush_placing(self) -> None:
         """Nodes have more room: workloads that found none try again, in every tree."""
         for queue in self.queues.values():
             if queue.lacks_places:
@@ -428,9 +556,3 @@ class Store:
         config = self.cluster_queues[name]
         in_cycle = config.cohort in self.hierarchy.cyclic
         return why_inactive(config, self.flavors, self.topologies, self.checks, in_cycle=in_cycle)
-
-
-def _scaled(pod_set: PodSetAssignment, amount: int, count: int) -> int:
-    if count >= pod_set.count or pod_set.count == 0:
-        return amount
-    return amount // pod_set.count * count

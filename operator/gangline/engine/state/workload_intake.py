@@ -38,6 +38,7 @@ class Intake:
         store.reviews.pop(key, None)
         store.estimates.forget(key)
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
+        store.enrol(gang, leaves=True)
         if gang.holds:
             store.release(gang)
             gang.enter(State.FINISHED, cause)
@@ -62,23 +63,31 @@ class Intake:
         store = self._store
         gang = store.gangs[workload.key] = WorkloadState(workload, store.settings, store.journal)
         store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
+        store.typical.note()
+        store.enrol(gang)
         self._settle(gang)
 
     def _update(self, gang: WorkloadState, workload: Workload, *, anew: bool = False) -> None:
         store, old = self._store, gang.workload
         queue = queue_of(gang)
-        if queue is not None and gang.holds and _same(gang.admission, workload.admission):
+        # it was evicted and has quota again, by other hands, before it was seen without
+        returned = gang.evicting and old.admission is not None and bool(old.evicted) and not workload.evicted
+        if queue is not None and gang.holds and not returned and _same(gang.admission, workload.admission):
             queue.unrank(gang)
             self._learn(gang, workload)
             gang.reserved_at = whole_second(workload.reserved_at)
             queue.rank(gang)
             store.confirm(gang)
             store.reviews[gang.key] = gang
-            if anew:
+            if anew and gang.variant:
+                store.flush(queue.root)  # so does the sibling that it was to make way for, which was set aside
+            elif anew:
                 store.touch(queue)  # the workload that it was preempted for tries again
             if (old.priority, old.boost) != (workload.priority, workload.boost):
                 store.flush(queue.root)  # others may preempt it now
             return
+        # so it was decided, and is being written
+        leaving = gang.evicting and not returned and _same(gang.admission, workload.admission)
         if gang.holds:
             store.release(gang)
         elif not anew and workload.admission is None and queue is not None and self._waits_alike(gang, old, workload):
@@ -91,6 +100,8 @@ class Intake:
         store.unplace(gang)
         self._learn(gang, workload)
         self._settle(gang)
+        if leaving and gang.holds and not gang.evicting:
+            gang.enter(HOLDER[gang.admitted, True])
         if standing is not None and gang.queue is standing.queue and not gang.holds and not workload.violation:
             standing.restore(gang)
 
@@ -101,8 +112,11 @@ class Intake:
             and old.queue == new.queue
             and (old.priority, old.boost, old.active) == (new.priority, new.boost, new.active)
             and old.reclaimable == new.reclaimable
-            and (old.evicted, old.requeued, old.gates, old.on_hold)
-            == (new.evicted, new.requeued, new.gates, new.on_hold)
+            and (old.evicted, old.requeued, old.requeue_at, old.gates, old.on_hold, old.lacks_pods)
+            == (new.evicted, new.requeued, new.requeue_at, new.gates, new.on_hold, new.lacks_pods)
+            and (old.preemption_gates, old.allowed_flavors) == (new.preemption_gates, new.allowed_flavors)
+            and (old.variant_of, old.has_variants) == (new.variant_of, new.has_variants)
+            and (old.replaces, old.job_uid) == (new.replaces, new.job_uid)
             and queue_time(new, self._store.settings) == gang.since
         )
 
@@ -117,6 +131,7 @@ class Intake:
         store = self._store
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
         gang.learn(workload, store.settings)
+        store.enrol(gang)
         store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
 
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from gangline.engine.model import PodSet
 
-#: By name, since Kubernetes has no kinds of devices. Parts of a shared GPU (memory, cores, percent) are not counted again;
-#: network cards, licenses and the like are not accelerators.
+#: By name, since Kubernetes has no kinds of devices. Parts of a shared GPU (memory, cores, percent, thousandths) are not counted
+#: again; network cards, licenses and the like are not accelerators.
 _NAMES = re.compile(
-    r"gpu(?![-_.]?(?:mem|core|percent))|/(?:mig-|[tnh]pu|mlu|dcu|gaudi|neuron|i915|xe$|ascend)|furiosa\.ai/|rebellions\.ai/",
+    r"gpu(?![-_.]?(?:mem|core|percent|milli))|/(?:mig-|[tnh]pu|mlu|dcu|gaudi|neuron|i915|xe$|ascend)|furiosa\.ai/|rebellions\.ai/",
     re.IGNORECASE,
 )
 
@@ -22,8 +22,10 @@ def is_accelerator(resource: str) -> bool:
 
 
 def accelerators(amounts: Mapping[str, int]) -> int:
-    """The number of accelerators among these amounts by resource."""
-    return sum(amount for resource, amount in amounts.items() if is_accelerator(resource))
+    """The number of accelerators among these amounts by resource. Those of cards (`engine.cards`), whose names have a sign that
+    those of resources have not, are none.
+    """
+    return sum(amount for resource, amount in amounts.items() if "#" not in resource and is_accelerator(resource))
 
 
 def accelerators_of(pod_sets: Iterable[PodSet]) -> int:

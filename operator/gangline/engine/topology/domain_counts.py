@@ -9,24 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from gangline.engine.model import Requests
+from gangline.engine.cards import card_amounts, card_seating
+from gangline.engine.model import Device, Share
+from gangline.engine.rooms.fitting import PodRequests, how_many, how_many_beside, limiting_resource
 from gangline.engine.topology.node_filter import ANY_NODE, Selection, Verdict
 from gangline.engine.topology.topology_tree import TopologyTree
-
-#: The requests of one pod: (resource, amount) by name, amounts above zero, its own slot ("pods") included.
-PodRequests: TypeAlias = tuple[tuple[str, int], ...]
-
-#: The resource that counts the pods of a node.
-PODS = "pods"
-
-
-def as_pod_requests(requests: Requests) -> PodRequests:
-    """Per-pod requests as capacity is counted: with one pod slot, without zero amounts, which limit nothing."""
-    amounts = dict(requests)
-    amounts[PODS] = amounts.get(PODS, 0) + 1
-    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
 
 
 class NodeRoom(Protocol):
@@ -42,6 +31,11 @@ class NodeRoom(Protocol):
         """Unused capacity if no topology-aware workload ran."""
         ...
 
+    @property
+    def devices(self) -> Sequence[Device]:
+        """Its cards, of which `free` and `idle` say what is left."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -55,6 +49,9 @@ class Demand:
     leader: PodRequests | None = None
     selection: Selection = ANY_NODE
     simulate_empty: bool = False
+    #: what each pod, and the leader, asks of cards
+    shares: tuple[Share, ...] = ()
+    leader_shares: tuple[Share, ...] = ()
 
 
 class Counts:
@@ -134,6 +131,9 @@ class Counts:
             if demand.leader is not None:
                 leading = 1 if how_many(free, demand.leader) else 0
                 beside = how_many_beside(free, demand.leader, demand.pod_requests) if leading else fitting
+            if room.devices and (demand.shares or demand.leader_shares):
+                fitting, leading, beside, lacking = _on_cards(demand, room.devices, free, (fitting, leading, beside))
+                reason = reason or lacking
         self._note(leaf, reason)
         at_slice_level = demand.slice_level == lowest
         self.pods[lowest][leaf] = fitting
@@ -246,28 +246,24 @@ class Counts:
                 self._count_parent(step, domain, {})
 
 
+def _on_cards(
+    demand: Demand, devices: Sequence[Device], free: Mapping[str, int], counts: tuple[int, int, int]
+) -> tuple[int, int, int, str]:
+    """How many of so many pods, and leaders, and pods beside a leader, also find room on the cards of a host; and why none."""
+    fitting, leading, beside = counts
+    own, leaders = card_seating.bound(devices, demand.shares), card_seating.bound(devices, demand.leader_shares)
+    lacking = ""
+    if own and fitting:
+        rooms = card_amounts.rooms_of(devices, free)
+        fitting = card_seating.pods_that_fit(rooms, own, fitting)
+        lacking = "" if fitting else card_seating.why_none(rooms, own)
+    if leaders and leading:
+        rooms = card_amounts.rooms_of(devices, free)
+        leading = int(card_seating.seat_pod(rooms, leaders) is not None)
+        if own and leading:
+            beside = card_seating.pods_that_fit(rooms, own, beside)
+    return fitting, leading, min(beside, fitting) if own and demand.leader is not None else beside, lacking
+
+
 def _copy(table: list[list[int]]) -> list[list[int]]:
     return [row.copy() for row in table]
-
-
-def how_many(free: Mapping[str, int], pod_requests: PodRequests) -> int:
-    """The number of pods that fit: the scarcest resource decides; a missing or over-used one counts as none."""
-    fitting = -1
-    for name, amount in pod_requests:
-        possible = free.get(name, 0) // amount
-        if possible <= 0:
-            return 0
-        if possible < fitting or fitting < 0:
-            fitting = possible
-    return fitting
-
-
-def how_many_beside(free: Mapping[str, int], leader: PodRequests, pod_requests: PodRequests) -> int:
-    """The number of pods that fit beside a leader."""
-    taken = dict(leader)
-    return max(0, min((free.get(name, 0) - taken.get(name, 0)) // amount for name, amount in pod_requests))
-
-
-def limiting_resource(free: Mapping[str, int], pod_requests: PodRequests) -> str:
-    """Why not one pod fits: the alphabetically first of the exhausted resources."""
-    return next(name for name, amount in pod_requests if free.get(name, 0) // amount <= 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gangline.engine.topology.balanced import balanced_start
 from gangline.engine.topology.dealing import DealtShare, Floor
@@ -14,11 +15,30 @@ from gangline.engine.topology.placement_request import Goal, Unplaceable
 class Search:
     """One request against filled counts. `place` returns a share of pods for every leaf used."""
 
-    __slots__ = ("_balanced", "_counts", "_goal", "_hostnames", "_leaders", "_levels", "_topology", "_tree")
+    __slots__ = (
+        "_balanced",
+        "_counts",
+        "_goal",
+        "_hostnames",
+        "_leaders",
+        "_leaf_scores",
+        "_levels",
+        "_topology",
+        "_tree",
+    )
 
     def __init__(
-        self, counts: Counts, goal: Goal, *, topology: str, levels: Sequence[str], hostnames: bool, balanced: bool
+        self,
+        counts: Counts,
+        goal: Goal,
+        *,
+        topology: str,
+        levels: Sequence[str],
+        hostnames: bool,
+        balanced: bool,
+        leaf_scores: Sequence[int] | None = None,
     ) -> None:
+        """`leaf_scores`: what a policy says of the leaves; inside a domain the best ones are taken first."""
         self._counts = counts
         self._tree = counts.tree
         self._goal = goal
@@ -27,6 +47,7 @@ class Search:
         self._levels = levels
         self._hostnames = hostnames
         self._balanced = balanced
+        self._leaf_scores = leaf_scores
 
     def place(self) -> list[DealtShare]:
         """Pods (and the leader) per leaf, in path order. Raises Unplaceable with Kueue's text if they do not fit."""
@@ -56,7 +77,7 @@ class Search:
     def _start(self) -> tuple[int, list[DealtShare]]:
         """The level and the domains at which to start, with whole slices dealt out to them."""
         level, chosen = self._choose(self._goal.level)
-        floor = Floor.of_slices(self._counts, level)
+        floor = self._floor(level)
         return level, floor.deal(chosen, self._goal.slices, self._leaders, self._goal.best_fit)
 
     def _choose(self, level: int) -> tuple[int, list[int]]:
@@ -64,8 +85,13 @@ class Search:
         positions = range(self._tree.size(level))
         if not positions:
             raise Unplaceable(no_domains(self._levels[level]))
-        floor = Floor.of_slices(self._counts, level)
-        one = floor.one_for_all(positions, goal.slices, leaders, any_score=goal.required or not goal.best_fit)
+        floor = self._floor(level)
+        one = floor.one_for_all(
+            positions,
+            goal.slices,
+            leaders,
+            any_score=goal.required or not goal.best_fit or self._leaf_scores is not None,
+        )
         if one is not None:
             return level, [one]
         if goal.required:
@@ -116,7 +142,7 @@ class Search:
         while level < goal.slice_level:
             children = self._tree.children_of_all(level, (share.position for share in shares))
             level += 1
-            floor = Floor.of_slices(self._counts, level)
+            floor = self._floor(level)
             shares = self._deal_among(floor, children, goal.slices, self._leaders)
         return level, [DealtShare(position, slices * goal.slice_size, leaders) for position, slices, leaders in shares]
 
@@ -124,7 +150,7 @@ class Search:
         """Descend to the leaves: every domain deals its own pods out to its own children."""
         for step in range(level, self._tree.lowest):
             unit = self._unit_below(step)
-            floor = Floor.of_multiples(counts, step + 1, unit)
+            floor = self._by_policy(Floor.of_multiples(counts, step + 1, unit), step + 1)
             dealt: list[DealtShare] = []
             for position, pods, leaders in shares:
                 children = self._tree.children(step, position)
@@ -132,6 +158,19 @@ class Search:
                 dealt += [DealtShare(child, units * unit, leads) for child, units, leads in below]
             shares = dealt
         return shares
+
+    def _floor(self, level: int) -> Floor:
+        return self._by_policy(Floor.of_slices(self._counts, level), level)
+
+    def _by_policy(self, floor: Floor, level: int) -> Floor:
+        """The leaves in the policy's order; preferred affinity goes first."""
+        by_policy = self._leaf_scores
+        if by_policy is None or level != self._tree.lowest:
+            return floor
+        if floor.scores is None:
+            return replace(floor, scores=by_policy)
+        most = len(by_policy) + 1
+        return replace(floor, scores=[score * most + own for score, own in zip(floor.scores, by_policy, strict=True)])
 
     def _unit_below(self, level: int) -> int:
         """How many pods stay together in a child of a domain at this level."""
@@ -142,7 +181,7 @@ class Search:
     def _deal_among(self, floor: Floor, positions: Sequence[int], needed: int, leaders: int) -> list[DealtShare]:
         best_fit = self._goal.best_fit
         if best_fit and not leaders and floor.slices is floor.units:
-            one = floor.one_for_all(positions, needed, 0, any_score=False)
+            one = floor.one_for_all(positions, needed, 0, any_score=self._leaf_scores is not None)
             if one is not None:
                 return [DealtShare(one, needed, 0)]
         return floor.deal(floor.ordered(positions, best_fit), needed, leaders, best_fit)

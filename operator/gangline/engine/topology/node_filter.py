@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gangline.engine.model import Affinity, Expression, PodSet, PreferredTerm, Taint, Toleration
+from gangline.engine.topology.policy_filter import PolicyAsk
 
 #: Why a node is excluded ("" = it is not), as failure texts name it, and its preferred-affinity score.
 Verdict: TypeAlias = tuple[str, int]
@@ -22,15 +23,25 @@ class Selection:
     selector: tuple[tuple[str, str], ...] = ()
     affinity: Affinity = ()
     preferred: tuple[PreferredTerm, ...] = ()
+    #: what a placement policy looks at besides; None = there is none, or it excludes nothing and looks at nothing
+    policy: PolicyAsk | None = None
 
     @classmethod
-    def of(cls, pod_set: PodSet, tolerations: tuple[Toleration, ...], *, scored: bool) -> Selection:
+    def of(
+        cls,
+        pod_set: PodSet,
+        tolerations: tuple[Toleration, ...],
+        *,
+        scored: bool,
+        policy: PolicyAsk | None = None,
+    ) -> Selection:
         """The selection of a pod set. `tolerations` are the flavor's, added to the pods' own; `scored`: preferences count."""
         return cls(
             tolerations=pod_set.tolerations + tolerations,
             selector=tuple(sorted(pod_set.node_selector.items())),
             affinity=pod_set.affinity,
             preferred=pod_set.preferred_affinity if scored else (),
+            policy=policy,
         )
 
     def judge(self, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:

@@ -6,11 +6,26 @@ flavors quota put them, and keeps simulations over holders in step with those on
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from gangline.engine.model import Admission, Flavor, PodSet, PodSetAssignment, TopologyAssignment
+from gangline.engine.model import (
+    NO_TRAITS,
+    Admission,
+    Flavor,
+    PlacementPolicy,
+    PodSet,
+    PodSetAssignment,
+    Requests,
+    TopologyAssignment,
+)
+from gangline.engine.rooms.fitting import add
+from gangline.engine.rooms.room_ledger import Spot
+from gangline.engine.topology.policy_filter import PolicyAsk, marks_of, with_marks
 from gangline.engine.topology.topologies import (
+    AS_COUNTED,
+    NodeNeeds,
     Placement,
     PlacementRequest,
     Profile,
@@ -18,10 +33,12 @@ from gangline.engine.topology.topologies import (
     Topologies,
     replace_node,
 )
-from gangline.engine.topology.topology_ledger import usage_of
+from gangline.engine.topology.topology_ledger import usage_at
 
-#: Controllers of admission checks that add nodes: placement waits until they are done.
-DELAYING = frozenset({"kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"})
+#: The controller of admission checks that add nodes, and the one of those that send workloads to other clusters.
+PROVISIONING, ELSEWHERE = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
+#: Placement waits until they are done; workloads that run elsewhere are placed there.
+DELAYING = frozenset({PROVISIONING, ELSEWHERE})
 PENDING, READY = "Pending", "Ready"
 
 
@@ -54,7 +71,7 @@ def mismatch(
 class Placing:
     """The placement that a gang needs, on the flavors that quota gave it."""
 
-    __slots__ = ("_profile", "_requests", "_shape", "_topologies")
+    __slots__ = ("_old", "_policy", "_profile", "_requests", "_shape", "_topologies")
 
     def __init__(
         self,
@@ -62,21 +79,32 @@ class Placing:
         requests: Mapping[str, list[PlacementRequest]],
         gates: Mapping[str, bool],
         shape: Hashable,
+        old: str = "",
+        policy: PlacementPolicy | None = None,
     ) -> None:
         self._shape = shape
+        self._policy = policy
+        #: the workload whose places it takes over, "" = of none
+        self._old = old
         self._topologies = topologies
         self._requests = requests
         self._profile = Profile.of_gates(gates)
 
     def now(self) -> Placement:
         """The placement in the cluster as it is."""
-        return self._topologies.place(self._requests, profile=self._profile)
+        if not self._old:
+            return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
+        with self._topologies.without(self._old):
+            return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
 
     def empty(self) -> Placement:
         """The placement if no other workload held anything."""
         if self._shape is None:
             return self._topologies.place(self._requests, profile=self._profile, simulate_empty=True)
-        asked = ((flavor, each.pod_set.name, each.pod_set.count, each.implied) for flavor, each in self._each())
+        asked = (
+            (flavor, each.pod_set.name, each.pod_set.count, each.implied, each.policy, each.shares)
+            for flavor, each in self._each()
+        )
         return self._topologies.place_empty((self._shape, *asked), self._requests, self._profile)
 
     def _each(self) -> Iterator[tuple[str, PlacementRequest]]:
@@ -85,8 +113,26 @@ class Placing:
     def names(self) -> set[str]:
         return {request.pod_set.name for _, request in self._each()}
 
+    def beside(self, assignments: Mapping[str, TopologyAssignment]) -> AbstractContextManager[None]:
+        """The rooms as they would be with these placements."""
+        return self._topologies.rooms.beside(tuple(self._taken(assignments)))
+
+    def _taken(self, assignments: Mapping[str, TopologyAssignment]) -> Iterator[tuple[Spot, dict[str, int]]]:
+        for flavor, request in self._each():
+            ledger, assignment = self._topologies.ledger(flavor), assignments.get(request.pod_set.name)
+            if ledger is not None and assignment is not None:
+                for domain in assignment.domains:
+                    spot = (ledger.spot_flavor, domain.values)
+                    yield spot, usage_at(domain, request.pod_set.requests)
+
     def still_free(self, assignments: Mapping[str, TopologyAssignment]) -> bool:
         """Whether exactly these places are still free."""
+        if not self._old:
+            return self._is_free(assignments)
+        with self._topologies.without(self._old):
+            return self._is_free(assignments)
+
+    def _is_free(self, assignments: Mapping[str, TopologyAssignment]) -> bool:
         for flavor, asked in self._requests.items():
             ledger = self._topologies.ledger(flavor)
             if ledger is None:
@@ -95,13 +141,9 @@ class Placing:
             for request in asked:
                 assignment = assignments.get(request.pod_set.name)
                 for domain in assignment.domains if assignment else ():
-                    total = wanted.setdefault(domain.values, {})
-                    for resource, amount in usage_of(request.pod_set.requests, domain.count).items():
-                        total[resource] = total.get(resource, 0) + amount
-            for values, total in wanted.items():
-                leaf = ledger.leaf(values)
-                if leaf is None or any(amount > leaf.free.get(resource, 0) for resource, amount in total.items()):
-                    return False
+                    add(wanted.setdefault(domain.values, {}), usage_at(domain, request.pod_set.requests))
+            if not all(ledger.has_room(key, total) for key, total in wanted.items()):
+                return False
         return True
 
 
@@ -112,22 +154,76 @@ def placing(
     shape: Hashable = None,
     *,
     implied: bool,
+    previous: Mapping[str, TopologyAssignment] | None = None,
+    old: str = "",
+    policy: PlacementPolicy | None = None,
 ) -> Placing | None:
     """What has to be placed: per pod set its count and its flavors. None if nothing has to.
 
-    `implied`: the ClusterQueue has nothing but topology flavors, so that every pod set is placed.
+    `implied`: the ClusterQueue has nothing but topology flavors, or a placement policy, so that every pod set is placed.
 
-    Gangs whose pod sets are alike have the same `shape`.
+    Gangs whose pod sets are alike have the same `shape`. `previous` are the places of the slice `old` that is replaced: its pods
+    stay there.
     """
     requests: dict[str, list[PlacementRequest]] = {}
     for pod_set, count, flavors in members:
-        flavor = next((name for name in flavors if topologies.ledger(name) is not None), None)
+        flavor = placed_on(pod_set, flavors, topologies, policy)
         if flavor is None or count == 0 or not (asks(pod_set) or implied):
             continue
         asked = pod_set if pod_set.count == count else replace(pod_set, count=count)
-        request = PlacementRequest(asked, implied=not asks(pod_set))
+        request = PlacementRequest(
+            asked,
+            implied=not asks(pod_set),
+            previous=(previous or {}).get(pod_set.name),
+            policy=policy_ask(policy, pod_set),
+            cards=policy is not None,
+        )
         requests.setdefault(flavor, []).append(request)
-    return Placing(topologies, requests, gates, shape) if requests else None
+    return Placing(topologies, requests, gates, shape, old if previous else "", policy) if requests else None
+
+
+def policy_ask(policy: PlacementPolicy | None, pod_set: PodSet) -> PolicyAsk | None:
+    """What a policy looks at for a pod set; None if it looks at nothing but its needs."""
+    if policy is None or not (policy.filters or pod_set.traits != NO_TRAITS):
+        return None
+    return PolicyAsk(policy.filters, pod_set.traits)
+
+
+def placed_on(
+    pod_set: PodSet, flavors: Iterable[str], topologies: Topologies, policy: PlacementPolicy | None
+) -> str | None:
+    """The first of these flavors on whose topology a pod set of a queue with this policy is placed, None if on none.
+
+    Pod sets that take whole domains for themselves get them as without a policy.
+    """
+    for name in flavors:
+        ledger = topologies.ledger_for(name, policy)
+        if ledger is not None and not (ledger.of_policy and pod_set.exclusive):
+            return name
+    return None
+
+
+def node_needs(pod_sets: Iterable[PodSet], admission: Admission) -> NodeNeeds:
+    """What placed pods take of nodes, where that is not what they count for in quota: with transformations, with charges, and
+    with marks for placement policies."""
+    known = {
+        pod_set.name: pod_set
+        for pod_set in pod_sets
+        if pod_set.quota is not None or pod_set.charges or pod_set.traits is not NO_TRAITS
+    }
+    if not known:
+        return AS_COUNTED
+    return {
+        each.name: with_marks(known[each.name])
+        for each in admission.pod_sets
+        if each.topology is not None and each.name in known and _counts_otherwise(known[each.name], each.usage)
+    }
+
+
+def _counts_otherwise(pod_set: PodSet, usage: Requests) -> bool:
+    if pod_set.quota is not None or not pod_set.charges.keys().isdisjoint(usage):
+        return True
+    return bool(marks_of(pod_set.traits, pod_set.requests))
 
 
 def has_placements(admission: Admission) -> bool:
@@ -156,8 +252,10 @@ def mend(
     admission: Admission,
     host: str,
     gates: Mapping[str, bool],
+    policy: PlacementPolicy | None = None,
 ) -> Admission | None:
-    """The admission with the pods of a failed host placed elsewhere; None if that is not possible."""
+    """The admission with the pods of a failed host placed elsewhere, on none that a policy excludes; None if that is not
+    possible."""
     mended: dict[str, TopologyAssignment] = {}
     for assigned in admission.pod_sets:
         pod_set = pod_sets.get(assigned.name)
@@ -167,7 +265,12 @@ def mend(
         ledger = topologies.ledger(flavor) if flavor is not None else None
         if ledger is None:
             return None
-        request = PlacementRequest(replace(pod_set, count=assigned.count), implied=not asks(pod_set))
+        request = PlacementRequest(
+            replace(pod_set, count=assigned.count),
+            implied=not asks(pod_set),
+            policy=policy_ask(policy, pod_set),
+            cards=any(domain.cards for domain in assigned.topology.domains),
+        )
         found = replace_node(
             ledger, [ReplacementRequest(request, assigned.topology)], host, profile=Profile.of_gates(gates)
         )
@@ -181,6 +284,16 @@ def hosts_of(admission: Admission | None) -> set[str]:
     """The lowest domains that an admission names: hosts, in topologies that end there."""
     placements = (each.topology for each in admission.pod_sets) if admission is not None else ()
     return {domain.values[-1] for placed in placements if placed is not None for domain in placed.domains}
+
+
+def seats_of(admission: Admission | None) -> dict[str, set[str]]:
+    """The hosts on which cards were chosen for pods, each with these cards."""
+    found: dict[str, set[str]] = {}
+    for each in admission.pod_sets if admission is not None else ():
+        for domain in each.topology.domains if each.topology is not None else ():
+            for pod in domain.cards:
+                found.setdefault(domain.values[-1], set()).update(seat.card for seat in pod)
+    return found
 
 
 def on_host(admission: Admission, host: str) -> bool:

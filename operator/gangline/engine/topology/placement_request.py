@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from gangline.engine.model import PodSet, TopologyAssignment, TopologyRequest
+from gangline.engine.model import PodSet, Share, TopologyAssignment, TopologyRequest
+from gangline.engine.topology.policy_filter import PolicyAsk
 from gangline.engine.topology.topology_tree import level_index
 
 
@@ -15,12 +16,21 @@ class PlacementRequest:
     """A pod set to place. `pod_set.count` pods are placed, each taking `pod_set.requests` and one of `pods`.
 
     `implied`: the pod set has no topology request but its queue offers nothing but topology flavors. `previous` is the
-    placement of the workload slice that this one replaces (elastic jobs); it is extended or cut.
+    placement of the workload slice that this one replaces (elastic jobs); it is extended or cut. `policy` is what a placement
+    policy looks at for the pod set.
     """
 
     pod_set: PodSet
     implied: bool = False
     previous: TopologyAssignment | None = None
+    policy: PolicyAsk | None = None
+    #: cards of hosts bound it, and are chosen for its pods
+    cards: bool = False
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """What each pod asks of cards that bound it."""
+        return self.pod_set.shares if self.cards else ()
 
 
 @dataclass(frozen=True, slots=True)

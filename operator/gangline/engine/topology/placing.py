@@ -7,20 +7,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from gangline.engine.model import Domain, Requests, TopologyAssignment
+from gangline.engine.model import Domain, Requests, Share, TopologyAssignment
+from gangline.engine.rooms.fitting import HOSTNAME
 from gangline.engine.topology.dealing import DealtShare
-from gangline.engine.topology.domain_counts import Demand, as_pod_requests
+from gangline.engine.topology.domain_counts import Demand
 from gangline.engine.topology.domain_search import Search
+from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.node_filter import Selection
 from gangline.engine.topology.placement_request import (
     KUEUE_DEFAULTS,
+    Goal,
     Placement,
     PlacementRequest,
     Profile,
     Unplaceable,
     goal_of,
 )
-from gangline.engine.topology.topology_ledger import HOSTNAME, TopologyLedger
+from gangline.engine.topology.seating import Seating, counted, joined
+from gangline.engine.topology.topology_ledger import TopologyLedger
 
 
 class Hold(NamedTuple):
@@ -42,19 +46,21 @@ def place(
     simulate_empty: bool = False,
     assumed: Iterable[Hold] = (),
     without: Iterable[Hold] = (),
+    ranking: LeafRanking | None = None,
 ) -> Placement:
     """Place a workload's pod sets; each sees the pods of the earlier ones. The ledger is left as it was.
 
     `simulate_empty` assumes that no topology-aware workload runs; `without` that these holders (victims) are gone; `assumed`
     that these pods, too, are there (this workload's on sibling flavors), even in an empty cluster. Pod sets without pods are
-    skipped. Groups are placed in the order in which they first appear; the first failure ends it.
+    skipped. Groups are placed in the order in which they first appear; the first failure ends it. `ranking` orders the leaves,
+    which are hosts; an empty cluster has no order.
     """
     placed: Placed = {}
     groups = _groups(requests)
     with what_if(ledger, assumed, without) as assume:
         for number, members in enumerate(groups, start=1):
             try:
-                found = _place_group(ledger, members, profile, simulate_empty)
+                found = _place_group(ledger, members, profile, simulate_empty, None if simulate_empty else ranking)
             except GroupFailure as failure:
                 return Placement(placed, failure.text, failure.pod_sets)
             placed.update(found)
@@ -119,18 +125,22 @@ def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]
 
 
 def _place_group(
-    ledger: TopologyLedger, members: list[PlacementRequest], profile: Profile, simulate_empty: bool
+    ledger: TopologyLedger,
+    members: list[PlacementRequest],
+    profile: Profile,
+    simulate_empty: bool,
+    ranking: LeafRanking | None,
 ) -> Placed:
     names = tuple(member.pod_set.name for member in members)
     if len(members) > 2:
         raise GroupFailure(f"pod set group of {', '.join(names)}: at most one leader and one worker pod set", names)
     leader, workers = _leader_and_workers(members)
     if workers.previous is not None:
-        kept = _keep_previous(ledger, leader, workers, profile, simulate_empty)
+        kept = _keep_previous(ledger, leader, workers, profile, simulate_empty, ranking)
         if kept is not None:
             return kept
     try:
-        return find(ledger, workers, leader, profile=profile, simulate_empty=simulate_empty)
+        return find(ledger, workers, leader, profile=profile, simulate_empty=simulate_empty, ranking=ranking)
     except Unplaceable as failure:
         raise GroupFailure(str(failure), names) from None
 
@@ -154,6 +164,7 @@ def find(
     profile: Profile,
     simulate_empty: bool = False,
     within: range | None = None,
+    ranking: LeafRanking | None = None,
 ) -> Placed:
     """Place one pod set, with one pod of its leader. Raises Unplaceable with Kueue's text if that is not possible.
 
@@ -161,16 +172,25 @@ def find(
     """
     goal = goal_of(workers, ledger.levels, profile)
     demand = Demand(
-        pod_requests=as_pod_requests(workers.pod_set.requests),
+        pod_requests=counted(ledger, workers.pod_set, workers.shares),
         slice_level=goal.slice_level,
         slice_size=goal.slice_size,
         inner_sizes=tuple(goal.inner_sizes.items()),
-        leader=as_pod_requests(leader.pod_set.requests) if leader else None,
+        leader=counted(ledger, leader.pod_set, leader.shares) if leader else None,
         selection=Selection.of(
-            workers.pod_set, ledger.flavor.tolerations, scored=profile.respect_preferred_affinity and ledger.hostnames
+            workers.pod_set,
+            ledger.flavor.tolerations,
+            scored=profile.respect_preferred_affinity and ledger.hostnames,
+            policy=workers.policy if ledger.hostnames else None,
         ),
         simulate_empty=simulate_empty,
+        shares=workers.shares,
+        leader_shares=leader.shares if leader else (),
     )
+    if ranking is not None and leader is None and _goes_anywhere(goal, ledger):
+        dealt = ranking.deal(demand.pod_requests, demand.selection, goal.count, demand.shares)
+        if dealt is not None:
+            return {workers.pod_set.name: TopologyAssignment(levels_of(ledger), dealt)}
     counts = ledger.counts(demand) if within is None else ledger.counts_within(demand, within)
     search = Search(
         counts,
@@ -179,18 +199,32 @@ def find(
         levels=ledger.levels,
         hostnames=ledger.hostnames,
         balanced=profile.balanced,
+        leaf_scores=None if ranking is None else ranking.scores(demand.pod_requests, demand.selection, demand.shares),
     )
     shares = search.place()
-    placed = {workers.pod_set.name: _assignment(ledger, shares)}
+    on_cards = Seating(ledger, simulate_empty=simulate_empty)
+    placed: Placed = {}
     if leader:
         leading = [DealtShare(share.position, 1, 0) for share in shares if share.leaders]
-        placed[leader.pod_set.name] = _assignment(ledger, leading)
+        placed[leader.pod_set.name] = _assignment(ledger, leading, demand.leader_shares, on_cards)
+    placed[workers.pod_set.name] = _assignment(ledger, shares, demand.shares, on_cards)
     return placed
 
 
-def _assignment(ledger: TopologyLedger, shares: list[DealtShare]) -> TopologyAssignment:
-    """Shares in path order as an assignment."""
-    domains = tuple(Domain(ledger.leaf_at(share.position).key, share.units) for share in shares if share.units)
+def _goes_anywhere(goal: Goal, ledger: TopologyLedger) -> bool:
+    """Nothing keeps its pods together: each may go to any leaf by itself."""
+    return goal.level == len(ledger.levels) - 1 and not (goal.required or goal.climbs or goal.layers)
+
+
+def _assignment(
+    ledger: TopologyLedger, dealt: list[DealtShare], shares: tuple[Share, ...], on_cards: Seating
+) -> TopologyAssignment:
+    """Pods in path order as an assignment, each with its cards."""
+    domains = tuple(
+        Domain(ledger.leaf_at(each.position).key, each.units, on_cards.seat(each.position, shares, each.units))
+        for each in dealt
+        if each.units
+    )
     return TopologyAssignment(levels_of(ledger), domains)
 
 
@@ -212,9 +246,10 @@ def stale_domain(ledger: TopologyLedger, assignment: TopologyAssignment) -> str 
 
 def merge(ledger: TopologyLedger, one: TopologyAssignment, other: TopologyAssignment) -> TopologyAssignment:
     """Both assignments together in path order; all domains must be in the topology."""
-    counts: dict[tuple[str, ...], int] = {}
+    found: dict[tuple[str, ...], Domain] = {}
     for domain in (*one.domains, *other.domains):
-        counts[domain.values] = counts.get(domain.values, 0) + domain.count
+        known = found.get(domain.values)
+        found[domain.values] = domain if known is None else joined(known, domain)
     ledger.tree()
 
     def position(values: tuple[str, ...]) -> int:
@@ -223,9 +258,7 @@ def merge(ledger: TopologyLedger, one: TopologyAssignment, other: TopologyAssign
             raise ValueError(f"topology assignment: domain {values} is not in topology {ledger.topology.name!r}")
         return leaf.position
 
-    return TopologyAssignment(
-        levels_of(ledger), tuple(Domain(values, counts[values]) for values in sorted(counts, key=position))
-    )
+    return TopologyAssignment(levels_of(ledger), tuple(found[values] for values in sorted(found, key=position)))
 
 
 # --- elastic jobs -----------------------------------------------------------------------------------------------------
@@ -237,6 +270,7 @@ def _keep_previous(
     workers: PlacementRequest,
     profile: Profile,
     simulate_empty: bool,
+    ranking: LeafRanking | None,
 ) -> Placed | None:
     """Extend or cut the placement of the replaced workload slice; None where that is not possible."""
     previous = workers.previous
@@ -252,10 +286,12 @@ def _keep_previous(
         kept.append(Hold(leader.previous, leader.pod_set.requests))
     missing = pod_set.count - sum(domain.count for domain in previous.domains)
     if missing > 0:
-        more = PlacementRequest(replace(pod_set, count=missing), workers.implied)
+        more = replace(workers, pod_set=replace(pod_set, count=missing), previous=None)
         try:
             with what_if(ledger, kept, ()):
-                found = find(ledger, more, profile=profile, simulate_empty=simulate_empty)[pod_set.name]
+                found = find(ledger, more, profile=profile, simulate_empty=simulate_empty, ranking=ranking)[
+                    pod_set.name
+                ]
         except Unplaceable as failure:
             raise GroupFailure(str(failure), (pod_set.name,)) from None
         placed[pod_set.name] = merge(ledger, previous, found)
@@ -268,6 +304,6 @@ def _cut(assignment: TopologyAssignment, count: int) -> TopologyAssignment:
     for domain in assignment.domains:
         if count <= 0:
             break
-        domains.append(Domain(domain.values, min(domain.count, count)))
+        domains.append(Domain(domain.values, min(domain.count, count), domain.cards[:count]))
         count -= domain.count
     return TopologyAssignment(assignment.levels, tuple(domains))

@@ -68,7 +68,7 @@ def _move(
     stale = stale_domain(ledger, remaining)
     if stale is not None:
         raise Unplaceable(stale_text(stale))
-    resized = PlacementRequest(replace(request.pod_set, count=missing), request.implied)
+    resized = replace(request, pod_set=replace(request.pod_set, count=missing), previous=None)
     within = _restriction(ledger, resized, remaining)
     asked = resized.pod_set.topology
     if within is not None and asked and asked.slices and missing % asked.slices[0].size:
@@ -108,4 +108,4 @@ def _mended(request: PlacementRequest) -> PlacementRequest:
     if asked is None:
         return request
     whole = [layer for layer in asked.slices if pod_set.count % layer.size == 0]
-    return PlacementRequest(replace(pod_set, topology=replace(asked, slices=tuple(whole[-1:]))), request.implied)
+    return replace(request, pod_set=replace(pod_set, topology=replace(asked, slices=tuple(whole[-1:]))))

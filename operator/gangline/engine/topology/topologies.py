@@ -1,15 +1,15 @@
-"""Topology-aware placement: every topology flavor's live state, and where a workload's pods can go.
+"""Topology-aware placement: every topology flavor's view of the rooms, and where a workload's pods can go.
 
 How the engine uses it
 ----------------------
-Keep one `Topologies` and pass it every fact about its objects, in any order:
+Keep one `Topologies` on the ledger of rooms, and pass it every fact about its objects, in any order:
 
-    topologies = Topologies()
+    topologies = Topologies(rooms)
     topologies.put_flavor(flavor); topologies.put_topology(topology)     # and remove_… by name
-    woken = topologies.put_node(node)                                    # the flavors whose capacity this changed
-    woken = topologies.put_foreign(pod)                                  # pods that no topology placement accounts for
+    rooms.put_node(node, usable=True); rooms.put_foreign(pod)            # pods that no topology placement accounts for
+    woken = topologies.opened()                                          # the flavors whose capacity this changed
     topologies.put_holder(workload.key, workload.admission)              # idempotent: the last admission is the truth
-    topologies.remove_holder(workload.key)
+    rooms.release(workload.key)
 
 `ledger(flavor)` is None unless the flavor names a topology that exists. Ask, once quota has picked the flavors:
 
@@ -19,7 +19,7 @@ Keep one `Topologies` and pass it every fact about its objects, in any order:
 - Partial admission: `dataclasses.replace(pod_set, count=n)`. `PodSet.requests` are per pod, without `pods`.
 - `implied=True` where a pod set has no topology request but its ClusterQueue has topology flavors only.
 - Does it fit an empty topology? `simulate_empty=True`. Do these victims free enough? `without=[their keys]`.
-- What-ifs over a whole cycle: `put_holder` and `remove_holder` are each other's exact undo, and cost what they touch.
+- What-ifs over a whole cycle: `rooms.lift` and `rooms.restore` are each other's exact undo, and cost what they touch.
 - A failed node: `replace_node(topologies.ledger(flavor), [ReplacementRequest(...)], host)`.
 - A level that the topology lacks: `ledger.has_levels(request)` is Kueue's check before any placement.
 
@@ -30,24 +30,29 @@ the counts up to date), `placement_request` (the request), `dealing` and `domain
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from weakref import WeakSet
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from gangline.engine.model import (
     Admission,
     Flavor,
     ForeignPod,
     Node,
+    PlacementPolicy,
     PodSetAssignment,
     Requests,
     Topology,
     TopologyAssignment,
 )
-from gangline.engine.topology.domain_counts import PODS
+from gangline.engine.rooms.fitting import HOSTNAME, PODS, add
+from gangline.engine.rooms.room_ledger import HOSTS, Placed, Room, RoomLedger, Spot
+from gangline.engine.topology.leaf_ranking import OF_POLICY, LeafRanking, RankingOf
 from gangline.engine.topology.placement_request import KUEUE_DEFAULTS, Placement, PlacementRequest, Profile
 from gangline.engine.topology.placing import Hold, place
 from gangline.engine.topology.replacing import ReplacementRequest, replace_node
-from gangline.engine.topology.topology_ledger import HOSTNAME, TopologyLedger, Usage, usage_of
+from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 __all__ = [
     "Hold",
@@ -62,39 +67,40 @@ __all__ = [
 ]
 
 
+#: pod set -> what one of its pods takes of a node; of others that is what they count for in quota
+NodeNeeds: TypeAlias = Mapping[str, Requests]
+AS_COUNTED: Final[NodeNeeds] = {}
+
 #: number of requests to an empty topology whose answers are cached
 MOST_EMPTY = 4096
+#: flavors and policies whose rankings are kept
+MOST_RANKINGS = 256
 
 
 class Topologies:
     """All topology flavors of a cluster. Flavors whose topology ends at the hostname share what is used on a host."""
 
-    def __init__(self) -> None:
+    def __init__(self, rooms: RoomLedger | None = None, ranking_of: RankingOf | None = None) -> None:
+        """`ranking_of` makes the ranking of a placement policy on a topology; without it policies order nothing."""
+        self.rooms = rooms if rooms is not None else RoomLedger()
+        self._ranking_of = ranking_of
+        self._rankings: dict[tuple[str, PlacementPolicy], LeafRanking] = {}
+        #: flavors without a topology, in queues with a placement policy
+        self.of_policies: frozenset[str] = frozenset()
+        #: annotations of nodes that policies look at, and those among them that may exclude a node
+        self._measures: frozenset[str] = frozenset()
+        self._excluding: frozenset[str] = frozenset()
+        self.rooms.watch(self)
         self._flavors: dict[str, Flavor] = {}
         self._topologies: dict[str, Topology] = {}
-        self._nodes: dict[str, Node] = {}
-        self._foreign: dict[str, ForeignPod] = {}
-        self._holders: dict[str, Admission] = {}
         #: holders with a placement that names no hosts: their flavor depends on the flavors that have a ledger.
-        self._above_hosts: set[str] = set()
+        self._above_hosts: dict[str, tuple[Admission, NodeNeeds]] = {}
         self._ledgers: dict[str, TopologyLedger] = {}
-        self._host_usage = Usage()
-        self._usages: dict[str, Usage] = {}
-        #: grows with every change of nodes and foreign pods
-        self.version = 0
+        #: flavors whose capacity changed
+        self._opened: set[str] = set()
         #: answers for an empty cluster, as of a version (see `place_empty`)
         self._empty: dict[Hashable, Placement] = {}
         self._empty_version = 0
-        #: other `Topologies` that get the same nodes and foreign pods (see engine.backfill.timeline_world)
-        self._mirrors: WeakSet[Topologies] = WeakSet()
-
-    def mirror_to(self, other: Topologies) -> None:
-        """`other` gets all nodes and foreign pods, present and future."""
-        for node in self._nodes.values():
-            other.put_node(node)
-        for pod in self._foreign.values():
-            other.put_foreign(pod)
-        self._mirrors.add(other)
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
@@ -116,12 +122,41 @@ class Topologies:
         if self._topologies.pop(name, None) is not None:
             self._rebuild_users(name)
 
+    def rank_for(self, flavors: frozenset[str]) -> None:
+        """These flavors are in queues with a placement policy: those without a topology get one of hosts."""
+        changed = self.of_policies ^ flavors
+        self.of_policies = flavors
+        for name in sorted(changed):
+            flavor = self._flavors.get(name)
+            if flavor is not None and not flavor.topology:
+                self._rebuild(name)
+
+    @property
+    def looked_at(self) -> tuple[frozenset[str], frozenset[str]]:
+        """What `look_at` was last told."""
+        return self._measures, self._excluding
+
+    def look_at(self, measures: frozenset[str], excluding: frozenset[str]) -> None:
+        """Policies look at these annotations of nodes; some of them may exclude nodes."""
+        self._excluding = excluding
+        if measures != self._measures:
+            self._measures = measures
+            self._empty.clear()
+            for room in self.rooms.rooms.values():
+                node = self._as_trusted(room)
+                self._opened.update(name for name, ledger in self._ledgers.items() if ledger.put_node(node))
+
+    def ledger_for(self, flavor: str, policy: PlacementPolicy | None) -> TopologyLedger | None:
+        """`ledger`, but a topology that policies brought is there only for queues with one."""
+        ledger = self._ledgers.get(flavor)
+        return None if ledger is not None and ledger.of_policy and policy is None else ledger
+
     def ledger(self, flavor: str) -> TopologyLedger | None:
         """The state of a topology flavor, None for other flavors and while its topology is missing or has no levels."""
         return self._ledgers.get(flavor)
 
     def _rebuild_users(self, topology: str) -> None:
-        for flavor in [flavor.name for flavor in self._flavors.values() if flavor.topology == topology]:
+        for flavor in [name for name, flavor in self._flavors.items() if self._topology_of(flavor) == topology]:
             self._rebuild(flavor)
 
     def _rebuild(self, name: str) -> None:
@@ -130,130 +165,162 @@ class Topologies:
         """
         self._empty.clear()
         flavor = self._flavors.get(name)
-        topology = self._topologies.get(flavor.topology) if flavor and flavor.topology else None
+        topology = self._topologies.get(self._topology_of(flavor)) if flavor else None
         old = self._ledgers.get(name)
         wanted = flavor if topology and topology.levels else None
         if old is None and wanted is None:
             return
-        holders = {key: self._holders[key] for key in sorted(self._above_hosts)}
+        holders = dict(sorted(self._above_hosts.items()))
         for key in holders:
             self.remove_holder(key)
         if old is not None:
             old.close()
             del self._ledgers[name]
+            for known in [each for each in self._rankings if each[0] == name]:
+                del self._rankings[known]
         if wanted and topology:
             self._ledgers[name] = self._new_ledger(wanted, topology)
-        for key, admission in holders.items():
-            self.put_holder(key, admission)
+        for key, (admission, needs) in holders.items():
+            self.put_holder(key, admission, needs)
+
+    def _topology_of(self, flavor: Flavor) -> str:
+        if not flavor.topology and not flavor.autoscaled and flavor.name in self.of_policies:
+            return OF_POLICY
+        return flavor.topology
+
+    def _ranking(self, flavor: str, policy: PlacementPolicy | None) -> LeafRanking | None:
+        """None without a policy, and on topologies whose leaves are no hosts."""
+        ledger = self._ledgers[flavor]
+        if policy is None or self._ranking_of is None or not ledger.hostnames:
+            return None
+        known = self._rankings.get((flavor, policy))
+        if known is None:
+            while len(self._rankings) >= MOST_RANKINGS:  # policies that are no more
+                del self._rankings[next(iter(self._rankings))]
+            known = self._rankings[flavor, policy] = self._ranking_of(ledger, policy)
+        return known
 
     def _new_ledger(self, flavor: Flavor, topology: Topology) -> TopologyLedger:
-        ends_at_host = topology.levels[-1] == HOSTNAME
-        usage = self._host_usage if ends_at_host else self._usages.setdefault(flavor.name, Usage())
-        ledger = TopologyLedger(flavor, topology, usage)
-        for node in self._nodes.values():
-            ledger.put_node(node)
-        for pod in self._foreign.values():
-            ledger.shift_foreign(pod.node, usage_of(pod.requests, 1))
+        ledger = TopologyLedger(flavor, topology, self.rooms)
+        for room in self.rooms.rooms.values():
+            ledger.put_node(self._as_trusted(room))
         return ledger
 
     # --- nodes and pods -----------------------------------------------------------------------------------------------
 
-    def put_node(self, node: Node) -> frozenset[str]:
+    def opened(self) -> frozenset[str]:
+        """Flavors whose capacity changed since the last call."""
+        opened, self._opened = frozenset(self._opened), set()
+        return opened
+
+    def node_put(self, room: Room, old: Node | None) -> None:
+        if not self._ledgers:
+            return
+        node = self._as_trusted(room)
+        changed = [name for name, ledger in self._ledgers.items() if ledger.put_node(node)]
+        if changed and not (old is not None and self._is_measurement(old, room.node)):
+            self._empty.clear()
+            self._opened.update(changed)
+
+    def _is_measurement(self, old: Node, new: Node) -> bool:
+        """Nothing is different but annotations that order nodes and exclude none."""
+        if not self._measures or all(old.annotations.get(key) == new.annotations.get(key) for key in self._measures):
+            return False
+        if any(old.annotations.get(key) != new.annotations.get(key) for key in self._excluding):
+            return False
+        return old == replace(new, annotations=old.annotations)
+
+    def _as_trusted(self, room: Room) -> Node:
+        """For topologies, an untrusted node is one that is not ready; what does not matter to them is left out."""
+        node = room.node
+        seen = {key: node.annotations[key] for key in self._measures if key in node.annotations}
+        return replace(node, ready=node.ready and room.usable, uid="", conditions={}, annotations=seen, capacity={})
+
+    def node_gone(self, name: str) -> None:
+        self._opened.update(flavor for flavor, ledger in self._ledgers.items() if ledger.remove_node(name))
+
+    def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> None:
+        for name, ledger in self._ledgers.items():
+            if ledger.foreign_shifted(node, amounts, sign):
+                self._opened.add(name)
+
+    def cards_put(self, node: str) -> None:
+        self._opened.update(flavor for flavor, ledger in self._ledgers.items() if ledger.cards_put(node))
+
+    def released(self, key: str) -> None:
+        self._above_hosts.pop(key, None)
+
+    def put_node(self, node: Node, *, usable: bool = True) -> frozenset[str]:
         """A node as it is now. Returns the names of the flavors whose topology this changes."""
-        old = self._nodes.get(node.name)
-        if old is None or _offer(old) != _offer(node):
-            self.version += 1
-        for mirror in self._mirrors:
-            mirror.put_node(node)
-        self._nodes[node.name] = node
-        return frozenset(name for name, ledger in self._ledgers.items() if ledger.put_node(node))
+        self.rooms.put_node(node, usable=usable)
+        return self.opened()
 
     def remove_node(self, name: str) -> frozenset[str]:
-        self.version += 1
-        for mirror in self._mirrors:
-            mirror.remove_node(name)
-        self._nodes.pop(name, None)
-        return frozenset(flavor for flavor, ledger in self._ledgers.items() if ledger.remove_node(name))
+        self.rooms.remove_node(name)
+        return self.opened()
 
     def put_foreign(self, pod: ForeignPod) -> frozenset[str]:
         """A pod that uses a node without a topology placement. Returns the names of the flavors whose capacity this changes."""
-        old = self._foreign.get(pod.key)
-        if old == pod:
-            return frozenset()
-        changed = self.remove_foreign(pod.key)
-        for mirror in self._mirrors:
-            mirror.put_foreign(pod)
-        self._foreign[pod.key] = pod
-        return changed | self._shift_foreign(pod, 1)
+        self.rooms.put_foreign(pod)
+        return self.opened()
 
     def remove_foreign(self, key: str) -> frozenset[str]:
-        pod = self._foreign.pop(key, None)
-        for mirror in self._mirrors:
-            mirror.remove_foreign(key)
-        return self._shift_foreign(pod, -1) if pod else frozenset()
-
-    def _shift_foreign(self, pod: ForeignPod, sign: int) -> frozenset[str]:
-        self.version += 1
-        amounts = usage_of(pod.requests, sign)
-        return frozenset(name for name, ledger in self._ledgers.items() if ledger.shift_foreign(pod.node, amounts))
+        self.rooms.remove_foreign(key)
+        return self.opened()
 
     # --- holders ------------------------------------------------------------------------------------------------------
 
-    def put_holder(self, key: str, admission: Admission) -> None:
-        """A workload holds the topology placements of this admission, instead of what it held before."""
-        self.remove_holder(key)
-        self._holders[key] = admission
+    def put_holder(self, key: str, admission: Admission, needs: NodeNeeds = AS_COUNTED, *, beside: Placed = ()) -> None:
+        """A workload holds the topology placements of this admission, instead of what it held before, and what is `beside` it."""
         if any(each.topology and not _names_hosts(each.topology) for each in admission.pod_sets):
-            self._above_hosts.add(key)
-        self._shift(admission, 1)
+            self._above_hosts[key] = admission, needs
+        else:
+            self._above_hosts.pop(key, None)
+        self.rooms.place(key, (*self.taken(admission, needs), *beside))
 
     def remove_holder(self, key: str) -> None:
-        """A workload holds nothing any more; unknown keys are ignored."""
-        admission = self._holders.pop(key, None)
-        if admission is not None:
-            self._above_hosts.discard(key)
-            self._shift(admission, -1)
+        """A workload holds no placements any more; unknown keys are ignored."""
+        self._above_hosts.pop(key, None)
+        self.rooms.place(key, ())
 
-    def holders_on(self, host: str) -> list[str]:
-        return sorted(
-            key
-            for key, admission in self._holders.items()
-            if any(each.topology is not None and _is_on(each.topology, host) for each in admission.pod_sets)
-        )
+    @contextmanager
+    def without(self, key: str) -> Generator[None]:
+        """For the length of a `with`, a holder has no places."""
+        placed = self.rooms.placed(key)
+        self.rooms.replace(key, ())
+        try:
+            yield
+        finally:
+            self.rooms.replace(key, placed)
 
-    def _shift(self, admission: Admission, sign: int) -> None:
+    def taken(self, admission: Admission, needs: NodeNeeds = AS_COUNTED) -> Placed:
+        """What the placements of an admission take of every spot."""
+        found: dict[Spot, dict[str, int]] = {}
         for pod_set in admission.pod_sets:
             assignment = pod_set.topology
             if assignment is None or pod_set.count <= 0:
                 continue
-            usage, requests = self._usage_for(pod_set, assignment), per_pod(pod_set)
+            flavor, requests = self._spot_flavor(pod_set, assignment), per_pod(pod_set, needs)
             for domain in assignment.domains:
-                usage.shift(domain.values, usage_of(requests, sign * domain.count))
+                add(found.setdefault((flavor, domain.values), {}), usage_at(domain, requests))
+        return tuple(found.items())
 
-    def has_room(self, admission: Admission) -> bool:
+    def has_room(self, admission: Admission, needs: NodeNeeds = AS_COUNTED) -> bool:
         """Whether exactly the places of this admission are free."""
         wanted: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
         for pod_set in admission.pod_sets:
             flavor = next((name for name in pod_set.flavors.values() if name in self._ledgers), None)
             if flavor is None or pod_set.topology is None or pod_set.count <= 0:
                 continue
-            requests = per_pod(pod_set)
+            requests = per_pod(pod_set, needs)
             for domain in pod_set.topology.domains:
-                total = wanted.setdefault((flavor, domain.values), {})
-                for resource, amount in usage_of(requests, domain.count).items():
-                    total[resource] = total.get(resource, 0) + amount
-        for (flavor, values), total in wanted.items():
-            leaf = self._ledgers[flavor].leaf(values)
-            if leaf is None or any(amount > leaf.free.get(resource, 0) for resource, amount in total.items()):
-                return False
-        return True
+                add(wanted.setdefault((flavor, domain.values), {}), usage_at(domain, requests))
+        return all(self._ledgers[flavor].has_room(key, total) for (flavor, key), total in wanted.items())
 
-    def _usage_for(self, pod_set: PodSetAssignment, assignment: TopologyAssignment) -> Usage:
+    def _spot_flavor(self, pod_set: PodSetAssignment, assignment: TopologyAssignment) -> str:
         if _names_hosts(assignment):
-            return self._host_usage
-        flavors = sorted(set(pod_set.flavors.values()))
-        flavor = next((name for name in flavors if name in self._ledgers), "")
-        return self._usages.setdefault(flavor, Usage())
+            return HOSTS
+        return next((name for name in sorted(set(pod_set.flavors.values())) if name in self._ledgers), _NO_FLAVOR)
 
     # --- placing ------------------------------------------------------------------------------------------------------
 
@@ -264,42 +331,50 @@ class Topologies:
         profile: Profile = KUEUE_DEFAULTS,
         simulate_empty: bool = False,
         without: Iterable[str] = (),
+        policy: PlacementPolicy | None = None,
     ) -> Placement:
         """Place a workload's pod sets, by the flavor that quota gave them; nothing is changed.
 
         `without` names holders that do not count. Pods placed on one flavor take room on the others that share its hosts.
         KeyError names a flavor without a ledger.
         """
-        lifted = {key: self._holders[key] for key in without if key in self._holders}
+        lifted = list(without)
         for key in lifted:
-            self.remove_holder(key)
+            self.rooms.lift(key)
         try:
-            return self._place(requests, profile, simulate_empty)
+            return self._place(requests, profile, simulate_empty, policy)
         finally:
-            for key, admission in lifted.items():
-                self.put_holder(key, admission)
+            for key in lifted:
+                self.rooms.restore(key)
 
     def place_empty(
         self, key: Hashable, requests: Mapping[str, Sequence[PlacementRequest]], profile: Profile
     ) -> Placement:
         """`place` in an empty cluster. Answers are cached by `key`, which equal requests share."""
-        if self._empty_version != self.version or len(self._empty) >= MOST_EMPTY:
+        if self._empty_version != self.rooms.version or len(self._empty) >= MOST_EMPTY:
             self._empty.clear()
-            self._empty_version = self.version
+            self._empty_version = self.rooms.version
         found = self._empty.get(key)
         if found is None:
             found = self._empty[key] = self.place(requests, profile=profile, simulate_empty=True)
         return found
 
     def _place(
-        self, requests: Mapping[str, Sequence[PlacementRequest]], profile: Profile, simulate_empty: bool
+        self,
+        requests: Mapping[str, Sequence[PlacementRequest]],
+        profile: Profile,
+        simulate_empty: bool,
+        policy: PlacementPolicy | None,
     ) -> Placement:
         assignments: dict[str, TopologyAssignment] = {}
         on_hosts: list[Hold] = []
         for flavor, asked in requests.items():
             ledger = self._ledgers[flavor]
             assumed = on_hosts if ledger.hostnames else ()
-            answer = place(ledger, asked, profile=profile, simulate_empty=simulate_empty, assumed=assumed)
+            ranking = self._ranking(flavor, policy)
+            answer = place(
+                ledger, asked, profile=profile, simulate_empty=simulate_empty, assumed=assumed, ranking=ranking
+            )
             assignments.update(answer.assignments)
             if not answer.ok:
                 return Placement(assignments, answer.failure, answer.failed)
@@ -309,18 +384,15 @@ class Topologies:
         return Placement(assignments)
 
 
-def per_pod(pod_set: PodSetAssignment) -> Requests:
-    """The usage of one pod of an admitted pod set; its slot (`pods`) is counted by the topology itself."""
+def per_pod(pod_set: PodSetAssignment, needs: NodeNeeds = AS_COUNTED) -> Requests:
+    """What one pod of an admitted pod set takes of a node; its slot (`pods`) is counted by the topology itself."""
+    if pod_set.name in needs:
+        return needs[pod_set.name]
     return {name: amount // pod_set.count for name, amount in pod_set.usage.items() if name != PODS}
 
 
-def _is_on(assignment: TopologyAssignment, host: str) -> bool:
-    return _names_hosts(assignment) and any(domain.values[-1] == host for domain in assignment.domains)
-
-
-def _offer(node: Node) -> object:
-    """What a node offers, and to which pods."""
-    return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable
+#: The flavor of domains above hosts while none of the flavors has a topology. No flavor has a name with spaces.
+_NO_FLAVOR = "no flavor"
 
 
 def _names_hosts(assignment: TopologyAssignment) -> bool:

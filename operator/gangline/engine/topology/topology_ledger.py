@@ -1,6 +1,6 @@
-"""One topology flavor's state: its nodes, their usage, and the counts that answer placement requests.
+"""One topology flavor's view of the rooms: its nodes as leaves of a tree, and the counts that answer placement requests.
 
-Facts arrive one by one (`put_node`, `shift_foreign`, `add`/`remove` of a holder's placement) and each costs what it touches.
+What is taken of a leaf is in the ledger of rooms. Changes arrive one by one and each costs what it touches.
 Counts are kept per `Demand` and catch up from a log of changed leaves when they are next asked. Only when leaves come or go is
 the tree built again, at the next question.
 """
@@ -8,17 +8,25 @@ the tree built again, at the next question.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
 
-from gangline.engine.model import Flavor, Node, Requests, Taint, Topology, TopologyAssignment, TopologyRequest
-from gangline.engine.topology.domain_counts import PODS, Counts, Demand, PodRequests, how_many
+from gangline.engine.cards import card_amounts
+from gangline.engine.model import (
+    Device,
+    Domain,
+    Flavor,
+    Node,
+    Requests,
+    Taint,
+    Topology,
+    TopologyAssignment,
+    TopologyRequest,
+)
+from gangline.engine.rooms.fitting import HOSTNAME, PodRequests, add, how_many, usage_of
+from gangline.engine.rooms.room_ledger import HOSTS, LeafKey, RoomLedger
+from gangline.engine.topology.domain_counts import Counts, Demand
 from gangline.engine.topology.node_filter import Selection, Verdict
+from gangline.engine.topology.policy_filter import is_mark, said_by
 from gangline.engine.topology.topology_tree import Path, TopologyTree
-
-#: A leaf as assignments name it: the hostname alone where that is the lowest level, otherwise the whole path.
-LeafKey: TypeAlias = tuple[str, ...]
-
-HOSTNAME = "kubernetes.io/hostname"
 
 #: Tables kept per ledger; the least recently used one is dropped first.
 _TABLES_KEPT = 64
@@ -27,48 +35,23 @@ _LOG_LENGTH = 4
 _LOG_LEAST = 1024
 
 
-class Usage:
-    """What topology-aware workloads hold per leaf, shared by the ledgers that watch it.
-
-    Flavors whose topologies end at the hostname may share nodes, so they share one `Usage`. It outlives nodes: usage of a host
-    that left counts again when the host is back.
-    """
-
-    __slots__ = ("_held", "_watchers")
-
-    def __init__(self) -> None:
-        self._held: dict[LeafKey, dict[str, int]] = {}
-        self._watchers: list[TopologyLedger] = []
-
-    def watch(self, ledger: TopologyLedger) -> None:
-        self._watchers.append(ledger)
-
-    def unwatch(self, ledger: TopologyLedger) -> None:
-        self._watchers.remove(ledger)
-
-    def on(self, key: LeafKey) -> Mapping[str, int]:
-        return self._held.get(key, _NOTHING)
-
-    def leaves(self) -> Mapping[LeafKey, Mapping[str, int]]:
-        """Usage per leaf; leaves without usage are absent."""
-        return self._held
-
-    def shift(self, key: LeafKey, amounts: Requests) -> None:
-        """Add amounts (negative to take away) to the usage of a leaf."""
-        held = self._held.setdefault(key, {})
-        _add(held, amounts)
-        for name in [name for name in amounts if not held[name]]:
-            del held[name]
-        if not held:
-            del self._held[key]
-        for ledger in self._watchers:
-            ledger.usage_shifted(key, amounts)
-
-
 class Leaf:
     """A lowest domain: its nodes (one, where leaves are hosts), and the capacity left with and without the holders."""
 
-    __slots__ = ("free", "idle", "key", "labels", "nodes", "path", "position", "taints")
+    __slots__ = (
+        "annotations",
+        "devices",
+        "free",
+        "idle",
+        "images",
+        "key",
+        "labels",
+        "nodes",
+        "path",
+        "position",
+        "taints",
+        "total",
+    )
 
     def __init__(self, key: LeafKey) -> None:
         self.key = key
@@ -79,12 +62,18 @@ class Leaf:
         self.idle: dict[str, int] = {}
         self.labels: Mapping[str, str] = {}
         self.taints: Sequence[Taint] = ()
+        #: of its first node, as far as policies look at them
+        self.annotations: Mapping[str, str] = {}
+        self.images: Mapping[str, int] = {}
+        self.total: Mapping[str, int] = {}
+        #: the cards of its host, where they are known; what is free of them is in `free`
+        self.devices: Sequence[Device] = ()
 
 
 class TopologyLedger:
-    """See the module's docstring. `usage` is shared with the other hostname-level flavors, if given."""
+    """See the module's docstring. Flavors whose topologies end at the hostname share what is taken of hosts."""
 
-    def __init__(self, flavor: Flavor, topology: Topology, usage: Usage | None = None) -> None:
+    def __init__(self, flavor: Flavor, topology: Topology, rooms: RoomLedger | None = None) -> None:
         if not topology.levels:
             raise ValueError(f"topology {topology.name!r}: levels must not be empty")
         self.flavor = flavor
@@ -92,16 +81,21 @@ class TopologyLedger:
         self.levels = topology.levels
         #: Leaves are hosts: taints, selectors and affinity are checked, and assignments name the hostname only.
         self.hostnames = topology.levels[-1] == HOSTNAME
-        self.usage = usage if usage is not None else Usage()
-        self.usage.watch(self)
+        self.rooms = rooms if rooms is not None else RoomLedger()
+        #: the flavor has no topology of its own: it is for pods of queues with a placement policy
+        self.of_policy = not flavor.topology
+        #: grows whenever the log of changed leaves starts over
+        self._epoch = 0
+        #: of its spots in the ledger of rooms
+        self.spot_flavor = HOSTS if self.hostnames else flavor.name
+        self.rooms.watch_spots(self.spot_flavor, self)
         self._leaves: dict[LeafKey, Leaf] = {}
         self._leaf_of_node: dict[str, Leaf] = {}
-        self._foreign: dict[str, dict[str, int]] = {}
         self._forget_structure()
 
     def close(self) -> None:
-        """Stop following the shared usage; the ledger must not be used afterwards."""
-        self.usage.unwatch(self)
+        """Stop following the rooms; the ledger must not be used afterwards."""
+        self.rooms.unwatch_spots(self.spot_flavor, self)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -155,12 +149,16 @@ class TopologyLedger:
         first = leaf.nodes[min(leaf.nodes)]
         path = self._path(first) or leaf.path
         leaf.labels, leaf.taints = first.labels, first.taints
+        leaf.annotations, leaf.images, leaf.total = first.annotations, first.images, first.allocatable
         leaf.idle = {}
         for name, node in leaf.nodes.items():
-            _add(leaf.idle, node.allocatable)
-            _subtract(leaf.idle, self._foreign.get(name, _NOTHING))
+            add(leaf.idle, node.allocatable)
+            add(leaf.idle, self.rooms.foreign_on(name), -1)
+        leaf.devices = self.rooms.cards.devices(min(leaf.nodes)) if self.hostnames else ()
+        if leaf.devices:
+            add(leaf.idle, card_amounts.capacity(leaf.devices))
         leaf.free = dict(leaf.idle)
-        _subtract(leaf.free, self.usage.on(leaf.key))
+        add(leaf.free, self.rooms.on_spot((self.spot_flavor, leaf.key)), -1)
         if leaf.position < 0 or path != leaf.path:
             leaf.path = path
             self._forget_structure()
@@ -170,22 +168,22 @@ class TopologyLedger:
                 verdicts[leaf.position] = self._judge(selection, leaf)
             self._log.append(leaf.position)
 
+    def cards_put(self, node: str) -> bool:
+        """The cards of a node are others. Returns whether the node is in this topology."""
+        leaf = self._leaf_of_node.get(node)
+        if leaf is not None:
+            self._renew(leaf)
+        return leaf is not None
+
     # --- usage --------------------------------------------------------------------------------------------------------
 
-    def shift_foreign(self, node: str, amounts: Requests) -> bool:
-        """Pods of others take `amounts` more of a node (negative: less); `pods` is up to the caller.
-
-        Returns whether the node is in this topology. Usage of a node outside it is remembered for the time when it is inside.
-        """
-        taken = self._foreign.setdefault(node, {})
-        _add(taken, amounts)
-        if not any(taken.values()):
-            del self._foreign[node]
+    def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> bool:
+        """Pods of others take `amounts` more of a node (sign -1: less). Returns whether the node is in this topology."""
         leaf = self._leaf_of_node.get(node)
         if leaf is None:
             return False
-        _subtract(leaf.idle, amounts)
-        self._take(leaf, amounts)
+        add(leaf.idle, amounts, -sign)
+        self._take(leaf, amounts, sign)
         return True
 
     def add(self, assignment: TopologyAssignment, requests: Requests) -> None:
@@ -198,25 +196,25 @@ class TopologyLedger:
 
     def _shift(self, assignment: TopologyAssignment, requests: Requests, sign: int) -> None:
         for domain in assignment.domains:
-            self.usage.shift(domain.values, usage_of(requests, sign * domain.count))
+            self.rooms.shift_spot((self.spot_flavor, domain.values), usage_at(domain, requests), sign)
 
-    def usage_shifted(self, key: LeafKey, amounts: Requests) -> None:
-        """The shared usage of a leaf changed."""
+    def spot_shifted(self, key: LeafKey, amounts: Requests, sign: int) -> None:
+        """The usage of a leaf, which other flavors may share, changed."""
         leaf = self._leaves.get(key)
         if leaf is not None:
-            self._take(leaf, amounts)
+            self._take(leaf, amounts, sign)
 
     def assume(self, assignment: TopologyAssignment, requests: Requests, sign: int = 1) -> None:
         """Temporarily, pods of the workload that is being placed take these domains, even of an otherwise empty cluster."""
         for domain in assignment.domains:
             leaf = self._leaves.get(domain.values)
             if leaf is not None:
-                amounts = usage_of(requests, sign * domain.count)
-                _subtract(leaf.idle, amounts)
-                self._take(leaf, amounts)
+                amounts = usage_at(domain, requests)
+                add(leaf.idle, amounts, -sign)
+                self._take(leaf, amounts, sign)
 
-    def _take(self, leaf: Leaf, amounts: Requests) -> None:
-        _subtract(leaf.free, amounts)
+    def _take(self, leaf: Leaf, amounts: Requests, sign: int) -> None:
+        add(leaf.free, amounts, -sign)
         if self._tree is not None:
             self._log.append(leaf.position)
 
@@ -227,9 +225,20 @@ class TopologyLedger:
         named = [level for level in (asked.required, asked.preferred) if level]
         return all(level in self.levels for level in [*named, *(layer.level for layer in asked.slices)])
 
+    def reports(self, resource: str) -> bool:
+        """Whether any node has such a resource."""
+        return any(resource in node.allocatable for leaf in self._leaves.values() for node in leaf.nodes.values())
+
     def leaf(self, key: LeafKey) -> Leaf | None:
         """The leaf that an assignment's domain names, None if it is not (any more) in the topology."""
         return self._leaves.get(key)
+
+    def has_room(self, key: LeafKey, amounts: Requests) -> bool:
+        """Whether a leaf exists and has at least this free; marks for policies bound nothing."""
+        leaf = self._leaves.get(key)
+        return leaf is not None and all(
+            amount <= leaf.free.get(name, 0) or is_mark(name) for name, amount in amounts.items()
+        )
 
     def leaves(self) -> Iterable[Leaf]:
         """All leaves, in no particular order."""
@@ -237,52 +246,52 @@ class TopologyLedger:
 
     def leaf_at(self, position: int) -> Leaf:
         """The leaf at a position of the present tree."""
-        return self._rooms[position]
+        return self._in_order[position]
 
     def tree(self) -> TopologyTree:
         """The tree as of now."""
         if self._tree is None:
-            self._rooms = sorted(self._leaves.values(), key=lambda leaf: leaf.path)
-            for position, leaf in enumerate(self._rooms):
+            self._in_order = sorted(self._leaves.values(), key=lambda leaf: leaf.path)
+            for position, leaf in enumerate(self._in_order):
                 leaf.position = position
-            self._tree = TopologyTree(len(self.levels), (leaf.path for leaf in self._rooms))
+            self._tree = TopologyTree(len(self.levels), (leaf.path for leaf in self._in_order))
         return self._tree
 
     def counts(self, demand: Demand) -> Counts:
         """What fits now, for one shape of pods. Valid, and not to be changed, until the next change of the ledger."""
         tree = self.tree()
-        if len(self._log) > _LOG_LENGTH * len(self._rooms) + _LOG_LEAST:
+        if len(self._log) > _LOG_LENGTH * len(self._in_order) + _LOG_LEAST:
             self._forget_tables()
         known = self._tables.pop(demand, None)
         verdicts = self._verdicts_for(demand.selection)
         if known is None:
             counts = Counts(tree, demand)
-            counts.fill(self._rooms, verdicts)
+            counts.fill(self._in_order, verdicts)
             while len(self._tables) >= _TABLES_KEPT:
                 del self._tables[next(iter(self._tables))]
         else:
             counts, seen = known
             if seen < len(self._log):
-                counts.update(set(self._log[seen:]), self._rooms, verdicts)
+                counts.update(set(self._log[seen:]), self._in_order, verdicts)
         self._tables[demand] = counts, len(self._log)
         return counts
 
     def pods_that_fit(self, pod_requests: PodRequests) -> int:
         """The number of pods that find room now, one by one and anywhere; labels and taints are not checked."""
         self.tree()
-        if len(self._log) > _LOG_LENGTH * len(self._rooms) + _LOG_LEAST:
+        if len(self._log) > _LOG_LENGTH * len(self._in_order) + _LOG_LEAST:
             self._forget_tables()
         known = self._vacant.get(pod_requests)
         if known is None:
             while len(self._vacant) >= _TABLES_KEPT:
                 del self._vacant[next(iter(self._vacant))]
-            each = [how_many(leaf.free, pod_requests) for leaf in self._rooms]
+            each = [how_many(leaf.free, pod_requests) for leaf in self._in_order]
             self._vacant[pod_requests] = each, sum(each), len(self._log)
             return self._vacant[pod_requests][1]
         each, total, seen = known
         if seen < len(self._log):
             for position in set(self._log[seen:]):
-                fitting = how_many(self._rooms[position].free, pod_requests)
+                fitting = how_many(self._in_order[position].free, pod_requests)
                 total += fitting - each[position]
                 each[position] = fitting
             self._vacant[pod_requests] = each, total, len(self._log)
@@ -291,13 +300,25 @@ class TopologyLedger:
     def counts_within(self, demand: Demand, leaves: range) -> Counts:
         """The same with every other leaf left out; such counts are not kept."""
         counts = Counts(self.tree(), demand)
-        counts.fill(self._rooms, self._verdicts_for(demand.selection), leaves)
+        counts.fill(self._in_order, self._verdicts_for(demand.selection), leaves)
         return counts
+
+    @property
+    def size(self) -> int:
+        """The number of leaves in the present tree."""
+        self.tree()
+        return len(self._in_order)
+
+    def changed_since(self, mark: tuple[int, int]) -> tuple[Sequence[int] | None, tuple[int, int]]:
+        """The positions of leaves that changed since a mark (None: look at all of them), and the mark of now."""
+        self.tree()
+        now = self._epoch, len(self._log)
+        return (self._log[mark[1] :] if mark[0] == self._epoch else None), now
 
     def _verdicts_for(self, selection: Selection) -> list[Verdict]:
         verdicts = self._verdicts.pop(selection, None)
         if verdicts is None:
-            verdicts = [self._judge(selection, leaf) for leaf in self._rooms]
+            verdicts = [self._judge(selection, leaf) for leaf in self._in_order]
             while len(self._verdicts) >= _TABLES_KEPT:
                 del self._verdicts[next(iter(self._verdicts))]
         self._verdicts[selection] = verdicts
@@ -305,15 +326,21 @@ class TopologyLedger:
 
     def _judge(self, selection: Selection, leaf: Leaf) -> Verdict:
         """Above hosts a leaf is a group of nodes: the scheduler decides which of them a pod tolerates."""
-        return selection.judge(leaf.labels, leaf.taints) if self.hostnames else _WELCOME
+        if not self.hostnames:
+            return _WELCOME
+        verdict = selection.judge(leaf.labels, leaf.taints)
+        if selection.policy is None or verdict[0]:
+            return verdict
+        return selection.policy.excludes(leaf), verdict[1]
 
     def _forget_structure(self) -> None:
         self._tree: TopologyTree | None = None
-        self._rooms: list[Leaf] = []
+        self._in_order: list[Leaf] = []
         self._verdicts: dict[Selection, list[Verdict]] = {}
         self._forget_tables()
 
     def _forget_tables(self) -> None:
+        self._epoch += 1
         #: demand -> its counts and how much of the log they have processed; least recently used first.
         self._tables: dict[Demand, tuple[Counts, int]] = {}
         #: requests of a pod -> how many fit into each leaf, and in all, and how much of the log is processed
@@ -321,22 +348,12 @@ class TopologyLedger:
         self._log: list[int] = []
 
 
-_NOTHING: Mapping[str, int] = {}
-_WELCOME: Verdict = ("", 0)
-
-
-def usage_of(requests: Requests, count: int) -> dict[str, int]:
-    """The usage of `count` pods of these per-pod requests, their slots (`pods`) included."""
-    amounts = {name: amount * count for name, amount in requests.items()}
-    amounts[PODS] = amounts.get(PODS, 0) + count
+def usage_at(domain: Domain, requests: Requests) -> dict[str, int]:
+    """What pods of these per-pod requests take of their domain, its cards included."""
+    amounts = usage_of(requests, domain.count)
+    if domain.cards:
+        add(amounts, card_amounts.of_seats(domain.cards, *said_by(requests)))
     return amounts
 
 
-def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _subtract(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, 0) - amount
+_WELCOME: Verdict = ("", 0)

@@ -88,21 +88,21 @@ def _rights() -> Iterator[Document]:
             yield Document("rights.yaml", _ours(body))
     for body in rights.probing():
         yield Document("rights.yaml", _ours(body), Set("operator.probeNodes"))
-    name = f"{OPERATOR_NAME}-secrets"
-    readable = {
-        "apiGroups": [""],
-        "resources": ["secrets"],
-        "verbs": ["get"],
-        "resourceNames": Value("operator.notifySecrets"),
-    }
-    role = {**head(_RBAC, "Role", name, OPERATOR), "rules": [readable]}
+    yield from _readable_secrets(f"{OPERATOR_NAME}-secrets", "operator.notifySecrets", NAMESPACE)
+    yield from _readable_secrets(rights.CLUSTER_SECRETS, "operator.clusterSecrets", KUEUE_NAMESPACE)
+
+
+def _readable_secrets(name: str, value: str, namespace: Node) -> Iterator[Document]:
+    """The Secrets that a value of the chart lists, which the operator may read in a namespace."""
+    readable = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": Value(value)}
+    role = {**head(_RBAC, "Role", name, OPERATOR, namespace), "rules": [readable]}
     binding = {
-        **head(_RBAC, "RoleBinding", name, OPERATOR),
+        **head(_RBAC, "RoleBinding", name, OPERATOR, namespace),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": OPERATOR_NAME, "namespace": NAMESPACE}],
     }
     for body in (role, binding):
-        yield Document("rights.yaml", body, Set("operator.notifySecrets"))
+        yield Document("rights.yaml", body, Set(value))
 
 
 def _ours(body: Json) -> Node:

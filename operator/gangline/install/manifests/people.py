@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gangline.api import jobkinds
 from gangline.control.visibility import discovery
 from gangline.install import rights
 from gangline.install.manifests.naming import head
@@ -59,7 +60,7 @@ _KINDS: Final = (
     _Kind(kube.MULTI_KUEUE_CLUSTERS, _ADMINS, (BATCH_ADMIN, TO_ADMIN)),
     _Kind(kube.WORKLOAD_PRIORITY_CLASSES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), status=False),
     _Kind(kube.JOBS, _USERS, _EVERYBODY),
-    _Kind(kube.JOB_SETS, _USERS, _EVERYBODY),
+    *(_Kind(each.resource, _USERS, _EVERYBODY) for each in jobkinds.BUILT_IN if each.framework and each.optional),
     # who may edit a namespace's jobs may edit its GPUJobs
     _Kind(kube.GPU_JOBS, (*_USERS, TO_EDIT, TO_ADMIN), _EVERYBODY, prefix="gangline"),
     _Kind(kube.QUEUE_POLICIES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),

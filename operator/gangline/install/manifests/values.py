@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 import gangline
 from gangline import bounded
+from gangline.api.read.configuration.managed_jobs import SHIPPED
 from gangline.kube.resources import Json
 
 #: the image that `gangline image build` makes
@@ -130,6 +131,8 @@ class Operator(Component):
     resources: OperatorResources = OperatorResources()
     notify_secrets: list[Annotated[str, Field(pattern=_NAME)]] = []
     """Secrets in the same namespace that QueuePolicies name, with addresses of notifications. The operator reads no others."""
+    cluster_secrets: list[Annotated[str, Field(pattern=_NAME)]] = []
+    """Secrets in `kueue-system` with the kubeconfigs of MultiKueueClusters. The operator reads no others: docs/multikueue.md."""
     probe_nodes: bool = False
     """QueuePolicies may ask for `recovery.probeNodes`: the operator may taint nodes, and reads their Leases."""
     progress_reports: bool = False
@@ -241,8 +244,9 @@ class Values(Model):
     """One image for operator and webhooks."""
     image_pull_secrets: list[dict[Literal["name"], str]] = []
     """`[{name: …}]`: Secrets for the registry."""
-    configuration: Json = {}
-    """Kueue's configuration file (config.kueue.x-k8s.io), as it is: fair sharing, waitForPodsReady, …"""
+    configuration: Json = {"integrations": {"frameworks": list(SHIPPED)}}
+    """Kueue's configuration file (config.kueue.x-k8s.io), as it is: fair sharing, waitForPodsReady, … The kinds of jobs are those
+    that Kueue's own manifests list, as far as Gangline has them."""
     operator: Operator = Operator()
     webhooks: Webhooks = Webhooks()
     crds: Crds = Crds()

@@ -13,10 +13,12 @@ from typing import Final
 
 from gangline import bounded
 from gangline.api import names
+from gangline.api.jobkinds import own
 from gangline.jobs import podspec, runtime_hints, workload
 from gangline.jobs.base import (
     Children,
     Create,
+    Declared,
     Delete,
     JobWrite,
     Json,
@@ -33,7 +35,7 @@ from gangline.jobs.gpujob import verdict as verdicts
 from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict
 from gangline.jobs.job import INDEX_LABEL
-from gangline.kube.resources import GPU_JOBS, JOBS, SERVICES, Resource, true_condition
+from gangline.kube.resources import JOBS, SERVICES, true_condition
 
 _INVALID: Final = re.compile(r'^(?P<kind>\S+) "(?P<name>[^"]+)" is invalid: (?P<fault>.*)$', re.DOTALL)
 
@@ -44,15 +46,11 @@ def _refusal(message: str) -> re.Match[str] | None:
     return _INVALID.match(message)
 
 
-class GPUJob:
+class GPUJob(Declared):
     """Implements `gangline.jobs.base.JobKind`."""
 
-    resource: Resource = GPU_JOBS
-    api_version: str = "gangline.io/v1alpha1"
-    kind: str = "GPUJob"
-    framework: str = "gangline.io/gpujob"
-    owns_children: bool = True
-    optional: bool = True
+    declaration = own.GPU_JOB
+    owns_children = True
 
     def is_suspended(self, job: Json) -> bool:
         return bool(job["spec"].get("suspend"))

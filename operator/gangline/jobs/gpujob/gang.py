@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.jobs.base import JobError, Json
+from gangline.jobs.gpujob.shares import add_requests, ask_for_shares
 
 SHORT_FORM_ROLE: Final = "worker"
 DEFAULT_GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -19,7 +20,7 @@ _SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Equal pods of the gang. `template` asks for the role's GPUs; `path` is where the user wrote the template."""
+    """Equal pods of the gang. `template` asks for the role's GPUs, or parts of them; `path` is where the user wrote it."""
 
     name: str
     replicas: int
@@ -69,6 +70,7 @@ def _short_role(spec: Json, resource: str) -> Role:
         spec.get("gpusPerWorker"),
         (spec.get("template"), "spec.template"),
         resource,
+        (spec.get("share"), "spec.share"),
     )
 
 
@@ -82,6 +84,7 @@ def _role(role: Json, path: str, resource: str) -> Role:
         role.get("gpus"),
         (role.get("template"), f"{path}.template"),
         resource,
+        (role.get("share"), f"{path}.share"),
     )
 
 
@@ -92,6 +95,7 @@ def _make(
     gpus: int | None,
     template: tuple[Json | None, str],
     resource: str,
+    share: tuple[Json | None, str],
 ) -> Role:
     count = 1 if replicas[0] is None else replicas[0]
     if count < 1:
@@ -105,10 +109,10 @@ def _make(
     if body["spec"].setdefault("restartPolicy", "Never") not in ("Never", "OnFailure"):
         raise JobError("must be Never or OnFailure: a gang ends", f"{path}.spec.restartPolicy")
     asked = _asked_for(containers, resource, path)
-    if gpus and asked is None:
-        resources = containers[0]["resources"] = dict(containers[0].get("resources") or {})
-        for part in ("requests", "limits"):
-            resources[part] = {**(resources.get(part) or {}), resource: str(gpus)}
+    if share[0] is not None:
+        ask_for_shares(body, gpus or 0, share[0], share[1], resource, asks=asked is not None)
+    elif gpus and asked is None:
+        add_requests(body, {resource: gpus})
     return Role(name, count, least[0], asked if asked is not None else gpus or 0, body, path)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api.admission.jobs import queue_name
-from gangline.api.read import reading, swap_record
+from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.api.read import reading
+from gangline.api.read.workloads import swap_record
 from gangline.jobs.base import Json
 
 RESTART_GANG: Final = "RestartGang"

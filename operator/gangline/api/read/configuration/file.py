@@ -7,22 +7,25 @@ know; unknown ones are errors at any depth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import yaml
 
-from gangline.api.read.configuration import gates as feature_gates
 from gangline.api.read.configuration import (
+    external_frameworks,
     managed_jobs,
     manager,
     metrics_settings,
+    multikueue,
     retention,
     sections,
     selectors,
     shapes,
+    tls_settings,
     versions,
 )
+from gangline.api.read.configuration import gates as feature_gates
 from gangline.api.read.configuration import resources as resources_section
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
@@ -36,16 +39,20 @@ from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.api.read.configuration.manager import Manager
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
+from gangline.api.read.configuration.multikueue import MultiKueue
 from gangline.api.read.configuration.retention import Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 from gangline.kube.resources import Json
+from gangline.tls.context import USUAL, Handshakes
 
 GROUP: Final = "config.kueue.x-k8s.io"
 _V1BETA1: Final = f"{GROUP}/v1beta1"
 _V1BETA2: Final = f"{GROUP}/v1beta2"
 #: Kueue's gates that are read by name
-GATES: Final = feature_gates.ENGINE | {*resources_section.GATES} | metrics_settings.GATES
+GATES: Final = (
+    feature_gates.ENGINE | {*resources_section.GATES, tls_settings.GATE} | metrics_settings.GATES | multikueue.GATES
+)
 #: from these versions on, waitForPodsReady is on without its section, and recoveryTimeout is the timeout where it is missing
 _READY_BY_DEFAULT: Final = "0.19"
 _RECOVERS_BY_DEFAULT: Final = "0.16"
@@ -61,16 +68,21 @@ class Configuration:
     settings: model.Settings
     #: labels of jobs that are copied to their Workloads
     labels_to_copy: tuple[str, ...] = ()
+    #: annotations of jobs that are copied to their Workloads
+    annotations_to_copy: tuple[str, ...] = ()
     #: the process itself
     process: Manager = manager.USUAL
     #: when finished and deactivated Workloads are deleted
     retention: Retention = retention.FOR_EVER
     metrics: MetricsSettings = metrics_settings.USUAL
+    #: which TLS the servers speak
+    tls: Handshakes = USUAL
     #: fields that are set and have no effect
     ignored: tuple[str, ...] = ()
     #: which resources count in quota, and as what
     resources: ResourceRules = EVERYTHING
     jobs: ManagedJobs = managed_jobs.EVERY_QUEUED
+    multikueue: MultiKueue = multikueue.USUAL
     gates: Gates = field(default_factory=Gates)
     #: sentences for the log: what is set, and does not do here what it does in Kueue
     warnings: tuple[str, ...] = ()
@@ -121,10 +133,13 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
     ours = mapping(root.get("gangline"), "gangline")
     version = versions.chosen(ours.get("kueueCompatibility"), default_version)
     gates = feature_gates.load(mapping(root.get("featureGates"), "featureGates"), version)
-    jobs, warnings = managed_jobs.load(root, gates)
+    jobs = managed_jobs.load(root, gates)
+    elsewhere = multikueue.load(root, gates)
+    declared, external = external_frameworks.settled(jobs.declared, elsewhere.external)
     process, ignored = manager.load(root)
     resources = mapping(root.get("resources"), "resources")
     metrics, unused = metrics_settings.load(mapping(root.get("metrics"), "metrics"), gates)
+    tls, untaken = tls_settings.load(mapping(root.get("tls"), "tls"), gates)
     labels = selectors.label_keys(_at(root, _LABEL_KEYS) or [], _LABEL_KEYS)
     return Configuration(
         settings=model.Settings(
@@ -138,14 +153,21 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
             health=_node_health(ours),
         ),
         labels_to_copy=(*labels, *(key for key in metrics.copied_labels() if key not in labels)),
+        annotations_to_copy=metrics.copied_annotations(),
         process=process,
         retention=retention.load(root),
         resources=resources_section.load(resources, gates),
         metrics=metrics,
-        ignored=tuple(sorted([*ignored, *unused, *_without_effect(root)])),
-        jobs=jobs,
+        tls=tls,
+        ignored=tuple(sorted([*ignored, *unused, *untaken, *_without_effect(root)])),
+        jobs=replace(jobs, declared=declared),
+        multikueue=replace(elsewhere, external=external),
         gates=gates,
-        warnings=(*gates.unheeded(), *warnings, *_of_the_other_version(root, old=old)),
+        warnings=(
+            *gates.unheeded(),
+            *multikueue.unheeded(root, gates),
+            *_of_the_other_version(root, old=old),
+        ),
     )
 
 

@@ -19,7 +19,12 @@ ENGINE: Final = frozenset(
         *("FlavorFungibilityPreserveScanProgress", "PartialAdmission", "PriorityBoost", "PrioritySortingWithinCohort"),
         *("RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing", "TASBalancedPlacement"),
         *("TASFailedNodeReplacementFailFast", "TASProfileMixed", "TASRecomputeAssignmentWithinSchedulingCycle"),
-        *("TASRespectNodeAffinityPreferred", "CleanupProvisioningRequestsOnEviction"),
+        *("TASRespectNodeAffinityPreferred", "CleanupProvisioningRequestsOnEviction", "ConcurrentAdmission"),
+        *("FailureRecoveryPolicy", "MultiKueueOrchestratedPreemption", "ReclaimablePods"),
+        *("PrioritizePreemptorWorkloads", "SkipReassignmentForPodOwnedWorkloads", "TASFailedNodeReplacement"),
+        *("TASReplaceNodeDueToNotReadyOverFixedTime", "TASReplaceNodeOnNodeTaints", "TASReplaceNodeOnPodTermination"),
+        "UnadmittedWorkloadsExplicitStatus",
+        *("ElasticJobsViaWorkloadSlices", "ElasticJobsViaWorkloadSlicesWithTAS"),
     }
 )
 #: set all gates of a stage that are not set themselves

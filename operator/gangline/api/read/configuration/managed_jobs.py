@@ -6,32 +6,34 @@ decide by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from gangline.api import names
-from gangline.api.read.configuration import selectors
+from gangline.api import jobkinds, names
+from gangline.api.jobkinds import Declaration, external_kinds
+from gangline.api.read.configuration import declared_kinds, selectors
 from gangline.api.read.configuration.fields import ConfigurationError, flag, mapping
 from gangline.api.read.configuration.gates import Gates
 from gangline.engine import expression_matches, model
-from gangline.kube.resources import Json
+from gangline.kube.resources import Json, Resource
 
+#: Kueue's name of plain pods and pod groups, which are no job kind of `jobkinds`
+PODS: Final = "pod"
+#: Kueue's names of the kinds whose pods wait in their place, also where plain pods are not listed
+BY_PODS: Final[Mapping[str, tuple[str, str]]] = {
+    each.framework: each.identity for each in jobkinds.BUILT_IN if each.by_pods
+}
 #: Kueue's name of a job kind -> its group and kind, as far as Gangline has it
 FRAMEWORKS: Final[Mapping[str, tuple[str, str]]] = {
-    "batch/job": ("batch", "Job"),
-    "jobset.x-k8s.io/jobset": ("jobset.x-k8s.io", "JobSet"),
+    **{each.framework: each.identity for each in jobkinds.BUILT_IN if each.framework},
+    PODS: ("", "Pod"),
 }
-#: job kinds of Kueue that Gangline does not have
-MISSING: Final = frozenset(
-    {
-        *("deployment", "kubeflow.org/jaxjob", "kubeflow.org/mpijob", "kubeflow.org/paddlejob"),
-        *("kubeflow.org/pytorchjob", "kubeflow.org/tfjob", "kubeflow.org/xgboostjob"),
-        *("leaderworkerset.x-k8s.io/leaderworkerset", "pod", "ray.io/raycluster", "ray.io/rayjob", "ray.io/rayservice"),
-        *("sparkoperator.k8s.io/sparkapplication", "statefulset", "trainer.kubeflow.org/trainjob"),
-        "workload.codeflare.dev/appwrapper",
-    }
-)
+#: those that are managed without a list
+BY_DEFAULT: Final = tuple(each.framework for each in jobkinds.BUILT_IN if each.by_default)
+#: those that the shipped manifests list, as Kueue's do; pods only on request, since their webhooks concern every namespace
+SHIPPED: Final = tuple(each.framework for each in jobkinds.BUILT_IN if each.shipped)
+MOST_EXTERNAL: Final = 64
 _SELECTOR: Final = "managedJobsNamespaceSelector"
 #: the label that every namespace has
 _NAME: Final = "kubernetes.io/metadata.name"
@@ -46,14 +48,34 @@ class ManagedJobs:
     selector: model.LabelSelector | None = None
     #: also for jobs that name a queue
     selector_holds_for_queued: bool = True
-    unlisted: frozenset[tuple[str, str]] = frozenset()
+    unlisted: frozenset[tuple[str, str]] = frozenset({FRAMEWORKS[PODS]})
+    #: kinds that the configuration itself declares, which are always managed
+    declared: tuple[Declaration, ...] = ()
+    #: kinds of other controllers, which bring Workloads of their own
+    external: tuple[Resource, ...] = ()
     #: a job that names no queue gets that of its namespace, and one that names no priority class the default one
     queue_by_default: bool = True
     priority_by_default: bool = True
+    #: the rules of Ray and Spark hold for a job that loses its queue, too
+    leaving_checked: bool = True
+    #: jobs may grow and shrink while they run
+    elastic: bool = True
+    #: the groups of a LeaderWorkerSet keep their size
+    group_size_stays: bool = True
 
     def kind(self, api_version: str, kind: str) -> bool:
         """Whether jobs of this kind are managed."""
         return (api_version.rpartition("/")[0], kind) not in self.unlisted
+
+    @property
+    def pods(self) -> bool:
+        """Whether plain pods are queued."""
+        return FRAMEWORKS[PODS] not in self.unlisted
+
+    @property
+    def pods_of(self) -> frozenset[str]:
+        """The frameworks whose pods wait in the place of their owners."""
+        return frozenset(name for name, kind in BY_PODS.items() if kind not in self.unlisted)
 
     def namespace(self, labels: Mapping[str, str]) -> bool:
         """Whether a namespace with these labels is selected."""
@@ -65,41 +87,55 @@ class ManagedJobs:
         return self.selector is not None and (not queued or self.selector_holds_for_queued)
 
 
-#: without a configuration file
-EVERY_QUEUED: Final = ManagedJobs()
-
-
-def load(root: Json, gates: Gates) -> tuple[ManagedJobs, list[str]]:
-    """The jobs that are managed, and a warning for each listed kind that Gangline does not have. Raises ConfigurationError."""
-    unlisted, warnings = _frameworks(mapping(root.get("integrations"), "integrations"))
+def load(root: Json, gates: Gates) -> ManagedJobs:
+    """The jobs that are managed. Raises ConfigurationError."""
+    integrations = mapping(root.get("integrations"), "integrations")
     written = root.get(_SELECTOR)
     chosen = None if written is None else selectors.selector(mapping(written, _SELECTOR), _SELECTOR)
     if chosen is not None:
         _check_exempts(chosen, str(root.get("namespace") or names.KUEUE_NAMESPACE))
-    managed = ManagedJobs(
+    return ManagedJobs(
         without_queue=flag(root, "manageJobsWithoutQueueName"),
         selector=chosen,
         selector_holds_for_queued=gates.on("ManagedJobsNamespaceSelectorAlwaysRespected"),
-        unlisted=unlisted,
+        unlisted=_unlisted_in(integrations),
+        declared=declared_kinds.load(integrations.get("declared") or []),
+        external=_external(cast("list[str]", integrations.get("externalFrameworks") or [])),
         queue_by_default="LocalQueueDefaulting" not in gates.given or gates.on("LocalQueueDefaulting"),
         priority_by_default=gates.on("WorkloadPriorityClassDefaulting"),
+        leaving_checked=gates.on("ValidateRayAndSparkJobUpdates"),
+        elastic=gates.on("ElasticJobsViaWorkloadSlices"),
+        group_size_stays=gates.on("LWSImmutableGroupSize"),
     )
-    return managed, warnings
 
 
-def _frameworks(integrations: Json) -> tuple[frozenset[tuple[str, str]], list[str]]:
-    listed = cast("list[str]", integrations.get("frameworks") or list(FRAMEWORKS))
-    warnings: list[str] = []
+def _unlisted_in(integrations: Json) -> frozenset[tuple[str, str]]:
+    listed = cast("list[str]", integrations.get("frameworks") or list(BY_DEFAULT))
     for i, name in enumerate(listed):
         path = f"integrations.frameworks[{i}]"
         if name in listed[:i]:
             raise ConfigurationError(f"{path}: {name} is listed twice")
-        if name in MISSING:
-            warnings.append(f"{path}: Gangline does not manage {name}: such jobs start without quota")
-        elif name not in FRAMEWORKS:
-            known = ", ".join(sorted({*FRAMEWORKS, *MISSING}))
-            raise ConfigurationError(f"{path}: {str(name)[:80]!r} is not one of {known}")
-    return frozenset(kind for name, kind in FRAMEWORKS.items() if name not in listed), warnings
+        if name not in FRAMEWORKS:
+            raise ConfigurationError(f"{path}: {str(name)[:80]!r} is not one of {', '.join(sorted(FRAMEWORKS))}")
+    return _unlisted(listed)
+
+
+def _external(listed: list[str]) -> tuple[Resource, ...]:
+    """`integrations.externalFrameworks`. Raises ConfigurationError."""
+    where = "integrations.externalFrameworks"
+    if len(listed) > MOST_EXTERNAL:
+        raise ConfigurationError(f"{where}: at most {MOST_EXTERNAL} kinds can be listed")
+    found: list[Resource] = []
+    for i, name in enumerate(listed):
+        try:
+            found.append(external_kinds.kind(name))
+        except ValueError as error:
+            raise ConfigurationError(f"{where}[{i}]: {error}") from None
+    return tuple(dict.fromkeys(each for each in found if not jobkinds.is_built_in(each.group, each.kind)))
+
+
+def _unlisted(listed: Collection[str]) -> frozenset[tuple[str, str]]:
+    return frozenset(kind for name, kind in FRAMEWORKS.items() if name not in listed)
 
 
 def _check_exempts(chosen: model.LabelSelector, own: str) -> None:
@@ -107,3 +143,7 @@ def _check_exempts(chosen: model.LabelSelector, own: str) -> None:
     for namespace in dict.fromkeys(("kube-system", own)):
         if ManagedJobs(selector=chosen).namespace({_NAME: namespace}):
             raise ConfigurationError(f'{_SELECTOR}: should not match the "{namespace}" namespace')
+
+
+#: without a configuration file
+EVERY_QUEUED: Final = ManagedJobs(unlisted=_unlisted(BY_DEFAULT))

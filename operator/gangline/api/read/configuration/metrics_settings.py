@@ -88,6 +88,10 @@ class MetricsSettings:
         """Labels of jobs that their Workloads need to have."""
         return tuple(label.key for label in self.custom_labels if label.kind == WORKLOAD and not label.annotation)
 
+    def copied_annotations(self) -> tuple[str, ...]:
+        """Annotations of jobs that their Workloads need to have."""
+        return tuple(label.key for label in self.custom_labels if label.kind == WORKLOAD and label.annotation)
+
 
 #: what holds without a configuration file
 USUAL: Final = MetricsSettings()
@@ -98,11 +102,7 @@ def load(section: Json, gates: Gates) -> tuple[MetricsSettings, list[str]]:
     on = gates.on
     enabled, selector = _local_queues(section.get("localQueueMetrics"))
     labels = _custom_labels(section.get("customLabels"))
-    ignored = [
-        f"metrics.customLabels[{i}] (annotations of jobs are not copied to Workloads)"
-        for i, label in enumerate(labels)
-        if label.annotation and label.kind == WORKLOAD
-    ]
+    ignored: list[str] = []
     if labels and not on("CustomMetricLabels"):
         ignored, labels = ["metrics.customLabels (featureGates.CustomMetricLabels is off)"], ()
     settings = MetricsSettings(

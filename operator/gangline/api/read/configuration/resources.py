@@ -6,13 +6,12 @@ from fractions import Fraction
 from typing import Any, Final, cast
 
 from gangline.api import quantity
-from gangline.api.read.configuration.fields import ConfigurationError, choice, mapping, only, rows, text
+from gangline.api.read.configuration.fields import ConfigurationError, choice, mapping, rows, text
 from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.kube.resources import Json
 
-_FIELDS: Final = ("quotaCheckStrategy", "excludeResourcePrefixes", "transformations", "deviceClassMappings")
 #: entries of a list, and outputs of a transformation
 _MOST: Final = 1000
 _RETAIN: Final = "Retain"
@@ -24,32 +23,33 @@ _MOST_MAPPINGS: Final = 16
 _MOST_CLASSES: Final = 8
 _LONGEST_NAME: Final = 253
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./")
-#: Kueue's gates about devices: they count; workloads that ask for devices which don't are rejected
-GATES: Final = ("KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled")
+#: Kueue's gates about devices: they count; workloads that ask for devices which don't are rejected; requests of resources that
+#: DeviceClasses stand for count as devices
+GATES: Final = (
+    "KueueDRAIntegration",
+    "KueueDRARejectWorkloadsWhenDRADisabled",
+    "KueueDRAIntegrationExtendedResource",
+)
 
 
 def load(section: Json, gates: Gates) -> ResourceRules:
     """The rules in the section `resources`, valid as Kueue demands. Raises ConfigurationError."""
-    only(section, "resources", *_FIELDS)
     excluded = rows(section.get("excludeResourcePrefixes"), _PREFIXES, _MOST)
-    for i, prefix in enumerate(excluded):
-        if not isinstance(prefix, str):
-            raise ConfigurationError(f"{_PREFIXES}[{i}]: a text is wanted, not {prefix!r}")
     if excluded and section.get("quotaCheckStrategy") == "IgnoreUndeclared":
         raise ConfigurationError(f"{_PREFIXES}: is not allowed when quotaCheckStrategy is IgnoreUndeclared")
     found: dict[str, Transformation] = {}
     for i, row in enumerate(rows(section.get("transformations"), _TRANSFORMATIONS, _MOST)):
         path = f"{_TRANSFORMATIONS}[{i}]"
         body = mapping(row, path)
-        only(body, path, "input", "strategy", "multiplyBy", "outputs")
         name = text(body, f"{path}.input", "")
         if not name:
             raise ConfigurationError(f"{path}.input: is required")
         if name in found:
             raise ConfigurationError(f"{path}.input: {name!r} is there twice")
         found[name] = _transformation(body, path)
-    counted, rejected = (gates.on(name) for name in GATES)
-    devices = Devices(_device_classes(section), counted=counted, ignored=not counted and not rejected)
+    counted, rejected, extends = (gates.on(name) for name in GATES)
+    ignored = not counted and not rejected
+    devices = Devices(_device_classes(section), counted=counted, ignored=ignored, extends=extends)
     return ResourceRules(tuple(cast("list[str]", excluded)), found, devices)
 
 
@@ -59,7 +59,6 @@ def _device_classes(section: Json) -> dict[str, str]:
     for i, row in enumerate(rows(section.get("deviceClassMappings"), _DEVICES, _MOST_MAPPINGS)):
         path = f"{_DEVICES}[{i}]"
         body = mapping(row, path)
-        only(body, path, "name", "deviceClassNames", "sources")
         if body.get("sources"):
             raise ConfigurationError(f"{path}.sources: counters and capacities of devices cannot be counted")
         name = _name(body.get("name"), f"{path}.name")

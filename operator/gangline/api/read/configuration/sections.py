@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline.api.read.configuration import declared_kinds
 from gangline.api.read.configuration.shapes import (
     ANY,
     DURATION,
@@ -83,7 +84,12 @@ _BOTH: Final[dict[str, Shape]] = {
         },
     },
     "clientConnection": {"qps": NUMBER, "burst": WHOLE},
-    "integrations": {"frameworks": [TEXT], "externalFrameworks": [TEXT], "labelKeysToCopy": [TEXT]},
+    "integrations": {
+        "frameworks": [TEXT],
+        "externalFrameworks": [TEXT],
+        "labelKeysToCopy": [TEXT],
+        "declared": declared_kinds.SHAPE,
+    },
     "multiKueue": {
         "gcInterval": DURATION,
         "origin": TEXT,
@@ -101,9 +107,9 @@ _BOTH: Final[dict[str, Shape]] = {
     },
     "resources": {
         "quotaCheckStrategy": TEXT,
-        "excludeResourcePrefixes": ANY,
-        "transformations": ANY,
-        "deviceClassMappings": ANY,
+        "excludeResourcePrefixes": [TEXT],
+        "transformations": [{"input": TEXT, "strategy": TEXT, "multiplyBy": TEXT, "outputs": Map(ANY)}],
+        "deviceClassMappings": [{"name": TEXT, "deviceClassNames": [TEXT], "sources": [Map(ANY)]}],
     },
     "featureGates": Map(ANY),
     "objectRetentionPolicies": {"workloads": {"afterFinished": DURATION, "afterDeactivatedByKueue": DURATION}},
@@ -113,6 +119,7 @@ _OLD_INTEGRATIONS: Final[dict[str, Shape]] = {
     "frameworks": [TEXT],
     "externalFrameworks": [TEXT],
     "labelKeysToCopy": [TEXT],
+    "declared": declared_kinds.SHAPE,
     "podOptions": {"namespaceSelector": SELECTOR, "podSelector": SELECTOR},
 }
 
@@ -129,12 +136,10 @@ V1BETA1: Final[Shape] = {
 WITHOUT_EFFECT: Final = (
     "clientConnection",
     "controller",
-    "integrations.externalFrameworks",
     "integrations.podOptions",
-    "multiKueue",
+    "multiKueue.clusterProfile",
     "pprofBindAddress",
     "queueVisibility",
-    "tls",
     "visibilityServer",
 )
 

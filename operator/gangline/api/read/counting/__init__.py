@@ -5,5 +5,6 @@ configuration. Out: completed specs, amounts for quota, and why a Workload is no
 """
 
 from gangline.api.read.counting.counted import NO_RULES, Rules, as_written, completed, unclaimable, violation
+from gangline.api.read.counting.gpu_shares import GpuShares, gpu_shares
 
-__all__ = ["NO_RULES", "Rules", "as_written", "completed", "unclaimable", "violation"]
+__all__ = ["NO_RULES", "GpuShares", "Rules", "as_written", "completed", "gpu_shares", "unclaimable", "violation"]

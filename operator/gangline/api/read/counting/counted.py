@@ -21,6 +21,7 @@ from gangline.api.read.counting.device_claims import Claim, claimed, refusal, te
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import Json, amounts, child, items
+from gangline.api.sharing import UNKNOWN, Sizes
 from gangline.engine.model import UNLIMITED, PodSet, Requests
 
 _ABOVE_LIMITS: Final = "requests must not exceed its limits"
@@ -39,8 +40,12 @@ class Rules:
     limits: Limits = NO_LIMITS
     overheads: Mapping[str, Requests] = field(default_factory=dict[str, Requests])
     resources: ResourceRules = EVERYTHING
+    #: what is known of the cluster's cards
+    cards: Sizes = UNKNOWN
     #: the namespace's ResourceClaimTemplates, as they are at any time
     claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
+    #: placement policies look at the images of pods
+    images: bool = False
     #: rules that are equal but for their claims have equal digests; b"" if there are none
     digest: bytes = b""
 
@@ -50,11 +55,15 @@ class Rules:
         overheads: Mapping[str, Requests],
         resources: ResourceRules,
         claims: Mapping[str, Claim] = MappingProxyType({}),
+        cards: Sizes = UNKNOWN,
+        images: bool = False,
     ) -> Rules:
-        if limits == NO_LIMITS and not overheads and not resources:
+        if limits == NO_LIMITS and not overheads and not resources and cards == UNKNOWN and not images:
             return Rules(claims=claims) if claims else NO_RULES
-        content = repr((limits, sorted(overheads.items()), resources)).encode()
-        return Rules(limits, overheads, resources, claims, hashlib.blake2b(content, digest_size=16).digest())
+        known = (cards.smallest, cards.largest, sorted(cards.units.items()), cards.policies)
+        content = repr((limits, sorted(overheads.items()), resources, known, images)).encode()
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        return Rules(limits, overheads, resources, cards, claims, images, digest)
 
     def of_claims(self, pod_sets: Sequence[Json]) -> bytes:
         """What the claims of these pod sets ask for: with equal digests and equal pod sets, all counts are equal."""
@@ -62,12 +71,22 @@ class Rules:
 
     def quota(self, spec: Json, requests: Requests) -> Requests:
         """What a pod with this completed spec and these requests counts for; the same object if that is what it requests."""
-        counted = self.resources.counted(requests)
+        counted = self._by_class(self.resources.counted(requests), requests)
         devices = claimed(spec, self.claims, self.resources.devices) if spec.get("resourceClaims") else {}
         total = dict(counted)
         for name, count in devices.items():
             total[name] = min(UNLIMITED, total.get(name, 0) + count)
         return total if devices else counted
+
+    def _by_class(self, counted: Requests, requests: Requests) -> Requests:
+        """Requests that DeviceClasses stand for count as devices, whatever is configured for the resource itself."""
+        extended = self.resources.devices.extended
+        if not extended or extended.keys().isdisjoint(requests):
+            return counted
+        total = {name: size for name, size in counted.items() if name not in extended or name not in requests}
+        for name in sorted(extended.keys() & requests.keys()):
+            total[extended[name]] = min(UNLIMITED, total.get(extended[name], 0) + requests[name])
+        return total
 
 
 #: a cluster that adds nothing to pods

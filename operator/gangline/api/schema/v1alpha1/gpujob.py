@@ -25,6 +25,21 @@ from gangline.api.schema.v1beta2.workload import MAX_POD_SETS, PodTemplate
 _IMMUTABLE = checked(Cel("self == oldSelf", "field is immutable"))
 
 
+class Share(Model):
+    """Parts of GPUs, where something in the cluster shares them out."""
+
+    by: Literal["HAMi", "KAI", "Annotations"]
+    """Who shares them out: HAMi (the pods request nvidia.com/gpucores and nvidia.com/gpumem-percentage) or KAI (they have the
+    annotation gpu-fraction and request no GPU; their schedulerName is the template's). Annotations: something else does, and the
+    pods say by gangline.io/gpu-share what they use."""
+    percent: Annotated[int, Field(ge=1, le=99)]
+    """How much of each GPU a pod uses: of its compute power, and of its memory unless that is given. Quota of
+    gangline.io/gpu-milli counts it."""
+    memory: Quantity | None = None
+    """How much memory of each GPU a pod uses, such as 8Gi: not with KAI, which divides it as the compute power. Quota of
+    gangline.io/gpu-mem counts it."""
+
+
 class Role(Model):
     """Equal workers."""
 
@@ -39,6 +54,8 @@ class Role(Model):
     """The job may start with fewer pods of this role, down to this number. Only one role can have it."""
     gpus: Count = 0
     """GPUs per pod. They are added to the requests of the template's first container, unless it requests them itself."""
+    share: Share | None = None
+    """The part of each of these GPUs that a pod uses; the template requests no GPU itself then."""
     template: PodTemplate
     """The template of each pod."""
 
@@ -99,8 +116,9 @@ class GPUJobSpec(Model):
     model_config = rules(
         Cel("has(self.roles) != has(self.template)", "exactly one of roles and template must be set"),
         Cel(
-            "!has(self.roles) || !has(self.workers) && !has(self.gpusPerWorker) && !has(self.minWorkers)",
-            "workers, minWorkers and gpusPerWorker belong to the short form; with roles each role has its own",
+            "!has(self.roles)"
+            " || !has(self.workers) && !has(self.gpusPerWorker) && !has(self.minWorkers) && !has(self.share)",
+            "workers, minWorkers, gpusPerWorker and share belong to the short form; with roles each role has its own",
         ),
         Cel(
             "!has(self.minWorkers) || self.minWorkers <= (has(self.workers) ? self.workers : 1)",
@@ -118,6 +136,8 @@ class GPUJobSpec(Model):
     """Short form: the job may start with fewer pods, down to this number."""
     gpus_per_worker: Count | None = None
     """Short form: GPUs per pod."""
+    share: Share | None = None
+    """Short form: the part of each of these GPUs that a pod uses."""
     template: PodTemplate | None = None
     """Short form: the template of each pod."""
     roles: Annotated[list[Role], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")] | None = None

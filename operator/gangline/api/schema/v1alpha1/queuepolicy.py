@@ -23,8 +23,9 @@ from gangline.api.schema.common import (
     ObjectName,
     PositiveInt32,
     Quantity,
+    Time,
 )
-from gangline.api.schema.json_schema import LIST_SET, Model
+from gangline.api.schema.json_schema import LIST_SET, Cel, Model, rules
 from gangline.engine.model import UNLIMITED
 
 _NAMES = Annotated[list[ObjectName], Field(max_length=256), LIST_SET]
@@ -131,8 +132,7 @@ class GiveWay(Model):
     max_preemptions: Annotated[int, Field(ge=1)] | None = None
     """Workloads that were preempted this often, for any reason, are not preempted this way. Unset: no limit."""
     loss_budget: Fraction | None = None
-    """The share of the queue's nominal quota that may be lost in a day, in resource seconds, including revoked backfill. As it
-    is used up, lossShare falls to three tenths of its value at the least. Unset: lossShare is constant."""
+    """The former place of backfill.lossBudget, which it means. With both set, the smaller one counts."""
 
 
 class Backfill(Model):
@@ -154,6 +154,12 @@ class Backfill(Model):
     """A backfilled workload is overdue after this many times its forecast (at the candidate's quantile)."""
     give_way: GiveWay | None = None
     """Checkpoint preemption of running workloads for a reserved one. Unset: off."""
+    loss_budget: Fraction | None = None
+    """The share of the queue's nominal quota that may be lost in any day by revoke and giveWay, in resource seconds: work since
+    the last checkpoint, and restarts. It is a limit: what it does not cover is not preempted. Millionths count. Unset: no
+    limit."""
+    restart_cost: Duration = "1m"
+    """What one preemption costs a workload beside its work since the last checkpoint, as counted in lossBudget."""
 
 
 class Preemption(Model):
@@ -252,6 +258,161 @@ class Recovery(Model):
     grace period. Those of a training usually wait in vain for the lost ones, and for all of that time the gang stands still."""
 
 
+class PlacementWeights(Model):
+    """How much each resource counts."""
+
+    cpu: Annotated[int, Field(ge=0, le=100)] = 0
+    """CPU."""
+    memory: Annotated[int, Field(ge=0, le=100)] = 0
+    """Memory."""
+    gpu: Annotated[int, Field(ge=0, le=100)] = 0
+    """Accelerators."""
+
+
+_Key = Annotated[str, Field(min_length=1, max_length=317)]
+
+
+class PlacementScore(Model):
+    """A scorer: how good a node is, from 0 to 100 points."""
+
+    model_config = rules(
+        Cel(
+            "has(self.label) == (self.name in ['NodeLabel', 'NetworkCost'])",
+            "NodeLabel and NetworkCost need a label, others have none",
+        ),
+        Cel("!has(self.value) || self.name == 'NodeLabel'", "value belongs to NodeLabel"),
+        Cel(
+            "!has(self.weights) || self.name in ['Pack', 'Spread', 'BestFit', 'DotProduct']",
+            "weights belong to Pack, Spread, BestFit and DotProduct",
+        ),
+        Cel(
+            "!has(self.weights) || has(self.weights.cpu) && self.weights.cpu > 0"
+            " || has(self.weights.memory) && self.weights.memory > 0 || has(self.weights.gpu) && self.weights.gpu > 0",
+            "one weight at least must be above 0",
+        ),
+        Cel(
+            "has(self.annotation) == (self.name in ['NodeMetric', 'TargetLoad', 'RiskBalance'])",
+            "NodeMetric, TargetLoad and RiskBalance need an annotation, others have none",
+        ),
+        Cel("has(self.deviation) == (self.name == 'RiskBalance')", "RiskBalance needs a deviation, others have none"),
+        Cel("!has(self.sensitivity) || self.name == 'RiskBalance'", "sensitivity belongs to RiskBalance"),
+        Cel("!has(self.least) && !has(self.most) || self.name == 'NodeMetric'", "least and most belong to NodeMetric"),
+        Cel(
+            "self.name != 'NodeMetric' || (has(self.least) ? self.least : 0) != (has(self.most) ? self.most : 100)",
+            "least and most must differ",
+        ),
+        Cel("!has(self.target) || self.name == 'TargetLoad'", "target belongs to TargetLoad"),
+        Cel("has(self.resource) == (self.name == 'Bandwidth')", "Bandwidth needs a resource, others have none"),
+        Cel("has(self.plugin) == (self.name == 'Plugin')", "Plugin needs the name of a plugin, others have none"),
+    )
+
+    name: Literal[
+        "Pack",
+        "Spread",
+        "BestFit",
+        "DotProduct",
+        "Fragmentation",
+        "Standalone",
+        "Balance",
+        "ImageLocality",
+        "DataLocality",
+        "NetworkCost",
+        "NodeLabel",
+        "Bandwidth",
+        "NodeMetric",
+        "TargetLoad",
+        "RiskBalance",
+        "Plugin",
+    ]
+    """Pack: full nodes first. Spread: empty ones. BestFit: the least left, in units of the largest node. DotProduct: nodes whose
+    free amounts have the shape of the pod. Fragmentation: as little free GPU as possible that typical pods cannot use.
+    Standalone: nodes with pods of the same class only. Balance: nodes whose pods use least of their GPUs. ImageLocality: images
+    are there. DataLocality: the least time to load its data and to run. NetworkCost: the lowest number in a node label.
+    NodeLabel: nodes with a label. Bandwidth: the least left of a resource. NodeMetric: a number in a node annotation. TargetLoad:
+    CPU load near a target. RiskBalance: low and steady load. Plugin: a scorer of your own."""
+    tier: Annotated[int, Field(ge=0, le=9)] = 0
+    """A later tier decides between nodes that are equal in all earlier ones."""
+    weight: Annotated[int, Field(ge=1, le=100)] = 1
+    """Its weight inside its tier."""
+    label: _Key | None = None
+    """The key of the label that NetworkCost and NodeLabel look at."""
+    value: LabelValue | None = None
+    """NodeLabel: nodes with this value. Unset: with any."""
+    weights: PlacementWeights | None = None
+    """Pack, Spread, BestFit and DotProduct: the weights of resources. Unset: CPU 1, memory 1 and GPU 4 for Pack and Spread, CPU 1
+    and GPU 1 for the others."""
+    annotation: _Key | None = None
+    """The key of the node annotation whose number NodeMetric, TargetLoad (percent of CPU in use) and RiskBalance (the mean of it)
+    look at. A node without it has 50 points."""
+    deviation: _Key | None = None
+    """RiskBalance: the key of the node annotation with the standard deviation, in percent."""
+    least: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the number that has 100 points. Unset: 0."""
+    most: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the number that has none; below least where more is better. Unset: 100."""
+    target: Annotated[int, Field(ge=1, le=99)] | None = None
+    """TargetLoad: the load in percent that has most points. Unset: 40."""
+    sensitivity: Annotated[int, Field(ge=1, le=10)] | None = None
+    """RiskBalance: how much a small deviation counts. Unset: 1."""
+    resource: Annotated[str, Field(min_length=1, max_length=317)] | None = None
+    """Bandwidth: the resource of nodes that counts bandwidth."""
+    plugin: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] | None = None
+    """Plugin: the name of its entry point in the group gangline.scorers. One that the operator has not, or that fails, has the
+    same points for all nodes."""
+
+
+class PlacementFilter(Model):
+    """What excludes nodes, whatever is free on them."""
+
+    model_config = rules(
+        Cel("has(self.label) == (self.name == 'NodeLabel')", "NodeLabel needs a label, others have none"),
+        Cel("!has(self.values) || self.name == 'NodeLabel'", "values belong to NodeLabel"),
+        Cel("!has(self.resource) || self.name == 'RDMA'", "resource belongs to RDMA"),
+        Cel("has(self.annotation) == (self.name == 'NodeMetric')", "NodeMetric needs an annotation, others have none"),
+        Cel(
+            "(has(self.most) || has(self.least)) == (self.name == 'NodeMetric')",
+            "NodeMetric needs most or least, others have neither",
+        ),
+    )
+
+    name: Literal["NodeLabel", "ImagePresent", "RDMA", "NodeMetric"]
+    """NodeLabel: nodes with a label. ImagePresent: nodes that have all images of the pod. RDMA: nodes with it. NodeMetric: nodes
+    whose annotation says a number within limits, or says none."""
+    label: _Key | None = None
+    """NodeLabel: the key of the label."""
+    values: Annotated[list[LabelValue], Field(min_length=1, max_length=16), LIST_SET] | None = None
+    """NodeLabel: one of these values. Unset: any."""
+    resource: Annotated[str, Field(min_length=1, max_length=317)] | None = None
+    """RDMA: the resource of nodes that stands for it. Unset: any rdma/…, vpc.amazonaws.com/efa or nvidia.com/hostdev, or a label
+    feature.node.kubernetes.io/rdma.available or rdma.capable."""
+    annotation: _Key | None = None
+    """NodeMetric: the key of the node annotation."""
+    most: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the highest number that a node may have."""
+    least: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the lowest number that a node may have."""
+
+
+class Placement(Model):
+    """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
+    node selector of its host. Without this part the Kubernetes scheduler chooses, or Kueue's order inside topologies."""
+
+    model_config = rules(Cel("!(has(self.profile) && has(self.scores))", "set profile or scores, not both"))
+
+    profile: Literal["Pack", "Spread", "Fragmentation", "Standalone", "Balance", "Edge"] | None = None
+    """Pack: full nodes first, so that whole nodes stay free. Spread: empty nodes first. Fragmentation: as little free GPU as
+    possible that typical pods cannot use, then the tightest node. Standalone: nodes with pods of the same class only, then full
+    ones. Balance: nodes whose GPUs are used least, then empty ones. Edge: near nodes, then those with the pod's images and data,
+    then empty ones. Unset, without scores: Fragmentation."""
+    scores: Annotated[list[PlacementScore], Field(min_length=1, max_length=16)] | None = None
+    """Scorers instead of those of a profile."""
+    filters: Annotated[list[PlacementFilter], Field(min_length=1, max_length=16)] | None = None
+    """What excludes nodes, before any scorer. What each one excludes is counted in the reason of gangs that wait."""
+    dry_run: bool = False
+    """The policy's choice is worked out at each admission and shown in the Workload's condition PlacementPreview. Nothing follows
+    from it: gangs start as without this part."""
+
+
 Event = Literal[
     "Admitted",
     "StartMoved",
@@ -319,8 +480,26 @@ class QueuePolicySpec(Model):
     minutes where that is off."""
     recovery: Recovery | None = None
     """What happens when nodes fail."""
+    placement: Placement | None = None
+    """Which nodes the pods get."""
     notify: Annotated[list[Notify], Field(max_length=16)] | None = None
     """Receivers of notifications."""
+    floor: Literal["Auto", "Off"] = "Auto"
+    """Auto: while order and backfill by forecasts make workloads wait longer than best effort or EASY would, all queues of the
+    cohort follow the better one of these. Off: they always follow the policy."""
+
+
+class FallenBack(Model):
+    """A ClusterQueue that does not follow the policy's order and backfill, because of its floor."""
+
+    cluster_queue: ObjectName
+    """The ClusterQueue."""
+    mode: Literal["BestEffort", "Easy"]
+    """What it follows: BestEffortFIFO, or one reservation in order of age."""
+    since: Time
+    """Since when."""
+    message: Annotated[str, Field(max_length=500)] | None = None
+    """What its policy would have cost."""
 
 
 class QueuePolicyStatus(Model):
@@ -334,6 +513,8 @@ class QueuePolicyStatus(Model):
     """The ClusterQueues for which it is in force; the first 256."""
     head_delay_seconds: Quantity | None = None
     """The total time for which backfill delayed heads against the policy. Should stay 0."""
+    fallen_back: Annotated[list[FallenBack], Field(max_length=256)] | None = None
+    """The ClusterQueues that follow best effort or EASY for now; the first 256."""
 
 
 class QueuePolicy(KubeObject):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gangline.api.schema.common import CheckName, KubeObject, ObjectName, ResourceName, Time
 from gangline.api.schema.json_schema import LIST_SET, Cel, Model, list_map, rules
+from gangline.api.schema.v1beta1 import config
 from gangline.api.schema.v1beta2 import clusterqueue as v1beta2
 
 
@@ -100,6 +101,8 @@ class PendingWorkloadsStatus(Model):
 class ClusterQueueStatus(v1beta2.ClusterQueueStatus):
     """The queue's present usage."""
 
+    fair_sharing: config.FairSharingStatus | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The queue's status in fair sharing."""
     pending_workloads_status: PendingWorkloadsStatus | None = None
     """No longer filled in: ask the visibility API or `gangline queue`."""
 

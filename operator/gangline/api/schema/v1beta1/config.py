@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gangline.api.schema.common import Int64, KubeObject
+from gangline.api.schema import common
+from gangline.api.schema.common import Int64, KubeObject, Quantity, Time
 from gangline.api.schema.json_schema import Cel, Model, checked
 from gangline.api.schema.v1beta2 import config as v1beta2
 
@@ -23,6 +24,22 @@ class AdmissionCheck(KubeObject):
     """The controller of the check."""
     status: v1beta2.AdmissionCheckStatus | None = None
     """Whether the controller handles the check."""
+
+
+class AdmissionFairSharingStatus(Model):
+    """Usage over time."""
+
+    consumed_resources: dict[str, Quantity]
+    """What was used, older use counting less and less."""
+    last_update: Time
+    """When that was last computed."""
+
+
+class FairSharingStatus(common.FairSharingStatus):
+    """The member's status in fair sharing."""
+
+    admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
+    """Not filled in: usage over time is that of LocalQueues."""
 
 
 class TopologySpec(Model):

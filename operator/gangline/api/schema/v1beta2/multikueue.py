@@ -1,5 +1,4 @@
-"""MultiKueueConfig and MultiKueueCluster: the clusters that workloads may be sent to. Served for the tools that write them;
-Gangline sends no workload anywhere yet."""
+"""MultiKueueConfig and MultiKueueCluster: the clusters that workloads may be sent to."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class MultiKueueConfigSpec(Model):
 
 
 class MultiKueueConfig(KubeObject):
-    """Clusters among which the workloads of a ClusterQueue are distributed. Gangline accepts it and distributes none yet."""
+    """Clusters among which the workloads of a ClusterQueue are distributed."""
 
     spec: MultiKueueConfigSpec | None = None
     """The clusters."""
@@ -80,7 +79,7 @@ class MultiKueueClusterStatus(Model):
 
 
 class MultiKueueCluster(KubeObject):
-    """A cluster that workloads may be sent to. Gangline accepts it and sends none yet."""
+    """A cluster that workloads may be sent to."""
 
     spec: MultiKueueClusterSpec | None = None
     """The way to the cluster."""

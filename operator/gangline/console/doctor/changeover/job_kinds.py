@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission.jobs import ELASTIC, QUEUED_OWNERS
+from gangline.api.admission.of_jobs.jobs import queued_owners
+from gangline.api.read.configuration.managed_jobs import BY_PODS
 from gangline.console.doctor import kueue_names
 from gangline.console.doctor.changeover.objects import served_version
+from gangline.console.doctor.changeover.settings import external_kinds
 from gangline.console.doctor.cluster import PATIENCE, Cluster
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, counted, failure, ok, some, warning
@@ -20,9 +22,9 @@ from gangline.kube.resources import Json, Resource, controller_of, key_of, true_
 from gangline.kube.transport import Call
 
 #: kinds that Gangline queues, as (group, kind)
-MANAGED: Final = frozenset((kind.resource.group, kind.kind) for kind in KINDS)
+MANAGED: Final = frozenset({("", "Pod"), *((kind.resource.group, kind.kind) for kind in KINDS), *BY_PODS.values()})
 #: kinds with an integration in Kueue that Gangline does not queue
-UNMANAGED: Final = sorted((QUEUED_OWNERS | {("sparkoperator.k8s.io", "SparkApplication")}) - MANAGED)
+UNMANAGED: Final = sorted(queued_owners() - MANAGED)
 _REMOVE: Final = "let them finish and take the queue from new ones, or keep Kueue"
 
 
@@ -32,6 +34,7 @@ async def workloads(cluster: Cluster) -> Findings:
     if served is None:
         yield ok("there is no such kind")
         return
+    known = MANAGED | await external_kinds(cluster)
     counts: dict[str, int] = defaultdict(int)
     foreign: dict[str, list[str]] = defaultdict(list)
     remote: list[str] = []
@@ -40,7 +43,7 @@ async def workloads(cluster: Cluster) -> Findings:
             state = _state(workload)
             counts[state] += 1
             owner = controller_of(workload)
-            if owner is not None and state != "finished" and (_group(owner), owner["kind"]) not in MANAGED:
+            if owner is not None and state != "finished" and (_group(owner), owner["kind"]) not in known:
                 foreign[owner["kind"]].append(key_of(workload))
             if (workload.get("status") or {}).get("clusterName"):
                 remote.append(key_of(workload))
@@ -51,9 +54,7 @@ async def workloads(cluster: Cluster) -> Findings:
         detail = f"{counted(len(keys), 'Workload')} of {kind} ({some(keys)}): their jobs would be neither started nor stopped"
         yield failure(detail, _REMOVE, keys)
     if remote:
-        yield failure(
-            f"{counted(len(remote), 'Workload')} ({some(remote)}) run on another cluster", "let them finish", remote
-        )
+        yield ok(f"{counted(len(remote), 'Workload')} ({some(remote)}) run on another cluster, and are followed there")
 
 
 def _state(workload: Json) -> str:
@@ -86,9 +87,9 @@ async def labelled(cluster: Cluster) -> Findings:
     pods = [key async for key in _keys(cluster, kube.PODS, f"{kueue_names.MANAGED}=true")]
     if pods:
         detail = (
-            f"{counted(len(pods), 'Pod')} in queues ({some(pods)}): Gangline queues no single pods, and removes no gate"
+            f"{counted(len(pods), 'Pod')} in queues ({some(pods)}): they go on where integrations.frameworks lists pod"
         )
-        found.append(failure(detail, _REMOVE, pods))
+        found.append(warning(detail, "keep pod in the configuration file", pods))
     for finding in found:
         yield finding
     ours = ", ".join(sorted(kind for _, kind in MANAGED))
@@ -113,20 +114,3 @@ async def _keys(cluster: Cluster, resource: Resource, selector: str) -> AsyncIte
     async for page in cluster.api.pages(resource, label_selector=selector):
         for obj in page.items:
             yield key_of(obj)
-
-
-async def features(cluster: Cluster) -> Findings:
-    """What Jobs in queues ask for that Gangline does not do."""
-    elastic, count = list[str](), 0
-    async for page in cluster.api.pages(kube.JOBS, label_selector=names.QUEUE_NAME):
-        for job in page.items:
-            count += 1
-            if any(true_condition(job, kind) for kind in ("Complete", "Failed")):
-                continue
-            if (job["metadata"].get("annotations") or {}).get(ELASTIC) == "true":
-                elastic.append(key_of(job))
-    if elastic:
-        detail = f"{counted(len(elastic), 'elastic Job')} ({some(elastic)}): scaling up stops and queues the whole job"
-        yield warning(detail, "let them finish, or do not scale them", elastic)
-    else:
-        yield ok(f"{counted(count, 'Job')} in queues, with nothing that Gangline lacks")

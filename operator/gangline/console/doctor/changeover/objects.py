@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from gangline.api import names
+from gangline.api.admission import multikueue as multikueue_rules
 from gangline.api.convert.conversion import ConversionError, convert
 from gangline.api.read.reading import ParseError
 from gangline.api.schema.kinds import KINDS
@@ -19,14 +20,6 @@ from gangline.kube.resources import Json, Resource
 
 _OLD: Final = "v1beta1"
 _STORED: Final = [resource for resource in READERS if resource.group == names.GROUP and resource is not kube.WORKLOADS]
-#: admission checks that only Kueue's own controllers decide on
-_KUEUES_CHECKS: Final = (f"{names.GROUP}/multikueue",)
-#: kinds of Kueue that Gangline does not have
-FOREIGN: Final = tuple(
-    Resource(names.GROUP, version, plural, namespaced=False)
-    for plural in ("multikueueconfigs", "multikueueclusters")
-    for version in ("v1beta2", _OLD)
-)
 
 
 async def served_version(cluster: Cluster, resource: Resource) -> Resource | None:
@@ -86,21 +79,14 @@ async def readable(cluster: Cluster) -> Findings:
 
 async def admission_checks(cluster: Cluster) -> Findings:
     checks = await cluster.list(kube.ADMISSION_CHECKS)
-    used = {name for queue in await cluster.list(kube.CLUSTER_QUEUES) for name in _checks(queue)}
     for controller in sorted({_controller(check) for check in checks}):
         mine = [check["metadata"]["name"] for check in checks if _controller(check) == controller]
-        in_use = [name for name in mine if name in used]
         if controller == activity.CONTROLLER:
             yield ok(f"{some(mine)} ({controller}): Gangline makes the requests")
-        elif controller not in _KUEUES_CHECKS:
-            yield ok(f"{controller} decides on {some(mine)}, as before")
-        elif in_use:
-            detail = (
-                f"{some(in_use)}: only Kueue's controller decides on them ({controller}); workloads would wait for ever"
-            )
-            yield failure(detail, "take them out of their ClusterQueues, or keep Kueue for these queues", in_use)
+        elif controller == multikueue_rules.CONTROLLER:
+            yield ok(f"{some(mine)} ({controller}): Gangline sends their workloads to the clusters")
         else:
-            yield warning(f"{some(mine)} ({controller}) are not used by any ClusterQueue", "delete them", mine)
+            yield ok(f"{controller} decides on {some(mine)}, as before")
     if not checks:
         yield ok("there are none")
 
@@ -109,32 +95,36 @@ def _controller(check: Json) -> str:
     return str((check.get("spec") or {}).get("controllerName"))
 
 
-def _checks(queue: Json) -> list[str]:
-    rows = ((queue.get("spec") or {}).get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
-    return [row["name"] for row in rows]
-
-
 async def cluster_queues(cluster: Cluster) -> Findings:
     queues = await cluster.list(kube.CLUSTER_QUEUES)
-    several = [row["metadata"]["name"] for row in queues if (row.get("spec") or {}).get("concurrentAdmissionPolicy")]
-    if several:
-        advice = "a workload gets one flavor, and is not moved to a better one later"
-        yield warning(f"{some(several)}: concurrentAdmissionPolicy has no effect", advice, several)
     yield ok(f"{counted(len(queues), 'ClusterQueue')}: quotas, cohorts, fair sharing and preemption apply as they are")
 
 
-async def foreign_kinds(cluster: Cluster) -> Findings:
-    found: dict[str, list[str]] = {}
-    for resource in FOREIGN:
-        if resource.plural not in found and await cluster.serves(resource):
-            found[resource.plural] = [row["metadata"]["name"] for row in await cluster.list(resource)]
-    for plural, objects in found.items():
-        if objects:
-            yield warning(
-                f"{counted(len(objects), plural.removesuffix('s'))} ({some(objects)}): nobody reads them", "", objects
-            )
-    if not any(found.values()):
-        yield ok("there are no objects of these kinds")
+async def multikueue(cluster: Cluster) -> Findings:
+    """The clusters that workloads are sent to: how each is reached."""
+    served = await served_version(cluster, kube.MULTI_KUEUE_CLUSTERS)
+    clusters = await cluster.list(served) if served is not None else []
+    sources = {row["metadata"]["name"]: (row.get("spec") or {}).get("clusterSource") or {} for row in clusters}
+    profiles = [name for name, source in sources.items() if source.get("clusterProfileRef")]
+    if profiles:
+        detail = f"{some(profiles)}: Gangline reads no ClusterProfiles, and these clusters stay inactive"
+        yield failure(detail, "give them a kubeConfig: docs/multikueue.md", profiles)
+    secrets = sorted({_location(source) for source in sources.values() if _is_secret(source)})
+    if secrets:
+        granted = " ".join(f"--cluster-secret {name}" for name in secrets)
+        yield warning(
+            f"{some(secrets)}: the operator reads only Secrets that are granted", f"gangline rbac {granted}", secrets
+        )
+    if not sources:
+        yield ok("there are no other clusters")
+
+
+def _is_secret(source: Json) -> bool:
+    return bool(_location(source)) and (source.get("kubeConfig") or {}).get("locationType", "Secret") == "Secret"
+
+
+def _location(source: Json) -> str:
+    return str((source.get("kubeConfig") or {}).get("location") or "")
 
 
 async def topology(cluster: Cluster) -> Findings:

@@ -32,11 +32,12 @@ _UNHEEDED: Final = {True: gates.OFF, False: gates.ON}
 
 #: fields that Gangline ignores, and what they did
 CONSEQUENCES: Final = {
-    "integrations.externalFrameworks": Consequence(
-        False, "Workloads of other controllers are decided, whoever makes them", ""
+    "integrations.podOptions": Consequence(
+        False, "namespaces of pods are selected by managedJobsNamespaceSelector alone", "write them there"
     ),
-    "integrations.podOptions": Consequence(False, "pods are not queued", "see `job kinds` below"),
-    "multiKueue": Consequence(False, "nothing is sent to other clusters", "see `AdmissionChecks` below"),
+    "multiKueue.clusterProfile": Consequence(
+        False, "clusters with a ClusterProfile stay inactive", "see `MultiKueue` below"
+    ),
     "metrics": Consequence(False, "these labels are not there", "see docs/reference/metrics.md"),
     "health": Consequence(False, "the paths are /readyz and /healthz", "change the probes that ask there"),
     "tls": Consequence(False, "versions and ciphers of TLS are those of Python", ""),
@@ -56,6 +57,16 @@ async def _stored(cluster: Cluster) -> tuple[str, Json] | None:
                 return f"ConfigMap {namespace}/{name}", found
     found = await cluster.get(kube.CONFIG_MAPS, kueue_names.NAMESPACE, kueue_names.CONFIGURATION)
     return (f"ConfigMap {kueue_names.NAMESPACE}/{kueue_names.CONFIGURATION}", found) if found is not None else None
+
+
+async def external_kinds(cluster: Cluster) -> frozenset[tuple[str, str]]:
+    """Group and kind of the controllers that bring Workloads of their own, as Kueue's configuration lists them."""
+    stored = await _stored(cluster)
+    text = ((stored[1].get("data") or {}) if stored else {}).get(kueue_names.CONFIGURATION_KEY) or ""
+    try:
+        return frozenset((each.group, each.kind) for each in load(parse(text) or {}).jobs.external)
+    except ConfigurationError:  # the check of the configuration tells it
+        return frozenset()
 
 
 async def configuration(cluster: Cluster) -> Findings:

@@ -20,7 +20,7 @@ from gangline.kube.transport import Call
 
 UPDATE: Final = "gangline crds | kubectl apply --server-side --force-conflicts -f -"
 #: CRDs without which the operator admits what needs none of their objects
-_OPTIONAL: Final = frozenset(f"{kind.plural}.{kind.group}" for kind in watched_kinds.OPTIONAL)
+_OPTIONAL: Final = frozenset(f"{kind.plural}.{kind.group}" for kind in watched_kinds.optional())
 #: names of differing fields in one line
 _FIELDS: Final = 3
 

@@ -85,6 +85,9 @@ def _host(holder: str) -> str:
 async def leader(cluster: Cluster) -> Findings:
     """What the leader itself says, through the API server's proxy or on this machine."""
     if await reach.ask(cluster.api, "/cluster") is None:
+        if await reach.was_here(cluster.api):
+            yield failure("the operator that ran on this machine does not answer: nothing is admitted", _START)
+            return
         advice = "it answers users who may proxy to its pod, and on its own machine"
         yield unknown("the leader does not answer, or you may not ask it", advice)
         return

@@ -1,0 +1,1 @@
+"""Rules of jobs and pods of every kind."""

@@ -1,0 +1,1 @@
+"""Rules of the objects that administrators write: queues, flavors, cohorts, checks, topologies, policies."""

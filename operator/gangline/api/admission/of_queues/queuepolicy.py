@@ -1,0 +1,179 @@
+"""QueuePolicy: the schema checks types, enumerations and patterns; the rules here check the rest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangline.api.admission import amounts, syntax
+from gangline.api.admission.findings import (
+    Context,
+    FieldError,
+    Json,
+    Rules,
+    duplicate,
+    invalid,
+    listing,
+    mapping,
+    objects,
+    required,
+    spec,
+    text,
+)
+from gangline.engine import BY_FORECAST, HOLD_QUOTA
+
+#: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
+CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
+#: of a forecast, or of one over the other; backfilled workloads may be overdue before their forecast is over
+FACTORS: Final = (("order", "ageWeight"), ("overrun", "overdueFactor"))
+POSITIVE: Final = (("backfill", "overdueFactor"),)
+DURATIONS: Final = (
+    ("order", "halfLife"),
+    ("order", "maxWait"),
+    ("order", "ageCap"),
+    ("backfill", "restartCost"),
+    ("backfill", "giveWay", "minRuntime"),
+    ("preemption", "minRuntime"),
+    ("overrun", "grace"),
+    ("stall", "after"),
+    ("stall", "startup"),
+    ("stall", "grace"),
+    ("refusedPods", "after"),
+    ("recovery", "soak"),
+)
+
+
+def validate(policy: Json, old: Json | None, context: Context) -> list[FieldError]:
+    body = spec(policy)
+    errors = [*_selection(mapping(body.get("clusterQueues"))), *_fixes(mapping(body.get("fixes")))]
+    errors += _hold_quota(mapping(body.get("preemption")), mapping(body.get("fixes")))
+    for place in CHANCES:
+        errors += _chance(_path(place), _at(body, place))
+    for place in DURATIONS:
+        errors += syntax.duration(_path(place), _at(body, place))
+    for i, receiver in enumerate(objects(body.get("notify"))):
+        if not text(mapping(receiver.get("secretRef")).get("name")):
+            errors.append(required(f"spec.notify[{i}].secretRef.name"))
+        for name in ("digest", "startMovedBy"):
+            errors += syntax.duration(f"spec.notify[{i}].{name}", receiver.get(name))
+    errors += _placement(body)
+    for place in FACTORS:
+        errors += _factor(_path(place), _at(body, place))
+    for place in POSITIVE:
+        errors += _positive(_path(place), _at(body, place))
+    return errors
+
+
+def warn(policy: Json) -> list[str]:
+    """A budget that limits nothing, and the refusal of a floor under nothing."""
+    return [*_idle_budget(mapping(spec(policy).get("backfill"))), *_idle_floor(spec(policy))]
+
+
+def _idle_floor(body: Json) -> list[str]:
+    backfill, order = mapping(body.get("backfill")), mapping(body.get("order"))
+    reserves = bool(backfill) and backfill.get("depth") not in (0, "0")
+    reserves = reserves or (body.get("profile") == "Gangline" and body.get("backfill") is None)
+    if body.get("floor") != "Off" or reserves or order.get("key") in BY_FORECAST:
+        return []
+    return ["spec.floor: has no effect: the policy neither reserves starts nor orders by forecasts"]
+
+
+def _idle_budget(backfill: Json) -> list[str]:
+    if backfill.get("lossBudget") is None or backfill.get("giveWay") or backfill.get("revoke", "Never") != "Never":
+        return []
+    return ["spec.backfill.lossBudget: has no effect without revoke or giveWay: nothing is preempted for a reservation"]
+
+
+def _factor(path: str, value: object) -> list[FieldError]:
+    """No run is overdue before its forecast is over."""
+    if value is None:
+        return []
+    try:
+        factor = amounts.exact(value)
+    except amounts.BadAmountError as error:
+        return [invalid(path, value, str(error))]
+    return [] if factor >= 1 else [invalid(path, value, "must be at least 1")]
+
+
+def _positive(path: str, value: object) -> list[FieldError]:
+    if value is None:
+        return []
+    try:
+        factor = amounts.exact(value)
+    except amounts.BadAmountError as error:
+        return [invalid(path, value, str(error))]
+    return [] if factor > 0 else [invalid(path, value, "must be greater than 0")]
+
+
+def _path(place: tuple[str, ...]) -> str:
+    return ".".join(("spec", *place))
+
+
+def _at(body: Json, place: tuple[str, ...]) -> object:
+    for name in place[:-1]:
+        body = mapping(body.get(name))
+    return body.get(place[-1])
+
+
+def _selection(selection: Json) -> list[FieldError]:
+    named, matched = listing(selection.get("names")), mapping(selection.get("matchLabels"))
+    if not named and not matched:
+        return [required("spec.clusterQueues", "give names or matchLabels")]
+    errors: list[FieldError] = []
+    for i, name in enumerate(named):
+        errors += syntax.dns_subdomain(f"spec.clusterQueues.names[{i}]", name)
+        if name in named[:i]:
+            errors.append(duplicate(f"spec.clusterQueues.names[{i}]", name))
+    return errors + syntax.label_map("spec.clusterQueues.matchLabels", matched)
+
+
+def _fixes(fixes: Json) -> list[FieldError]:
+    enabled = listing(fixes.get("enable"))
+    return [
+        invalid(f"spec.fixes.disable[{i}]", name, "can't be in both enable and disable")
+        for i, name in enumerate(listing(fixes.get("disable")))
+        if name in enabled
+    ]
+
+
+def _hold_quota(preemption: Json, fixes: Json) -> list[FieldError]:
+    """The field and the fix are two names for one setting."""
+    if preemption.get("holdQuota") is False and HOLD_QUOTA in listing(fixes.get("enable")):
+        return [invalid("spec.preemption.holdQuota", False, f"can't be false with {HOLD_QUOTA} in spec.fixes.enable")]
+    return []
+
+
+def _placement(body: Json) -> list[FieldError]:
+    """Labels are keys of labels, and no spares are kept on nodes that a placement policy assigns."""
+    if not isinstance(body.get("placement"), dict):
+        return []
+    errors: list[FieldError] = []
+    section = mapping(body["placement"])
+    for part in ("scores", "filters"):
+        for i, each in enumerate(objects(section.get(part))):
+            for key in ("label", "annotation", "deviation", "resource"):
+                if text(each.get(key)):
+                    errors += syntax.label_key(f"spec.placement.{part}[{i}].{key}", text(each.get(key)))
+    if section.get("dryRun") is True:
+        return errors
+    recovery = mapping(body.get("recovery"))
+    spares = recovery.get("spares")
+    if recovery.get("enabled") is not False and spares not in (None, 0, "0", "0%"):
+        errors.append(invalid("spec.recovery.spares", spares, NO_SPARES))
+    return errors
+
+
+#: why spares and a placement policy do not go together
+NO_SPARES: Final = "must be 0 beside spec.placement: no spares are kept on nodes that it assigns"
+
+
+def _chance(path: str, value: object) -> list[FieldError]:
+    if value is None:
+        return []
+    try:
+        chance = amounts.exact(value)
+    except amounts.BadAmountError as error:
+        return [invalid(path, value, str(error))]
+    return [] if 0 < chance < 1 else [invalid(path, value, "must be greater than 0 and less than 1")]
+
+
+RULES: Final = Rules(validate=validate, warn=warn)

@@ -1,0 +1,37 @@
+"""What a part of Kueue's API does in Gangline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`does`: as in Kueue, otherwise, or nothing. `words` say how it differs, or what is without it."""
+
+    does: Literal["works", "differs", "no"]
+    words: str = ""
+
+
+def works(words: str) -> State:
+    """As in Kueue; the words say what that is where it may surprise."""
+    return State("works", words)
+
+
+def differs(words: str) -> State:
+    """It has another effect than in Kueue, or another place; the words say which."""
+    return State("differs", words)
+
+
+def no(words: str) -> State:
+    """It has no effect; the words say what holds instead."""
+    return State("no", words)
+
+
+#: as in Kueue
+WORKS: Final = State("works")
+
+#: path of a field -> what it does
+Fields: TypeAlias = Mapping[str, State]

@@ -1,0 +1,40 @@
+"""Kinds of other controllers that bring Workloads of their own (`integrations.externalFrameworks`).
+
+Their objects are neither suspended nor started here. But they own others: what a queued one creates is not queued again, and
+is held until its Workload is admitted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gangline import bounded
+from gangline.kube.resources import Resource
+
+#: of `Kind.version.group`
+LONGEST_NAME: Final = 384
+_NAME: Final = re.compile(
+    r"([A-Z][A-Za-z0-9]{0,62})\.(v[0-9]{1,4}(?:(?:alpha|beta)[0-9]{1,4})?)\."
+    r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*)"
+)
+
+
+def _too_long(text: str) -> ValueError:
+    return ValueError(f"{bounded.shown(text)} is longer than {LONGEST_NAME} characters")
+
+
+@bounded.parser(LONGEST_NAME, refuse=_too_long, worst=("A.v1.", "a.", "a-"))
+def kind(text: str) -> Resource:
+    """`Kind.version.group`, as Kueue's configuration writes it. Raises ValueError."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{bounded.shown(text)} is not of the form Kind.version.group, such as Sandbox.v1.example.com")
+    return Resource(found[3], found[2], _plural(found[1].lower()), kind=found[1])
+
+
+def _plural(singular: str) -> str:
+    """As Kubernetes guesses the name of a kind's resource."""
+    if singular.endswith("s"):
+        return f"{singular}es"
+    return f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"

@@ -1,0 +1,132 @@
+"""`multiKueue` of Kueue's configuration file, and the gates about it: how workloads are sent to other clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gangline.api import jobkinds, label_syntax, names
+from gangline.api.read.configuration import external_frameworks
+from gangline.api.read.configuration.fields import ConfigurationError, duration, mapping, text
+from gangline.api.read.configuration.gates import Gates
+from gangline.api.read.configuration.managed_jobs import ManagedJobs
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource
+
+SECTION: Final = "multiKueue"
+#: dispatchers of Kueue's; any other name is a controller that writes `status.nominatedClusterNames` itself
+ALL_AT_ONCE: Final = f"{names.GROUP}/multikueue-dispatcher-all-at-once"
+INCREMENTAL: Final = f"{names.GROUP}/multikueue-dispatcher-incremental"
+#: clusters that an incremental dispatcher adds in each round, and the most that a configuration may say
+STEP: Final = 3
+_MOST_STEP: Final = 1000
+_EXTERNAL: Final = f"{SECTION}.externalFrameworks"
+#: Without it `externalFrameworks` has no effect.
+EXTERNAL_GATE: Final = "MultiKueueAdaptersForCustomJobs"
+#: pods of Deployments are sent one by one; of these kinds, the whole
+_DEPLOYMENT: Final = "deployment"
+_BY_GATES: Final = {
+    each.framework: each.resource for each in jobkinds.BUILT_IN if each.by_pods and each.framework != _DEPLOYMENT
+}
+#: Kueue's gates that are read here
+GATES: Final = frozenset(
+    {
+        *("MultiKueue", "MultiKueueAllowInsecureKubeconfigs", "MultiKueueKubeConfigPathValidation"),
+        *("MultiKueueIncrementalDispatcherConfig", "MultiKueueIncrementalDispatcherRespectConfigOrder"),
+        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiKueue:
+    """Times in seconds."""
+
+    #: workloads are sent to other clusters at all
+    enabled: bool = True
+    #: how often copies without a workload here are looked for; 0 = never
+    gc_interval: float = 60.0
+    #: value of the label by which this manager knows its objects in other clusters
+    origin: str = "multikueue"
+    #: how long a cluster may be unreachable until its workloads are queued again
+    worker_lost_timeout: float = 900.0
+    dispatcher: str = ALL_AT_ONCE
+    step: int = STEP
+    #: rounds follow the order of the MultiKueueConfig, not that of names
+    in_listed_order: bool = True
+    #: kubeconfig files are read below one directory only
+    paths_checked: bool = True
+    #: kubeconfigs may skip the verification of servers, run plugins and name files
+    insecure_allowed: bool = False
+    #: custom resources that other controllers queue, and that are sent, too
+    external: tuple[Resource, ...] = ()
+    #: what changes in a job here while it runs elsewhere is passed on, for kinds that have such fields
+    jobs_follow: bool = True
+    #: of the Secrets with kubeconfigs
+    namespace: str = names.KUEUE_NAMESPACE
+
+
+#: what holds without the section
+USUAL: Final = MultiKueue()
+
+
+def load(root: Json, gates: Gates) -> MultiKueue:
+    """Raises ConfigurationError."""
+    section = mapping(root.get(SECTION), SECTION)
+    origin = text(section, f"{SECTION}.origin", USUAL.origin)
+    if not label_syntax.is_value(origin):
+        raise ConfigurationError(f"{SECTION}.origin: {origin[:80]!r} cannot be the value of a label")
+    return MultiKueue(
+        enabled=gates.on("MultiKueue"),
+        gc_interval=duration(section, f"{SECTION}.gcInterval", f"{USUAL.gc_interval}s"),
+        origin=origin,
+        worker_lost_timeout=duration(section, f"{SECTION}.workerLostTimeout", f"{USUAL.worker_lost_timeout}s"),
+        dispatcher=(dispatcher := text(section, f"{SECTION}.dispatcherName", ALL_AT_ONCE)),
+        step=_step(section, dispatcher, gates),
+        in_listed_order=gates.on("MultiKueueIncrementalDispatcherRespectConfigOrder"),
+        paths_checked=gates.on("MultiKueueKubeConfigPathValidation"),
+        insecure_allowed=gates.on("MultiKueueAllowInsecureKubeconfigs"),
+        jobs_follow=gates.on("MultiKueueRemoteSpecSync"),
+        external=_external(section) if gates.on(EXTERNAL_GATE) else (),
+        namespace=text(root, "namespace", names.KUEUE_NAMESPACE),
+    )
+
+
+def sent(managed: ManagedJobs, settings: MultiKueue) -> list[Resource]:
+    """The kinds of jobs that are sent: those that are managed and can run elsewhere, those that the section names, and those
+    whose pods wait here."""
+    kinds = [each for each in (*jobkinds.BUILT_IN, *managed.declared) if each.managed_by]
+    listed = [
+        each.resource
+        for each in kinds
+        if managed.kind(each.resource.api_version, each.kind) or each.resource in settings.external
+    ]
+    by_gates = [kube.PODS] if managed.pods or _DEPLOYMENT in managed.pods_of else []
+    by_gates += [each for name, each in _BY_GATES.items() if name in managed.pods_of]
+    return [*listed, *(each for each in settings.external if each not in listed), *by_gates]
+
+
+def unheeded(root: Json, gates: Gates) -> list[str]:
+    """A sentence about what is set and has no effect."""
+    named = _external(mapping(root.get(SECTION), SECTION))
+    return (
+        [f"{_EXTERNAL} has no effect while the gate {EXTERNAL_GATE} is off"]
+        if named and not gates.on(EXTERNAL_GATE)
+        else []
+    )
+
+
+def _external(section: Json) -> tuple[Resource, ...]:
+    return external_frameworks.load(section.get("externalFrameworks") or [], _EXTERNAL)
+
+
+def _step(section: Json, dispatcher: str, gates: Gates) -> int:
+    path = f"{SECTION}.incrementalDispatcherConfig"
+    if section.get("incrementalDispatcherConfig") is None:
+        return STEP
+    if dispatcher != INCREMENTAL:
+        raise ConfigurationError(f"{path}: is only for {SECTION}.dispatcherName: {INCREMENTAL}")
+    value = mapping(section["incrementalDispatcherConfig"], path).get("stepSize", STEP)
+    if type(value) is not int or not 1 <= value <= _MOST_STEP:
+        raise ConfigurationError(f"{path}.stepSize: a whole number from 1 to {_MOST_STEP} is wanted, not {value!r}")
+    return value if gates.on("MultiKueueIncrementalDispatcherConfig") else STEP

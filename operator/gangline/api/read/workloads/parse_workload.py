@@ -1,0 +1,294 @@
+"""Workloads from JSON (v1beta2) to the engine's facts: spec, status, and the parts of `parse_pod_sets` and `parse_admission`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gangline import bounded
+from gangline.api import names, quantity
+from gangline.api.read import counting
+from gangline.api.read.reading import (
+    Json,
+    ParseError,
+    child,
+    flag,
+    items,
+    labels,
+    millis,
+    needed,
+    number,
+    optional_millis,
+    optional_number,
+    root,
+    text,
+)
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.parse_admission import admission, held_by
+from gangline.api.read.workloads.parse_pod_sets import pod_sets_of
+from gangline.engine import model
+
+NO_CONDITION: Final[Json] = {}
+
+
+#: priorities are numbers of 32 bits
+_MOST_BOOST: Final = 2**31 - 1
+
+
+def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workload:
+    """Spec and status as one fact. It holds an admission only while QuotaReserved is True.
+
+    `rules` say what its pods count for in its namespace.
+    """
+    metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
+    annotations = labels(metadata, "annotations", "metadata")
+    found = conditions(status)
+    reserved = found.get(names.QUOTA_RESERVED, NO_CONDITION)
+    admitted = found.get(names.ADMITTED, NO_CONDITION)
+    evicted = found.get(names.EVICTED, NO_CONDITION)
+    ready = found.get(names.PODS_READY, NO_CONDITION)
+    requeued = found.get(names.REQUEUED)
+    requeue = child(status, "requeueState", "status")
+    pod_sets, violation, unclaimable = pod_sets_of(spec, swap_record.whole_domains(annotations), rules)
+    record = swap_record.read(annotations)
+    held = held_by(status, pod_sets) if is_true(reserved) else None
+    marks = labels(metadata, "labels", "metadata")
+    return model.Workload(
+        uid=text(metadata, "uid", "metadata"),
+        namespace=needed(metadata, "namespace", "metadata"),
+        name=needed(metadata, "name", "metadata"),
+        queue=text(spec, "queueName", "spec"),
+        pod_sets=pod_sets,
+        priority=number(spec, "priority", "spec"),
+        boost=_boost(annotations.get(names.PRIORITY_BOOST, "")),
+        created=millis(metadata, "creationTimestamp", "metadata"),
+        active=flag(spec, "active", "spec", True),
+        gates=names_in(annotations.get(names.ADMISSION_GATED_BY, "")),
+        preemption_gates=closed_gates(spec, status) if "preemptionGates" in spec else (),
+        allowed_flavors=names_in(annotations[names.ALLOWED_FLAVORS]) if names.ALLOWED_FLAVORS in annotations else None,
+        variant_of=variant_of(metadata) if names.ALLOWED_FLAVORS in annotations else "",
+        replaces=annotations.get(names.REPLACEMENT_FOR, ""),
+        has_variants=marks.get(names.CONCURRENT_PARENT) == "true",
+        max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
+        job_uid=marks.get(names.JOB_UID, ""),
+        violation=unclaimable or violation,
+        overtaken=bool(unclaimable),
+        admission=held,
+        reserved_at=_since(reserved) if held else 0,
+        admitted=is_true(admitted),
+        admitted_at=_since(admitted) if is_true(admitted) else 0,
+        evicted=_reason_if_true(evicted),
+        evicted_at=_since(evicted) if is_true(evicted) else 0,
+        preempted=_reason_if_true(found.get(names.PREEMPTED, NO_CONDITION)),
+        pods_ready=is_true(ready),
+        pods_ready_at=_since(ready),
+        pods_were_ready=ready.get("status") == "False" and ready.get("reason") == "WaitForRecovery",
+        finished=is_true(found.get(names.FINISHED, NO_CONDITION)),
+        on_hold=reserved.get("status") == "False" and reserved.get("reason") == "OnHold",
+        lacks_pods=is_true(found.get(names.WAITING_FOR_REPLACEMENT, NO_CONDITION)),
+        requeued=None if requeued is None else is_true(requeued),
+        requeue_count=number(requeue, "count", "status.requeueState"),
+        requeue_at=optional_millis(requeue, "requeueAt", "status.requeueState"),
+        past_execution_seconds=number(status, "accumulatedPastExecutionTimeSeconds", "status"),
+        preemptions=_preemptions(status),
+        reclaimable=_reclaimable(status, annotations.get(names.OUTDATED_RECLAIMABLE, "")),
+        checks=_checks(status),
+        unhealthy_nodes=tuple(
+            needed(failed, "name", f"status.unhealthyNodes[{i}]")
+            for i, failed in enumerate(items(status, "unhealthyNodes", "status"))
+        ),
+        deactivation=_deactivation(found.get(names.DEACTIVATION_TARGET, NO_CONDITION)),
+        checkpoint_seconds=_checkpoint(annotations.get(names.CHECKPOINT_INTERVAL, "")),
+        replaced=record.replaced,
+        avoid=record.avoid,
+        healed_at=record.at,
+        backfilled=is_true(found.get(names.BACKFILLED, NO_CONDITION)),
+        overrun=_reason_if_true(found.get(names.OVERRUN, NO_CONDITION)),
+        overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",
+        stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
+        refused_at=_refused_at(found.get(names.PODS_REFUSED, NO_CONDITION)),
+        unowned=not metadata.get("ownerReferences"),
+        lone_pod=_is_of_one_pod(metadata, annotations),
+        restarts_whole=annotations.get(names.NODE_LOSS, "") not in ("", swap_record.REPLACE),
+    )
+
+
+def holding(obj: Any) -> model.Workload | None:
+    """The facts needed to count the quota of a workload that cannot be read otherwise; None if it holds none.
+
+    Its pod sets are those of its admission. Raises ParseError if not even that can be read.
+    """
+    metadata, status = child(root(obj), "metadata", ""), child(obj, "status", "")
+    found = conditions(status)
+    if not is_true(found.get(names.QUOTA_RESERVED, NO_CONDITION)) or is_true(found.get(names.FINISHED, NO_CONDITION)):
+        return None
+    admitted = found.get(names.ADMITTED, NO_CONDITION)
+    rows = items(child(status, "admission", "status"), "podSetAssignments", "status.admission")
+    bare = [{name: value for name, value in row.items() if name != "topologyAssignment"} for row in rows]
+    held = admission({**child(status, "admission", "status"), "podSetAssignments": bare})
+    return model.Workload(
+        uid=text(metadata, "uid", "metadata"),
+        namespace=needed(metadata, "namespace", "metadata"),
+        name=needed(metadata, "name", "metadata"),
+        queue=text(child(obj, "spec", ""), "queueName", "spec"),
+        pod_sets=tuple(_of_assignment(each) for each in held.pod_sets),
+        created=millis(metadata, "creationTimestamp", "metadata"),
+        admission=held,
+        reserved_at=_since(found[names.QUOTA_RESERVED]),
+        admitted=is_true(admitted),
+        admitted_at=_since(admitted) if is_true(admitted) else 0,
+        evicted=_reason_if_true(found.get(names.EVICTED, NO_CONDITION)),
+        pods_ready=True,
+    )
+
+
+def _deactivation(condition: Json) -> tuple[str, str] | None:
+    where = f"status.conditions[{names.DEACTIVATION_TARGET}]"
+    if not is_true(condition):
+        return None
+    return text(condition, "reason", where), text(condition, "message", where)
+
+
+def _of_assignment(assignment: model.PodSetAssignment) -> model.PodSet:
+    count = max(1, assignment.count)
+    return model.PodSet(assignment.name, count, {name: -(-size // count) for name, size in assignment.usage.items()})
+
+
+def _checkpoint(written: str) -> float | None:
+    """A value that is no duration is ignored, see `_boost`."""
+    try:
+        return max(0.0, quantity.parse_duration(written)) or None if written else None
+    except quantity.QuantityError:
+        return None
+
+
+def _boost(written: str) -> int:
+    """A value that is not a number is ignored: a wrong annotation must not hide a workload that holds quota."""
+    size = bounded.whole(written[1:] if written[:1] in ("+", "-") else written)
+    if size is None or size > _MOST_BOOST:
+        return 0
+    return -size if written.startswith("-") else size
+
+
+@bounded.parser(65_536, instead=("(too long a list)",), worst=(",", " ,", "a,", "a/b,"))
+def names_in(written: str) -> tuple[str, ...]:
+    """The names in a list with commas: the controllers that gate it, the flavors that it may use. Of too long a list only its
+    existence is known: the workload stays gated, or without a flavor."""
+    return tuple(name.strip() for name in written.split(",") if name.strip()) if written else ()
+
+
+def closed_gates(spec: Json, status: Json) -> tuple[str, ...]:
+    """The preemption gates that its status does not say to be open."""
+    rows = items(status, "preemptionGates", "status")
+    opened = {row.get("name") for row in rows if row.get("position") == "Open"}
+    gates = items(spec, "preemptionGates", "spec")
+    named = (needed(gate, "name", f"spec.preemptionGates[{i}]") for i, gate in enumerate(gates))
+    return tuple(name for name in named if name not in opened)
+
+
+def _is_of_one_pod(metadata: Json, annotations: Mapping[str, str]) -> bool:
+    """A pod that is queued by itself owns it; a group of pods may get other members."""
+    if not metadata.get("ownerReferences"):
+        return False
+    owners = items(metadata, "ownerReferences", "metadata")
+    if len(owners) != 1 or annotations.get(names.IS_GROUP_WORKLOAD) == "true":
+        return False
+    return (owners[0].get("apiVersion"), owners[0].get("kind")) == ("v1", "Pod")
+
+
+def variant_of(metadata: Json) -> str:
+    """The uid of the Workload that controls this one and allows it some flavors only, "" = it is no variant."""
+    if names.ALLOWED_FLAVORS not in (metadata.get("annotations") or ()):
+        return ""
+    for i, owner in enumerate(items(metadata, "ownerReferences", "metadata")):
+        ours = owner.get("kind") == "Workload" and str(owner.get("apiVersion", "")).startswith(f"{names.GROUP}/")
+        if ours and owner.get("controller") is True:
+            return needed(owner, "uid", f"metadata.ownerReferences[{i}]")
+    return ""
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def conditions(status: Json) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for i, condition in enumerate(items(status, "conditions", "status")):
+        kind = condition.get("type")
+        if not isinstance(kind, str):
+            raise ParseError(f"status.conditions[{i}].type", "must be a string")
+        found[kind] = condition
+    return found
+
+
+def is_true(condition: Json) -> bool:
+    return condition.get("status") == "True"
+
+
+def _since(condition: Json) -> int:
+    return millis(condition, "lastTransitionTime", f"status.conditions[{condition.get('type')}]") if condition else 0
+
+
+def _refused_at(condition: Json) -> int:
+    return millis(condition, "lastTransitionTime", "status.conditions") if condition.get("status") == "True" else 0
+
+
+def _reason_if_true(condition: Json) -> str:
+    return text(condition, "reason", "status.conditions") if condition.get("status") == "True" else ""
+
+
+def _reclaimable(status: Json, outdated: str) -> dict[str, int]:
+    """Those of a former size count for nothing: pods that run would seem to have given their quota back."""
+    found = _counts(status, "reclaimablePods")
+    return found if not outdated or shown_counts(found) != outdated else {}
+
+
+def shown_counts(counts: Mapping[str, int]) -> str:
+    """Such as `head=1,workers=4`."""
+    return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
+
+
+def _counts(status: Json, key: str) -> dict[str, int]:
+    rows = items(status, key, "status")
+    return {
+        text(row, "name", f"status.{key}[{i}]"): number(row, "count", f"status.{key}[{i}]")
+        for i, row in enumerate(rows)
+    }
+
+
+def _preemptions(status: Json) -> int:
+    """The number of its preemptions, as Kueue counts them in the statistics of its evictions."""
+    path = "status.schedulingStats"
+    rows = items(child(status, "schedulingStats", "status"), "evictions", path)
+    return sum(
+        number(row, "count", f"{path}.evictions[{i}]")
+        for i, row in enumerate(rows)
+        if row.get("reason") == names.PREEMPTED
+    )
+
+
+def _checks(status: Json) -> tuple[model.CheckState, ...]:
+    rows = items(status, "admissionChecks", "status")
+    return tuple(_check(row, f"status.admissionChecks[{i}]") for i, row in enumerate(rows))
+
+
+def _check(row: Json, path: str) -> model.CheckState:
+    return model.CheckState(
+        name=needed(row, "name", path),
+        state=text(row, "state", path, "Pending"),
+        message=text(row, "message", path),
+        at=millis(row, "lastTransitionTime", path),
+        requeue_after_seconds=optional_number(row, "requeueAfterSeconds", path),
+        retry_count=optional_number(row, "retryCount", path),
+        selectors=_selectors(row, path),
+    )
+
+
+def _selectors(row: Json, path: str) -> dict[str, dict[str, str]]:
+    """The node selectors among a check's updates of pod sets; several updates of one pod set add up."""
+    found: dict[str, dict[str, str]] = {}
+    for i, update in enumerate(items(row, "podSetUpdates", path)):
+        where = f"{path}.podSetUpdates[{i}]"
+        name = needed(update, "name", where)
+        if selector := labels(update, "nodeSelector", where):
+            found[name] = {**found.get(name, {}), **selector}
+    return found

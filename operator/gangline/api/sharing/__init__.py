@@ -1,0 +1,25 @@
+"""Shares of cards in the words of those who share GPUs out; one module for each.
+
+In: what the containers of a pod request, and its annotations. Out: what it asks of cards (`Share`), what it counts for in quota
+of `gangline.io/gpu-milli` and `gangline.io/gpu-mem`, and what contradicts itself.
+
+More than a dozen modules: each is the words of one system that shares cards out, or of one that places pods.
+"""
+
+from gangline.api.sharing.asking import Ask, Fault, doubts, faults, shares
+from gangline.api.sharing.charges import UNKNOWN, Sizes, charged, sizes_of
+from gangline.api.sharing.dra import CapacityPolicy, DeviceAsk
+
+__all__ = [
+    "UNKNOWN",
+    "Ask",
+    "CapacityPolicy",
+    "DeviceAsk",
+    "Fault",
+    "Sizes",
+    "charged",
+    "doubts",
+    "faults",
+    "shares",
+    "sizes_of",
+]

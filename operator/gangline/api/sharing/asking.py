@@ -1,0 +1,55 @@
+"""All that a pod asks of cards, in whatever words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gangline.api import names
+from gangline.api.sharing import dra, hami, kai, mig, own, tencent, traps, whole
+from gangline.api.sharing.dra import DeviceAsk
+from gangline.api.sharing.fault import Fault as Fault
+from gangline.engine.model import Requests, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a pod asks with: the requests of each of its containers that runs at the same time, the annotations of its template,
+    and what its claims ask for."""
+
+    containers: Sequence[Requests]
+    annotations: Mapping[str, object] = field(default_factory=dict[str, object])
+    claims: Sequence[DeviceAsk] = ()
+
+
+def shares(ask: Ask) -> tuple[Share, ...]:
+    return own.of_pod(ask.annotations, _in_other_words(ask))
+
+
+def faults(ask: Ask) -> list[Fault]:
+    """What contradicts itself in Gangline's own words; what others would not read counts as whole cards instead."""
+    return own.faults(ask.annotations, _in_other_words(ask)) if own.asks(ask.annotations) else []
+
+
+def doubts(ask: Ask) -> list[str]:
+    """What its author should know, and what refuses nothing."""
+    requested = any(map(traps.requests_cards, ask.containers))
+    of_containers = (said for requests in ask.containers for said in traps.of_container(requests))
+    return list(dict.fromkeys((*traps.of_pod(ask.annotations, requested), *of_containers)))
+
+
+def _in_other_words(ask: Ask) -> tuple[Share, ...]:
+    found = kai.of_pod(ask.annotations) + dra.of_claim(ask.claims)
+    for requests in ask.containers:
+        found += _of_container(requests, ask.annotations)
+    return found
+
+
+def _of_container(requests: Requests, annotations: Mapping[str, object]) -> tuple[Share, ...]:
+    found = hami.of_container(requests, annotations)
+    plain = {
+        name: amount
+        for name, amount in requests.items()
+        if not (found and name == names.HAMI_GPU) and not name.startswith(mig.PREFIX) and name != names.TENCENT_CORES
+    }
+    return (*found, *mig.of_container(requests), *tencent.of_container(requests), *whole.of_container(plain))

@@ -1,0 +1,19 @@
+"""What contradicts itself in a request for shares of cards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`key`: the annotation of the pod's template, `value`: what it says, `message`: why that cannot be."""
+
+    key: str
+    value: object
+    message: str
+
+    @property
+    def field(self) -> str:
+        """Within the template."""
+        return f"metadata.annotations[{self.key}]"

@@ -1,0 +1,119 @@
+"""What placement policies may know of pods: annotations of their templates, and the images of their containers.
+
+What cannot be read counts as not said; the webhooks refuse it (`faults`), so that nobody is left in doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+from gangline import bounded
+from gangline.api import names, quantity
+from gangline.api.sharing.fault import Fault
+from gangline.engine.model import NO_TRAITS, Traits
+
+#: of one pod
+MOST_IMAGES: Final = 64
+MOST_DATASETS: Final = 32
+#: characters of an image's name
+_LONGEST_IMAGE: Final = 512
+_MOST_UTILISATION: Final = 100_000
+_MOST_BYTES: Final = 1 << 60
+#: ten years
+_MOST_SECONDS: Final = 316_000_000
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
+
+_KEYS: Final = (names.CLASS, names.GPU_UTILISATION, names.DATA, names.EXPECTED_RUNTIME)
+
+
+def traits(annotations: Mapping[str, object], spec: Mapping[str, Any], *, images: bool) -> Traits:
+    """The traits of pods with these annotations and this spec; `images`: a policy looks at them."""
+    said = any(key in annotations for key in _KEYS)
+    if not said and not images:
+        return NO_TRAITS
+    found = Traits(
+        kind=kind(_text(annotations, names.CLASS)) or "",
+        utilisation=utilisation(_text(annotations, names.GPU_UTILISATION)),
+        images=tuple(dict.fromkeys(_images(spec)))[:MOST_IMAGES] if images else (),
+        data=datasets(_text(annotations, names.DATA)) or (),
+        seconds=seconds(_text(annotations, names.EXPECTED_RUNTIME)) or 0,
+    )
+    return NO_TRAITS if found == NO_TRAITS else found
+
+
+def faults(annotations: Mapping[str, object]) -> list[Fault]:
+    """What is written there and cannot be read."""
+    readers = (
+        (names.CLASS, kind, "must be a name of letters, digits, '.', '_', '/' and '-', at most 253 characters"),
+        (names.GPU_UTILISATION, utilisation, f"must be percent of one GPU, a whole number up to {_MOST_UTILISATION}"),
+        (names.DATA, datasets, f"must be up to {MOST_DATASETS} datasets with their sizes, such as a=800Gi,b=20Gi"),
+    )
+    return [
+        Fault(key, annotations[key], wanted)
+        for key, read, wanted in readers
+        if key in annotations and read(_text(annotations, key)) is None
+    ]
+
+
+@bounded.parser(253, instead=None, worst=("a", "a/", "a."))
+def kind(written: str) -> str | None:
+    """A kind of work; None if it is none."""
+    return written if _NAME.fullmatch(written) else None
+
+
+@bounded.parser(16, instead=None, worst=("9",))
+def utilisation(written: str) -> int | None:
+    """Percent of one accelerator; None if it is none."""
+    found = bounded.whole(written)
+    return found if found is not None and found <= _MOST_UTILISATION else None
+
+
+@bounded.parser(16_384, instead=None, worst=("a=9Gi,", "a=", ",", "="))
+def datasets(written: str) -> tuple[tuple[str, int], ...] | None:
+    """Datasets with their bytes; None if they cannot be read."""
+    parts = [part.strip() for part in written.split(",", MOST_DATASETS) if part.strip()]
+    if not parts or len(parts) > MOST_DATASETS:
+        return None
+    found: dict[str, int] = {}
+    for part in parts:
+        name, _, size = part.partition("=")
+        amount = _bytes(size)
+        if amount is None or not _NAME.fullmatch(name):
+            return None
+        found[name] = amount
+    return tuple(sorted(found.items()))
+
+
+@bounded.parser(32, instead=None, worst=("9Gi", "0."))
+def _bytes(written: str) -> int | None:
+    try:
+        found = quantity.parse(written, "memory") if written else 0
+    except quantity.QuantityError:
+        return None
+    return found if 0 < found <= _MOST_BYTES else None
+
+
+@bounded.parser(64, instead=None, worst=("9h", "0."))
+def seconds(written: str) -> int | None:
+    """A duration in whole seconds; None if it is none."""
+    try:
+        found = quantity.parse_duration(written) if written else 0.0
+    except quantity.QuantityError:
+        return None
+    return int(found) if 0 < found <= _MOST_SECONDS else None
+
+
+def _images(spec: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("initContainers", "containers"):
+        containers: Any = spec.get(key)
+        for container in cast("list[Any]", containers) if isinstance(containers, list) else ():
+            image: Any = cast("dict[str, Any]", container).get("image") if isinstance(container, dict) else None
+            if isinstance(image, str) and 0 < len(image) <= _LONGEST_IMAGE:
+                yield image
+
+
+def _text(annotations: Mapping[str, object], key: str) -> str:
+    value = annotations.get(key)
+    return value if isinstance(value, str) else ""

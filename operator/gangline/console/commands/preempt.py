@@ -1,0 +1,96 @@
+"""`gangline preempt --dry-run JOB`: whom a waiting job would preempt, and what they would lose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gangline.console.output import presenting
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.formats import DOCUMENTS, document
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing, own_rights
+from gangline.control.answers.workloads.words import age
+from gangline.kube.resources import Json
+
+
+@click.command("preempt")
+@click.argument("job", metavar="JOB", shell_complete=completing.jobs)
+@access.cluster_options
+@click.option("--dry-run", is_flag=True, help="Say whom it would preempt. There is no other way: the policy preempts.")
+@presenting.options("user", "queue")
+def command(
+    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool, shape: Shape
+) -> None:
+    """Show whom JOB would preempt if it were next in its queue, by the policy of its queue, and the work that would be lost.
+
+    Nothing is preempted. The operator plays one round of its own decisions, without others that wait.
+    """
+    if not dry_run:
+        raise click.UsageError(
+            "say --dry-run: nobody preempts by hand. A higher priority class (`gangline top`) or the queue's policy does it"
+        )
+
+    async def ask() -> Json:
+        async with access.client(kubeconfig, context) as api:
+            path, query = asking.job_path(namespace or api.login.namespace, job, "victims")
+            try:
+                return await asking.get(api, path, query)
+            except own_rights.NoOperator as error:
+                raise click.ClickException(str(error)) from error
+
+    told = access.run(ask())
+    if shape.format.kind in DOCUMENTS:
+        body = {"job": told["job"]["jobName"], **{name: told[name] for name in ("starts", "victims", "obstacle")}}
+        click.echo(document(shape.format.kind, body))
+        return
+    if told["victims"]:
+        presenting.show(VICTIMS, shape, told["victims"])
+    if shape.format.kind in ("", "wide"):
+        click.echo(summary(told))
+
+
+def summary(told: Json) -> str:
+    job = told["job"]
+    before = f" (it is {job['position'] + 1}th in its queue)" if job.get("position") else ""
+    if told["starts"]:
+        return f"{job['jobName']} would start without preempting anybody, were it next{before}"
+    if not told["victims"]:
+        return f"{job['jobName']} would preempt nobody: {told['obstacle'] or 'nothing is known of why'}"
+    hours = sum(each["lostGpuHours"] for each in told["victims"])
+    count = len(told["victims"])
+    return f"{count} job{'s' if count > 1 else ''} would be preempted for {job['jobName']}, {hours:.1f} GPU-hours lost{before}"
+
+
+VICTIMS: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("NAMESPACE", lambda victim, _: victim["namespace"], rank=1, least=10),
+        Column("JOB", lambda victim, _: victim["job"], least=20),
+        Column("USER", lambda victim, _: victim["user"], rank=2, least=8, sparse=True),
+        Column("QUEUE", lambda victim, _: victim["clusterQueue"], rank=1, least=10),
+        Column("GPUS", lambda victim, _: str(victim["gpus"] or "–"), right=True, key=lambda victim, _: victim["gpus"]),
+        Column(
+            "PRIO",
+            lambda victim, _: "" if victim["priority"] is None else str(victim["priority"]),
+            right=True,
+            key=lambda victim, _: victim["priority"],
+        ),
+        Column(
+            "RAN", lambda victim, _: age(victim["ranSeconds"]), right=True, key=lambda victim, _: victim["ranSeconds"]
+        ),
+        Column(
+            "LOST GPU-H",
+            lambda victim, _: f"{victim['lostGpuHours']:.1f}",
+            right=True,
+            key=lambda victim, _: victim["lostGpuHours"],
+        ),
+        Column("REASON", lambda victim, _: victim["reason"]),
+    ),
+    as_json=lambda victim: victim,
+    name=lambda victim: victim["job"],
+    empty="Nobody.",
+    user=lambda victim: tuple(name for name in (victim["user"], victim["namespace"]) if name),
+    queue=lambda victim: (victim["clusterQueue"],),
+)

@@ -1,0 +1,96 @@
+"""What is imported, and what becomes of it: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gangline.engine import model
+from gangline.jobs.base import JobKind
+from gangline.kube.resources import Json, key_of
+
+
+class NotAdoptableError(Exception):
+    """Why something cannot be adopted, as one sentence for its user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job of the cluster, with the functions of its kind."""
+
+    kind: JobKind
+    obj: Json
+
+    @property
+    def called(self) -> str:
+        return f"{self.kind.kind.lower()}/{key_of(self.obj)}"
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """Of the objects that own its Workload."""
+        return frozenset({self.obj["metadata"]["uid"]})
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """One plain pod, the pods of the group `group`, or one pod of the Deployment `parent`."""
+
+    pods: tuple[Json, ...]
+    group: str = ""
+    parent: Json | None = None
+
+    @property
+    def called(self) -> str:
+        first = self.pods[0]
+        return f"podgroup/{first['metadata']['namespace']}/{self.group}" if self.group else f"pod/{key_of(first)}"
+
+    @property
+    def uids(self) -> frozenset[str]:
+        return frozenset(pod["metadata"]["uid"] for pod in self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """An object without a suspend field, whose pods are queued in its place."""
+
+    obj: Json
+
+    @property
+    def called(self) -> str:
+        return f"{self.obj['kind'].lower()}/{key_of(self.obj)}"
+
+    @property
+    def uids(self) -> frozenset[str]:
+        return frozenset({self.obj["metadata"]["uid"]})
+
+
+Subject: TypeAlias = Job | Pods | Parent
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What is adopted, its LocalQueue, and its Workload with the admission that it is to get."""
+
+    job: Subject
+    queue: str
+    workload: Json
+    admission: model.Admission
+    #: the ClusterQueue's admission checks that hold for it: they count as passed
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RollOut:
+    """What gets its queue by a roll-out, in which its pods start anew, and the LocalQueue."""
+
+    job: Parent
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What is left alone, and why; `fault`: because something is wrong."""
+
+    job: Subject
+    reason: str
+    fault: bool = True

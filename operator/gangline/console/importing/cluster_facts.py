@@ -1,0 +1,110 @@
+"""What the cluster has that decides an import: queues, flavors, nodes, classes, and what its pods count for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gangline.api import jobkinds
+from gangline.api.read.counting import Rules
+from gangline.api.read.counting.resource_rules import ResourceRules
+from gangline.control.mirror.request_rules import RequestRules
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import NotFound
+from gangline.kube.resources import Json, Resource, controller_of, key_of
+
+#: the kinds that the planning looks up by name
+_LOOKED_UP = (
+    kube.LOCAL_QUEUES,
+    kube.CLUSTER_QUEUES,
+    kube.RESOURCE_FLAVORS,
+    kube.TOPOLOGIES,
+    kube.WORKLOAD_PRIORITY_CLASSES,
+    kube.PRIORITY_CLASSES,
+)
+#: what stands between pods and the job that made them, beside other jobs
+_BETWEEN = (kube.DEPLOYMENTS, kube.REPLICA_SETS, kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS)
+_COUNTING = (kube.LIMIT_RANGES, kube.RUNTIME_CLASSES, kube.RESOURCE_CLAIM_TEMPLATES)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """Objects by kind and key, labels of nodes by name, and the pods of each job by the job's uid."""
+
+    objects: Mapping[Resource, Mapping[str, Json]] = field(default_factory=dict[Resource, Mapping[str, Json]])
+    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    pods: Mapping[str, Sequence[Json]] = field(default_factory=dict[str, Sequence[Json]])
+    counting: RequestRules = field(default_factory=RequestRules)
+    #: pods, by their uids, that an object of a kind has made which queues or has queued pods
+    of_others: frozenset[str] = frozenset()
+
+    def find(self, resource: Resource, key: str) -> Json | None:
+        return self.objects.get(resource, {}).get(key)
+
+    def rules(self, namespace: str) -> Rules:
+        return self.counting.of(namespace)
+
+    def priority_class(self, reference: Json) -> Json | None:
+        """The class that a `priorityClassRef` names."""
+        return self.find(kube.BY_KIND[reference["kind"]], reference["name"])
+
+    def default_priority_class(self) -> Json | None:
+        """The PriorityClass for pods that name none."""
+        classes = self.objects.get(kube.PRIORITY_CLASSES, {}).values()
+        return next((found for found in classes if found.get("globalDefault")), None)
+
+
+async def read(
+    api: ApiClient, namespaces: Sequence[str], resources: ResourceRules, owners: Sequence[Json], pods: Sequence[Json]
+) -> ClusterFacts:
+    """The facts of these namespaces. `owners` are the jobs in them, `pods` their pods."""
+    looked_up = (*_LOOKED_UP, *(kind for each in jobkinds.known() for kind in each.descriptions))
+    every = await asyncio.gather(*(_listed(api, kind) for kind in (*looked_up, *_COUNTING)))
+    objects = {kind: {key_of(obj): obj for obj in found} for kind, found in zip(looked_up, every, strict=False)}
+    counting = RequestRules(resources)
+    for kind, found in zip(_COUNTING, every[len(looked_up) :], strict=True):
+        for obj in found:
+            counting.put(kind, key_of(obj), obj)
+    nodes = {obj["metadata"]["name"]: obj["metadata"].get("labels") or {} for obj in await _listed(api, kube.NODES)}
+    between = {kind: [obj for each in namespaces for obj in await _listed(api, kind, each)] for kind in _BETWEEN}
+    by_owner = pods_of(pods, [*owners, *(obj for made in between.values() for obj in made)])
+    alone = {obj["metadata"]["uid"] for obj in between[kube.REPLICA_SETS]}
+    of_others = (pod["metadata"]["uid"] for owner, made in by_owner.items() if owner not in alone for pod in made)
+    return ClusterFacts(objects, nodes, by_owner, counting, frozenset(of_others))
+
+
+async def listed(api: ApiClient, kind: Resource, namespace: str) -> list[Json]:
+    """All objects of a namespace, as they are read alone; none of a kind that the cluster does not have."""
+    head = {"apiVersion": kind.api_version, "kind": kind.kind}
+    return [{**head, **obj} for obj in await _listed(api, kind, namespace)]
+
+
+async def _listed(api: ApiClient, kind: Resource, namespace: str | None = None) -> list[Json]:
+    """All objects; none of a kind that the cluster does not have."""
+    try:
+        return (await api.list(kind, namespace)).items
+    except NotFound:
+        return []
+
+
+def pods_of(pods: Sequence[Json], owners: Sequence[Json]) -> dict[str, list[Json]]:
+    """Unfinished pods by the uid of the topmost of `owners` that they belong to. Pods may own pods: a driver of Spark does."""
+    owners = [*owners, *(pod for pod in pods if controller_of(pod) is not None)]
+    above = {obj["metadata"]["uid"]: ref["uid"] for obj in owners if (ref := controller_of(obj)) is not None}
+    known = {obj["metadata"]["uid"] for obj in owners}
+    found: dict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        reference = controller_of(pod)
+        if reference is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        owner = reference["uid"]
+        for _ in range(10):  # owners cannot be nested deeper
+            if above.get(owner) not in known:
+                break
+            owner = above[owner]
+        if owner in known:
+            found[owner].append(pod)
+    return dict(found)

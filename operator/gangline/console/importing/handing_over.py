@@ -1,0 +1,98 @@
+"""The last step of an adoption: what runs names its queue and its Workload, and is managed from then on. It never stops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from gangline.api import names
+from gangline.api.role_hash import role_hash
+from gangline.console.importing import serving_handover
+from gangline.console.importing.adoptions import Adoption, Job, Pods
+from gangline.console.importing.conflicts import again
+from gangline.jobs.pods import member
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import NotFound
+from gangline.kube.resources import Json
+
+#: characters of a label's value
+_LONGEST_LABEL: Final = 63
+
+
+class HandingOver:
+    """Hands adoptions over whose Workloads are admitted. `labels` are added to what is handed over."""
+
+    def __init__(self, api: ApiClient, labels: Mapping[str, str]) -> None:
+        self._api = api
+        self._labels = labels
+        self._marked: dict[str, asyncio.Task[None]] = {}  # uid of a Deployment -> what all its pods wait for
+
+    async def hand_over(self, adoption: Adoption) -> None:
+        """Raises ApiError, and UnmarkedError where the controller or the webhooks do not go along.
+
+        An operator that does not know the Workload yet stops a job as one without quota, hence `adopting.SETTLING`; pods say
+        that they were imported, and are given more time.
+        """
+        subject = adoption.job
+        if isinstance(subject, Job):
+            await self._job(subject, adoption)
+        elif isinstance(subject, Pods):
+            await self._pods(subject, adoption)
+        else:
+            await serving_handover.stateful_set(self._api, subject.obj, adoption.queue, self._labels)
+
+    async def _job(self, job: Job, adoption: Adoption) -> None:
+        metadata = job.obj["metadata"]
+        change: Json = {"uid": metadata["uid"], "labels": {**self._labels, names.QUEUE_NAME: adoption.queue}}
+        _name_workload(change, adoption)
+        try:
+            await self._api.patch(job.kind.resource, metadata["namespace"], metadata["name"], {"metadata": change})
+        except NotFound:
+            return  # it is gone, and its Workload with it
+
+    async def _pods(self, subject: Pods, adoption: Adoption) -> None:
+        if subject.parent is not None:
+            uid = subject.parent["metadata"]["uid"]
+            if uid not in self._marked:
+                marking = serving_handover.deployment(self._api, subject.parent, adoption.queue, self._labels)
+                self._marked[uid] = asyncio.create_task(marking)
+            await self._marked[uid]
+        for pod in subject.pods:
+            await again(lambda pod=pod: self._pod(pod, subject, adoption))
+
+    async def _pod(self, pod: Json, subject: Pods, adoption: Adoption) -> None:
+        meta = pod["metadata"]
+        try:
+            found = await self._api.get(kube.PODS, meta["namespace"], meta["name"])
+        except NotFound:
+            return
+        if found["metadata"]["uid"] != meta["uid"] or member.is_managed(found):
+            return
+        annotations = {names.IMPORTED_AT: str(int(time.time()))}
+        labels = {**self._labels, names.QUEUE_NAME: adoption.queue, names.MANAGED: "true"}
+        change: Json = {
+            "resourceVersion": found["metadata"]["resourceVersion"],
+            "labels": labels,
+            "annotations": annotations,
+        }
+        if subject.group:  # it keeps its place in its group when it fails
+            annotations[names.ROLE_HASH] = (found["metadata"].get("annotations") or {}).get(
+                names.ROLE_HASH
+            ) or role_hash(found["spec"])
+            change["finalizers"] = [*(found["metadata"].get("finalizers") or ()), names.MANAGED]
+        if subject.parent is not None:
+            annotations[names.SUSPENDED_BY_PARENT] = serving_handover.DEPLOYMENT
+        _name_workload(change, adoption)
+        try:
+            await self._api.patch(kube.PODS, meta["namespace"], meta["name"], {"metadata": change})
+        except NotFound:
+            return
+
+
+def _name_workload(change: Json, adoption: Adoption) -> None:
+    name = adoption.workload["metadata"]["name"]
+    where = "labels" if len(name) <= _LONGEST_LABEL else "annotations"
+    change.setdefault(where, {})[names.PREBUILT_WORKLOAD] = name

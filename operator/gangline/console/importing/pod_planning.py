@@ -1,0 +1,147 @@
+"""Decides which running plain pods and pod groups can be adopted, and with which Workloads. Pure.
+
+Each gets the Workload that the operator would have made for it when it was created.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gangline.api import names
+from gangline.api.admission.of_jobs.jobs import could_be_queued, queue_name
+from gangline.api.read.configuration import ManagedJobs
+from gangline.api.read.reading import ParseError
+from gangline.console.importing.adoptions import Adoption, NotAdoptableError, Pods, Skipped
+from gangline.console.importing.assigning import adoption
+from gangline.console.importing.cluster_facts import ClusterFacts
+from gangline.console.importing.mapping import Rule, rule_for
+from gangline.console.importing.planning import check_queue
+from gangline.jobs.base import JobError
+from gangline.jobs.pods import composition, member
+from gangline.jobs.pods import group as groups
+from gangline.jobs.pods.group import PodGroup
+from gangline.jobs.priorities import priority_of
+from gangline.kube.resources import Json, controller_of, deleting
+
+#: owners whose pods are of the node, and never wait
+_OF_NODES: Final = ("Node", "DaemonSet")
+
+
+def plan(
+    pods: Sequence[Json], rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
+) -> list[Adoption | Skipped]:
+    """What is to be done with the pods that no object of a queued kind has made. Of pods that no rule matches nothing is said."""
+    subjects: list[Pods] = []
+    gangs: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    for pod in pods:
+        if not _is_plain(pod, facts):
+            continue
+        if group := member.group_name(pod):
+            gangs[pod["metadata"]["namespace"], group].append(pod)
+        else:
+            subjects.append(Pods((pod,)))
+    subjects += [Pods(tuple(found), group) for (_, group), found in gangs.items()]
+    planned = (_planned(subject, rules, facts, labels, managed) for subject in subjects)
+    return [found for found in planned if found is not None]
+
+
+def _is_plain(pod: Json, facts: ClusterFacts) -> bool:
+    owner = controller_of(pod)
+    if owner is None:
+        return names.SUSPENDED_BY_PARENT not in (pod["metadata"].get("annotations") or ())
+    of_queued = could_be_queued(owner) or pod["metadata"]["uid"] in facts.of_others
+    return not of_queued and owner["kind"] not in _OF_NODES
+
+
+def _planned(
+    subject: Pods, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
+) -> Adoption | Skipped | None:
+    found = [_rule(rules, pod) for pod in subject.pods]
+    rule = found[0]
+    if not any(found):
+        return None
+    try:
+        if any(each != rule for each in found):
+            raise NotAdoptableError("different rules match its pods")
+        if rule is None or rule.skip:
+            return Skipped(subject, "a rule leaves it alone", fault=False)
+        if reason := _left_alone(subject):
+            return Skipped(subject, reason, fault=False)
+        if not managed.pods:
+            raise NotAdoptableError(
+                "pods are queued only where integrations.frameworks lists pod: give the operator's configuration with --config"
+            )
+        return adopt(subject, rule.queue, facts, labels)
+    except (JobError, ParseError, NotAdoptableError) as error:
+        return Skipped(subject, str(error))
+
+
+def _rule(rules: Sequence[Rule], pod: Json) -> Rule | None:
+    return rule_for(rules, pod["metadata"].get("labels") or {}, str(pod["spec"].get("priorityClassName") or ""))
+
+
+def _left_alone(subject: Pods) -> str:
+    """Why nothing has to be done with it, "" if something has."""
+    if all(map(deleting, subject.pods)):
+        return "it is being deleted"
+    if all((pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") for pod in subject.pods):
+        return "it has finished"
+    if all(member.is_managed(pod) for pod in subject.pods):
+        return "it is in its queue already"
+    return ""
+
+
+def adopt(subject: Pods, queue: str, facts: ClusterFacts, labels: Mapping[str, str]) -> Adoption:
+    """The Workload of one pod or of one group. Raises JobError, ParseError and NotAdoptableError."""
+    for pod in subject.pods:
+        check_queue(pod, queue)
+    group = _group(subject, queue)
+    sets = composition.pod_sets(group)
+    priority, reference = priority_of(
+        group.leader.manifest(), sets, facts.priority_class, facts.default_priority_class()
+    )
+    body = composition.new_workload(group, sets, priority=priority, priority_class_ref=reference)
+    body["metadata"]["annotations"].pop(names.IS_GROUP_WORKLOAD, None)  # the operator marks it when it has the pods
+    kept = {pod.uid: groups.role_of(group, pod) for pod in group.pods}
+    pods = [pod for pod in subject.pods if pod["metadata"]["uid"] in kept]
+
+    def pods_of(name: str, count: int) -> list[Json]:
+        return [pod for pod in pods if count == 1 or kept[pod["metadata"]["uid"]] == name]
+
+    return adoption(Pods(tuple(pods), subject.group, subject.parent), queue, body, pods_of, facts, labels)
+
+
+def _group(subject: Pods, queue: str) -> PodGroup:
+    """Its pods as they are when they are queued. Raises JobError and NotAdoptableError."""
+    alone = not subject.group
+    if gone := sum(map(deleting, subject.pods)):
+        raise NotAdoptableError(f"{gone} of its pods are being deleted")
+    members = [member.read(_queued(pod, queue, subject.parent)) for pod in subject.pods]
+    name = members[0].name if alone else subject.group
+    group = PodGroup.of(name, members, alone=alone)
+    if alone:
+        return group
+    total, active = group.total, sum(pod.counts for pod in group.pods)
+    if active != total:
+        raise NotAdoptableError(f"{active} of its {total} pods are there: it can be adopted while all are")
+    return PodGroup.of(name, groups.before_queueing(group).kept)
+
+
+def _queued(pod: Json, queue: str, parent: Json | None) -> Json:
+    """The pod without what it has only since it runs, and with what it gets from its owner."""
+    above = ((parent or {}).get("metadata") or {}).get("labels") or {}
+    copied = {key: above[key] for key in (names.PRIORITY_CLASS,) if key in above}
+    meta = pod["metadata"]
+    left_out = ("nodeName", "schedulingGates")
+    return {
+        **pod,
+        "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **copied, names.QUEUE_NAME: queue}},
+        "spec": {key: value for key, value in pod["spec"].items() if key not in left_out},
+    }
+
+
+def is_queued(pod: Json, queue: str) -> bool:
+    """It is managed, in this queue."""
+    return member.is_managed(pod) and queue_name(pod) == queue

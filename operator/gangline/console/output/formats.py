@@ -1,0 +1,89 @@
+"""Values of `-o`, and entries written in each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from gangline.console.output import paths
+from gangline.console.output.columns import Listing, T
+from gangline.console.output.layout import Rows
+from gangline.console.output.paths import Path
+from gangline.kube.resources import Json
+
+_COLUMNS: Final = "custom-columns="
+#: formats of one answer, which is no list
+DOCUMENTS: Final = ("json", "yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`kind`: "" = a table, or wide, json, yaml, name, custom-columns."""
+
+    kind: str = ""
+    columns: tuple[tuple[str, Path], ...] = ()
+
+    @property
+    def tabular(self) -> bool:
+        return self.kind in ("", "wide", "custom-columns")
+
+    def rows(self, listing: Listing[T], entries: Sequence[T], now: float) -> Rows:
+        """The table, of a format that is one."""
+        if self.kind != "custom-columns":
+            return listing.rows(entries, now, wide=self.kind == "wide")
+        cells = tuple(tuple(path.text(listing.as_json(entry)) for _, path in self.columns) for entry in entries)
+        return Rows(tuple(name for name, _ in self.columns), cells)
+
+    def text(self, listing: Listing[T], entries: Sequence[T]) -> str:
+        """All entries, of a format that is no table; without a line break at its end."""
+        if self.kind == "name":
+            return "\n".join(map(listing.name, entries))
+        return document(self.kind, [listing.as_json(entry) for entry in entries])
+
+
+class Output(click.ParamType[Format]):
+    """`wide`, `json`, `yaml`, `name` or `custom-columns=HEADER:PATH,…`; some commands have fewer."""
+
+    name = "format"
+
+    def __init__(self, *kinds: str) -> None:
+        self._kinds = kinds or ("wide", "json", "yaml", "name", _COLUMNS)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "|".join(f"{kind}…" if kind == _COLUMNS else kind for kind in self._kinds)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Format:
+        if isinstance(value, Format):
+            return value
+        if value.startswith(_COLUMNS) and _COLUMNS in self._kinds:
+            try:
+                return Format("custom-columns", paths.columns(value.removeprefix(_COLUMNS)))
+            except paths.PathError as error:
+                self.fail(str(error), param, ctx)
+        if value not in self._kinds or value == _COLUMNS:
+            self.fail(f"{value!r} is none of {', '.join(self._kinds)}", param, ctx)
+        return Format(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(kind) for kind in self._kinds if kind.startswith(incomplete)]
+
+
+#: of a command that prints one answer, which is no list
+answer_option = click.option(
+    "-o", "--output", type=Output(*DOCUMENTS), default=Format(), help="The answer as JSON or YAML."
+)
+
+
+def document(kind: str, body: Json | list[Json]) -> str:
+    """JSON, or YAML."""
+    if kind != "yaml":
+        return json.dumps(body, indent=2)
+    import yaml
+
+    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=1000).rstrip("\n")

@@ -1,0 +1,1 @@
+"""What `gangline replay` reads beside a trace: policies from files of QueuePolicies."""

@@ -1,0 +1,82 @@
+"""Names for a shell to complete: of jobs and queues, as far as the user may read them. Never an error, and never long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from gangline.kube.client import ApiClient
+
+#: seconds for the answer, after which nothing is offered
+PATIENCE: Final = 2.0
+#: names that are offered at most
+MOST: Final = 500
+
+
+def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Jobs of the namespace by name, or as kind/name once the kind is typed."""
+    return _named(ctx, incomplete, _jobs)
+
+
+def local_queues(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _named(ctx, incomplete, _local_queues)
+
+
+def held(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What `hold` and `release` take: jobs, `localqueue/NAME`."""
+
+    async def names(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+        queues = [(f"localqueue/{name}", about) for name, about in await _local_queues(api, namespace)]
+        return [*await _jobs(api, namespace), *queues]
+
+    return _named(ctx, incomplete, names)
+
+
+async def _jobs(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+    from gangline.control.answers.workloads.snapshot import FINISHED, workload_view
+    from gangline.kube.resources import WORKLOADS
+
+    views = [workload_view(raw, {}) for raw in (await api.list(WORKLOADS, namespace)).items]
+    live = [view for view in views if view.state not in FINISHED]
+    return [
+        named
+        for view in live
+        for named in ((view.job_name, str(view.state)), (f"{view.job_kind.lower()}/{view.job_name}", str(view.state)))
+    ]
+
+
+async def _local_queues(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+    from gangline.kube.resources import LOCAL_QUEUES
+
+    found = (await api.list(LOCAL_QUEUES, namespace)).items
+    return [(each["metadata"]["name"], (each.get("spec") or {}).get("clusterQueue") or "") for each in found]
+
+
+def _named(
+    ctx: click.Context, incomplete: str, names: Callable[[ApiClient, str], Awaitable[list[tuple[str, str]]]]
+) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    given: dict[str, Any] = ctx.params
+
+    async def ask() -> list[tuple[str, str]]:
+        from gangline.kube import config
+        from gangline.kube.client import ApiClient
+
+        login = config.load(given.get("kubeconfig"), given.get("context"))
+        async with asyncio.timeout(PATIENCE), ApiClient(login) as api:
+            return await names(api, given.get("namespace") or login.namespace)
+
+    try:
+        found = asyncio.run(ask())
+    except Exception:  # a shell shows what is printed here in the middle of what the user types
+        return []
+    typed = bool(incomplete)  # with nothing typed, each job is offered once
+    wanted = [(name, about) for name, about in found if name.startswith(incomplete) and ("/" in name) <= typed]
+    return [CompletionItem(name, help=about) for name, about in sorted(set(wanted))[:MOST]]

@@ -1,0 +1,239 @@
+"""Jobs as a list: the columns of `queue`, `eta` and of the live table of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from gangline.console.output import clock
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.layout import Rows
+from gangline.console.views import times
+from gangline.control.answers.workloads import items
+from gangline.control.answers.workloads.snapshot import FINISHED, OUTSIDE, State, WorkloadView
+from gangline.control.answers.workloads.words import age, why
+from gangline.kube.resources import Json
+
+NEVER_FITS: Final = "Never fits"
+
+_STYLES: Final = {
+    State.PENDING: "yellow",
+    State.RESERVED: "cyan",
+    State.STARTING: "cyan",
+    State.RUNNING: "green",
+    State.STOPPING: "magenta",
+    State.SUCCEEDED: "dim",
+    State.FAILED: "red",
+    State.INACTIVE: "dim red",
+    State.NOT_QUEUED: "bold red",
+    State.NOT_MANAGED: "dim red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`item`: as the operator answered it, with its times if these were asked for; {} where nobody answered."""
+
+    view: WorkloadView
+    item: Json = field(default_factory=dict[str, object])
+
+
+def of_items(found: Iterable[Json]) -> list[Job]:
+    return [Job(items.of_json(item), item) for item in found]
+
+
+def rows(views: Iterable[WorkloadView], now: float) -> Rows:
+    """The live table."""
+    return LISTING.rows([Job(view) for view in views], now)
+
+
+def state(view: WorkloadView) -> str:
+    return NEVER_FITS if view.never_fits else str(view.state)
+
+
+def _states(job: Job) -> tuple[str, ...]:
+    return (state(job.view), str(job.view.state))
+
+
+def _users(job: Job) -> tuple[str, ...]:
+    return tuple(name for name in (job.view.user, job.view.namespace) if name)
+
+
+def _queues(job: Job) -> tuple[str, ...]:
+    return tuple(name for name in (job.view.queue, job.view.cluster_queue) if name)
+
+
+def _queue(job: Job, _now: float = 0.0) -> str:
+    return job.view.cluster_queue or f"{job.view.queue}?"
+
+
+def _name(job: Job) -> str:
+    return job.view.job
+
+
+def _style(job: Job) -> str:
+    return "bold red" if job.view.never_fits else _STYLES[job.view.state]
+
+
+def _waits(job: Job) -> bool:
+    return job.view.state is State.PENDING
+
+
+_Column: TypeAlias = Column[Job]
+NAMESPACE: Final = _Column("NAMESPACE", lambda job, _: job.view.namespace, rank=1, least=10)
+NAME: Final = _Column("NAME", lambda job, _: job.view.job_name, least=20)
+USER: Final = _Column("USER", lambda job, _: job.view.user, rank=2, least=8, sparse=True)
+QUEUE: Final = _Column("QUEUE", _queue, least=12)
+GPUS: Final = _Column(
+    "GPUS", lambda job, _: str(job.view.gpus) if job.view.gpus else "–", right=True, key=lambda job, _: job.view.gpus
+)
+#: forecasts and expected starts
+RUNS_FOR: Final = _Column(
+    "RUNS FOR",
+    lambda job, _: times.runtime_text(job.item),
+    rank=3,
+    key=lambda job, _: (job.item.get("forecast") or {}).get("p50"),
+)
+STARTS_IN: Final = _Column(
+    "STARTS IN",
+    lambda job, now: times.start_text(job.item, now) if _waits(job) else "",
+    key=lambda job, _: times.start_of(job.item)[0],
+)
+AT: Final = _Column(
+    "AT",
+    lambda job, now: clock.between(*times.start_of(job.item), now) if _waits(job) else "",
+    rank=2,
+    key=lambda job, _: times.start_of(job.item)[0],
+)
+_TIMES: Final = (
+    _Column(
+        "ELAPSED",
+        lambda job, _: "" if job.item.get("elapsedSeconds") is None else age(job.item["elapsedSeconds"]),
+        rank=2,
+        right=True,
+        key=lambda job, _: job.item.get("elapsedSeconds"),
+    ),
+    RUNS_FOR,
+    STARTS_IN,
+    AT,
+)
+_COMMON: Final = (
+    NAMESPACE,
+    NAME,
+    _Column("KIND", lambda job, _: job.view.job_kind, rank=4, least=8),
+    USER,
+    QUEUE,
+    GPUS,
+    _Column("PRIO", lambda job, _: str(job.view.priority), right=True, rank=3, key=lambda job, _: job.view.priority),
+    _Column("STATE", lambda job, _: state(job.view)),
+    _Column(
+        "POS",
+        lambda job, _: "" if job.view.position is None else str(job.view.position + 1),
+        right=True,
+        key=lambda job, _: job.view.position,
+    ),
+    _Column(
+        "AGE",
+        lambda job, now: age(now - job.view.created),
+        right=True,
+        rank=1,
+        key=lambda job, _: -job.view.created,
+    ),
+)
+_WIDE: Final = (
+    _Column("SUBMITTED", lambda job, now: clock.wall(job.view.created, now), wide=True),
+    _Column("PODS", lambda job, _: str(job.view.pods), wide=True, right=True, key=lambda job, _: job.view.pods),
+    _Column("LOCALQUEUE", lambda job, _: job.view.queue, wide=True),
+    _Column("WORKLOAD", lambda job, _: job.view.name, wide=True),
+    _Column("MESSAGE", lambda job, _: job.view.message, wide=True),
+)
+_REASON: Final = _Column("REASON", lambda job, _: why(job.view))
+_KNOWN_STATES: Final = (*map(str, State), NEVER_FITS)
+
+
+def _as_json(job: Job) -> Json:
+    return items.as_json(job.view) | {"fallenBack": job.item.get("fallenBack")}
+
+
+def _with_times(job: Job) -> Json:
+    return _as_json(job) | {name: job.item.get(name) for name in times.TIMES}
+
+
+def _floors(found: Sequence[Job]) -> list[str]:
+    return times.floor_lines([job.item for job in found], time.time())
+
+
+def listing(*, with_times: bool = False, empty: str = "No jobs.") -> Listing[Job]:
+    """The list of `gangline queue`."""
+    return Listing(
+        columns=(*_COMMON, *(_TIMES if with_times else ()), *_WIDE, _REASON),
+        as_json=_with_times if with_times else _as_json,
+        name=_name,
+        empty=empty,
+        style=_style,
+        user=_users,
+        state=_states,
+        queue=_queues,
+        states=_KNOWN_STATES,
+        remarks=_floors,
+    )
+
+
+LISTING: Final = listing()
+
+
+# --- expected starts ----------------------------------------------------------------------------------------------------
+
+
+def _because(job: Job, now: float) -> str:
+    item, view = job.item, job.view
+    if view.state in FINISHED:
+        return f"it has {view.state.lower()}, {age(now - view.since)} ago"
+    if view.state in (*OUTSIDE, State.INACTIVE):
+        return f"{view.state.lower()}: {item['why']}"
+    if view.state is not State.PENDING:
+        return f"it has started, {age(now - view.since)} ago: {view.state.lower()}"
+    if times.start_of(item)[0] is None:
+        return item["why"] or "no start within the horizon"
+    return item["because"]
+
+
+def _records(found: Sequence[Job]) -> list[str]:
+    return [*_floors(found), *times.record_lines([job.item for job in found])]
+
+
+STARTS: Final[Listing[Job]] = Listing(
+    columns=(
+        NAMESPACE,
+        NAME,
+        USER,
+        QUEUE,
+        GPUS,
+        _Column(
+            "WAITED",
+            lambda job, now: age(now - job.view.created) if _waits(job) else "",
+            right=True,
+            rank=1,
+            key=lambda job, _: -job.view.created,
+        ),
+        STARTS_IN,
+        AT,
+        RUNS_FOR,
+        _Column("BECAUSE", _because),
+    ),
+    as_json=lambda job: times.as_json(job.item),
+    name=_name,
+    empty="No job is pending.",
+    user=_users,
+    state=_states,
+    queue=_queues,
+    states=_KNOWN_STATES,
+    remarks=_records,
+)
+
+
+def by_start(found: Iterable[Job]) -> list[Job]:
+    """In the order of their expected starts."""
+    return sorted(found, key=lambda job: (times.start_of(job.item)[0] or float("inf"), job.view.created))

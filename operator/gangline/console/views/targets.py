@@ -1,0 +1,153 @@
+"""The job that a command is to change: found with the user's own rights, and changed only as it was when it was looked at.
+
+Each write names the version that was judged. If the object has changed meanwhile, it is looked at and judged again: a job that
+has just started is not stopped by a command for a job that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import click
+
+from gangline.api import jobkinds
+from gangline.console.views import own_rights
+from gangline.control.answers.workloads.lookup import KINDS, singular
+from gangline.control.answers.workloads.snapshot import HOLDING, State, WorkloadView, snapshot
+from gangline.jobs.pods.member import group_name
+from gangline.jobs.serving import BY_RESOURCE
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import Conflict, Forbidden, NotFound
+from gangline.kube.resources import LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
+
+T = TypeVar("T")
+
+#: kinds that own Workloads of groups which they have made
+SERVING: Final = frozenset(resource.kind for resource in BY_RESOURCE)
+#: looks at an object that changes all the time
+_TRIES: Final = 8
+
+
+class NoSuchJob(click.ClickException):
+    """There is no job of this name that the user may read."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(f"no job {name!r} in namespace {namespace} that you may read")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`view`, `workload`: None for a job without a Workload. `job`: None for a Workload without one, such as a group of pods."""
+
+    title: str
+    view: WorkloadView | None
+    workload: Json | None
+    resource: Resource | None
+    job: Json | None
+
+    @property
+    def state(self) -> State:
+        return self.view.state if self.view is not None else State.NOT_QUEUED
+
+    @property
+    def holds(self) -> bool:
+        return self.state in HOLDING
+
+    def what_it_does(self) -> str:
+        """`runs on 8 GPUs`, `waits`, …"""
+        gpus = self.view.gpus if self.view is not None else 0
+        on = f" on {gpus} GPU{'s' if gpus != 1 else ''}" if gpus and self.holds else ""
+        words = {State.RUNNING: "runs", State.PENDING: "waits", State.NOT_QUEUED: "is not queued"}
+        return words.get(self.state, f"is {self.state.lower()}") + on
+
+
+async def find(api: ApiClient, namespace: str, name: str) -> Target:
+    """The newest job of a name, or `kind/name`. Raises NoSuchJob."""
+    workloads = (await api.list(WORKLOADS, namespace)).items
+    queues = (await api.list(LOCAL_QUEUES, namespace)).items
+    seen = snapshot(workloads, [], queues, complete=False)
+    view = own_rights.find(seen, namespace, name)
+    if view is not None:
+        raw = next(each for each in workloads if each["metadata"]["uid"] == view.uid)
+        resource, job = await _owner(api, namespace, raw)
+        return Target(view.job, view, raw, resource, job)
+    kind, _, plain = name.rpartition("/")
+    for each in [KINDS[known] for known in KINDS if singular(kind) in ("", known)]:
+        try:
+            job = await api.get(each, namespace, plain)
+        except (NotFound, Forbidden):
+            continue
+        return Target(f"{each.kind.lower()}/{plain}", None, None, each, job)
+    raise NoSuchJob(namespace, name)
+
+
+async def _owner(api: ApiClient, namespace: str, workload: Json) -> tuple[Resource | None, Json | None]:
+    reference = controller_of(workload) or _parent(workload)
+    if reference is None:
+        return None, None
+    resource = resource_of(reference["apiVersion"], reference["kind"])
+    try:
+        return resource, await api.get(resource, namespace, reference["name"])
+    except NotFound:
+        return resource, None
+
+
+def _parent(workload: Json) -> Json | None:
+    """What serves and has made the group of this Workload: it owns it together with its pods."""
+    references = workload["metadata"].get("ownerReferences") or ()
+    return next((each for each in references if each["kind"] in SERVING), None)
+
+
+def resource_of(api_version: str, kind: str) -> Resource:
+    """The kind of a job by its owner reference; one that is not known here is named as kinds are."""
+    group, _, version = api_version.rpartition("/")
+    declared = jobkinds.declaration_of(group, kind)
+    known = declared.resource if declared is not None else KINDS.get(kind.lower())
+    if known is not None and known.group == group:
+        return known
+    return Resource(group, version, f"{kind.lower()}s", kind=kind)
+
+
+async def members(api: ApiClient, workload: Json) -> list[Json]:
+    """The pods of a group whose Workload this is; the annotation that names it has precedence over the label."""
+    meta = workload["metadata"]
+    listed = (await api.list(PODS, meta["namespace"])).items
+    return [pod for pod in listed if group_name(pod) == meta["name"]]
+
+
+async def until_unchanged(attempt: Callable[[], Awaitable[T]]) -> T:
+    """The outcome of looking, judging and writing, repeated while the object changes in between."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await attempt()
+        except Conflict:
+            continue
+    return await attempt()
+
+
+async def patched(api: ApiClient, resource: Resource, obj: Json, body: Json, *, dry_run: bool = False) -> Json:
+    """Patch an object as it was read. Raises Conflict if it has changed, click.ClickException where the user has no right."""
+    meta = obj["metadata"]
+    fenced = {**body, "metadata": {**(body.get("metadata") or {}), "resourceVersion": meta["resourceVersion"]}}
+    query = {"dryRun": "All"} if dry_run else {}
+    try:
+        return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
+    except Forbidden as error:
+        raise click.ClickException(not_allowed(resource, meta.get("namespace"), error)) from error
+
+
+def not_allowed(resource: Resource, namespace: str | None, error: Forbidden) -> str:
+    """Who has the right, besides the API server's refusal."""
+    if resource.kind in _ROLES:
+        where = f" in namespace {namespace}" if namespace else ""
+        return f"{error.message}\nthe ClusterRole {_ROLES[resource.kind]} gives it{where}: an administrator has it"
+    return error.message
+
+
+_ROLES: Final = {
+    "Workload": "kueue-workload-editor-role",
+    "LocalQueue": "kueue-localqueue-editor-role",
+    "ClusterQueue": "kueue-clusterqueue-editor-role",
+}

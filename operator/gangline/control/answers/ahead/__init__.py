@@ -1,0 +1,1 @@
+"""What is to come: expected starts, and what would let a job start earlier."""

@@ -1,0 +1,81 @@
+"""What a job's state is to be seen with: limits of its quota, ends of others, room on nodes, what its job says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gangline.api.admission.of_jobs.job_warnings import runtime_hint_fault
+from gangline.control.answers.ahead.times import expected_end
+from gangline.control.answers.nodes import machines
+from gangline.control.answers.nodes.room import FOR_NODES, NO_ROOM, Room
+from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
+from gangline.control.answers.sight import Asker, Sight
+from gangline.control.answers.source import Source
+from gangline.control.answers.workloads.reasons import parse
+from gangline.control.answers.workloads.snapshot import State, WorkloadView, user_of
+from gangline.control.mirror.mirror import Mirror
+from gangline.engine import QuotaLimits
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+#: holders of which the expected end is computed, of one answer
+MOST_ENDS: Final = 50
+
+
+def limits(source: Source, queue: str, view: WorkloadView, sight: Sight) -> dict[tuple[str, str], QuotaLimits]:
+    """What keeps its ClusterQueue from more of what it lacks."""
+    found: dict[tuple[str, str], QuotaLimits] = {}
+    for o in parse(view.message).obstacles:
+        known = source.engine.quota_limits(queue, o.flavor, o.resource) if o.kind == "short" else None
+        if known is not None:
+            named = (
+                replace(each, owner=each.owner if each.cohort else sight.queue_name(each.owner))
+                for each in known.binding
+            )
+            found[o.flavor, o.resource] = replace(known, binding=tuple(named))
+    return found
+
+
+def with_ends(source: Source, views: Sequence[WorkloadView]) -> list[WorkloadView]:
+    """With the expected ends of the largest of them."""
+    largest = sorted((view for view in views if view.held), key=lambda view: -view.gpus)[:MOST_ENDS]
+    ends = {view.key: end for view in largest if (end := expected_end(source, view.key)) is not None}
+    return [
+        replace(view, end=ends[view.key][0], latest_end=ends[view.key][1]) if view.key in ends else view
+        for view in views
+    ]
+
+
+async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, names: Mapping[str, str]) -> Room:
+    """Room on nodes, if that is what the job waits for."""
+    pods = source.pods
+    if pods is None:
+        return NO_ROOM
+    own = pods.of(view.key)
+    waits = unscheduled_pods(own) if view.state in (State.STARTING, State.RUNNING) else ()
+    if not waits and not (view.state is State.PENDING and view.reason in FOR_NODES):
+        return NO_ROOM
+    flavors = view.flavors or flavors_of(source.mirror, {queue})
+    found = machines.machines(source.mirror, source.engine, pods, names, flavors, source.cards)
+    sight = await asker.sight({view.namespace, *machines.namespaces_of(found)}, ())
+    alive = sum(1 for pod in own if pod.alive)
+    value = source.mirror.workload_value(view.key)
+    shares = dict.fromkeys(share for each in (value.pod_sets if value is not None else ()) for share in each.shares)
+    return Room(tuple(flavors), tuple(machines.seen_by(sight, found)), waits, alive, tuple(shares))
+
+
+def flavors_of(mirror: Mirror, queues: Collection[str]) -> tuple[str, ...]:
+    """The flavors of these ClusterQueues, in their order."""
+    known = (mirror.get(kube.CLUSTER_QUEUES, name) for name in sorted(queues))
+    groups = (group for each in known if each is not None for group in each["spec"].get("resourceGroups") or ())
+    return tuple(dict.fromkeys(flavor["name"] for group in groups for flavor in group.get("flavors") or ()))
+
+
+def with_job(view: WorkloadView, job: Json) -> WorkloadView:
+    """With what its job, not its Workload, says."""
+    fault, user = runtime_hint_fault(job), user_of(job) or view.user
+    if not fault and user == view.user:
+        return view
+    return replace(view, warnings=(*view.warnings, fault) if fault else view.warnings, user=user)

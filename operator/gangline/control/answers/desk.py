@@ -1,0 +1,256 @@
+"""What all answers begin with: who may know what, and workloads as they stand, read in slices, for one asker.
+
+Between two slices the event loop goes on. What is said of a job is made from what its asker may see (`sight`), so nothing has
+to be taken out of it afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gangline.control.answers import circumstances
+from gangline.control.answers.ahead.times import Times, as_json
+from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
+from gangline.control.answers.nodes.widths import Widths
+from gangline.control.answers.pages import EVERYTHING, Page
+from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError, NotReadableError
+from gangline.control.answers.sight import Asker, Sight
+from gangline.control.answers.source import Foresight, Source
+from gangline.control.answers.usage.happenings import Log
+from gangline.control.answers.workloads import items, lookup, unqueued
+from gangline.control.answers.workloads.briefs import Brief, Briefs
+from gangline.control.answers.workloads.reasons import preemption
+from gangline.control.answers.workloads.snapshot import State, WorkloadView, named, owner_of, routes_of, workload_view
+from gangline.control.mirror.foreign_pods import Belonging
+from gangline.control.status import fallen_back
+from gangline.engine.model import ForeignPod
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+log = logging.getLogger(__name__)
+
+#: objects read before other tasks get their turn: about 2 ms
+SLICE: Final = 25
+#: views that are kept for the next answer
+_KEPT: Final = 2_000
+
+Routes = Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which jobs are wanted: of a namespace ("" = all), of a ClusterQueue ("" = all), finished ones too, with their times."""
+
+    namespace: str = ""
+    cluster_queue: str = ""
+    finished: bool = False
+    times: bool = False
+    page: Page = EVERYTHING
+
+
+class JobNames(Mapping[str, str]):
+    """Names of jobs by the keys of their Workloads, looked up one by one."""
+
+    def __init__(self, workloads: Mapping[str, Json]) -> None:
+        self._workloads = workloads
+
+    def __getitem__(self, key: str) -> str:
+        return job_name(self._workloads[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workloads)
+
+    def __len__(self) -> int:
+        return len(self._workloads)
+
+
+class Desk:
+    """Reads the mirror and the engine for answers. `order` returns the waiting workloads of a ClusterQueue in the engine's order;
+    `log` has what happened lately, None where nobody keeps that.
+    """
+
+    def __init__(
+        self, source: Source, foresight: Foresight, order: Callable[[str], list[str]], log: Log | None = None
+    ) -> None:
+        self.source = source
+        self.log = log
+        self._briefs = Briefs()
+        self._read: dict[str, tuple[Json, str, WorkloadView]] = {}
+        self._foresight = foresight
+        self._order = order
+
+    async def prepare(self) -> None:
+        """Read of all Workloads, in slices, what each answer needs of them: the next one has to read only what changed since."""
+        await self._brief(self._workloads())
+
+    def _strangers(self) -> list[tuple[ForeignPod, Belonging]]:
+        return list(self.source.pods.strangers()) if self.source.pods is not None else []
+
+    def _check_queue(self, wish: Wish, routes: Routes) -> None:
+        queue = wish.cluster_queue
+        if not queue:
+            return
+        if wish.namespace:
+            own = sorted(self._own_queues(wish.namespace, routes))
+            if queue not in own:
+                known = ", ".join(own) or "none"
+                raise NoSuchQueueError(
+                    f"no LocalQueue of namespace {wish.namespace} leads to a ClusterQueue {queue!r} (there is: {known})"
+                )
+        elif self.source.mirror.get(kube.CLUSTER_QUEUES, queue) is None:
+            known = ", ".join(sorted(self.source.mirror.objects[kube.CLUSTER_QUEUES])) or "none"
+            raise NoSuchQueueError(f"there is no ClusterQueue {queue!r} (there is: {known})")
+
+    def _queue_record(self, cluster_queue: str) -> Json | None:
+        ledger = self._foresight.ledger
+        record = ledger.records.get(cluster_queue) if ledger is not None else None
+        return record.as_json() if record is not None else None
+
+    def _fallen_back(self, cluster_queue: str) -> Json | None:
+        """What a ClusterQueue follows instead of its QueuePolicy, because of its floor."""
+        queue = self.source.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
+        found = fallen_back.of_queue(self.source.mirror.policy_of(queue), cluster_queue) if queue is not None else None
+        return {"mode": found.mode, "since": found.since / 1000, "message": found.why} if found is not None else None
+
+    def _cohort(self, queue: str) -> list[str]:
+        """The ClusterQueue and those that share quota with it."""
+        queues = self.source.mirror.objects[kube.CLUSTER_QUEUES]
+        cohort = (queues[queue]["spec"].get("cohortName") or "") if queue in queues else ""
+        return [
+            name
+            for name, each in queues.items()
+            if name == queue or (cohort and each["spec"].get("cohortName") == cohort)
+        ]
+
+    def _holds(self, raw: Json, queues: Collection[str]) -> bool:
+        admission = (raw.get("status") or {}).get("admission") or {}
+        return admission.get("clusterQueue") in queues
+
+    async def _shown(
+        self, asker: Asker, views: Sequence[WorkloadView], known_queues: Collection[str], routes: Routes
+    ) -> tuple[Sight, list[WorkloadView]]:
+        """The views as the asker may see them, with the jobs for which they were preempted."""
+        uids = {found.uid for view in views if (found := preemption(view.evicted)) is not None}
+        others = [key for key, raw in self._workloads() if raw["metadata"].get("uid") in uids] if uids else []
+        preemptors = await self._views(others, routes)
+        sight = await asker.sight({view.namespace for view in (*views, *preemptors)}, known_queues)
+        jobs = {view.uid: sight.workload(view).job for view in preemptors}
+        return sight, named([sight.workload(view) for view in views], jobs)
+
+    def _workloads(self) -> Iterable[tuple[str, Json]]:
+        return list(self.source.mirror.objects[kube.WORKLOADS].items())
+
+    async def _brief(self, workloads: Iterable[tuple[str, Json]]) -> dict[str, Brief]:
+        self._briefs.forget(self.source.mirror.objects[kube.WORKLOADS])
+        return await self._briefs.of(workloads)
+
+    def _routes(self) -> Routes:
+        return routes_of(self.source.mirror.objects[kube.LOCAL_QUEUES].values())
+
+    def _queue_of(self, raw: Json, routes: Routes) -> str:
+        admission = (raw.get("status") or {}).get("admission") or {}
+        meta, spec = raw.get("metadata") or {}, raw.get("spec") or {}
+        return admission.get("clusterQueue") or routes.get((meta.get("namespace", ""), spec.get("queueName") or ""), "")
+
+    def known_queues(self, namespace: str) -> set[str]:
+        """The ClusterQueues to which LocalQueues of the namespace lead."""
+        return self._own_queues(namespace, self._routes())
+
+    def _own_queues(self, namespace: str, routes: Routes) -> set[str]:
+        return {queue for (space, _), queue in routes.items() if space == namespace}
+
+    def _job_names(self) -> Mapping[str, str]:
+        """Names of jobs by the keys of their Workloads."""
+        return JobNames(self.source.mirror.objects[kube.WORKLOADS])
+
+    async def _found(self, asker: Asker, namespace: str, kind: str, name: str, routes: Routes) -> WorkloadView:
+        """The newest workload of that name in the namespace. Raises NotReadableError before it tells whether there is one."""
+        if not (await asker.sight({namespace}, ())).sees(namespace):
+            raise NotReadableError(f"you may not list the Workloads of namespace {namespace}")
+        called = list(self._called(name, lambda space: space == namespace))
+        here = [view for key, raw in called if (view := view_of(key, raw, routes)) is not None]
+        without = list(unqueued.named(self.source.mirror, namespace, name, routes, self._strangers()))
+        found = lookup.find([*here, *without], namespace, kind, name)
+        if found is not None:
+            return found
+        spaces = {key.partition("/")[0] for key, _ in self._called(name, lambda space: space != namespace)}
+        sight = await asker.sight(spaces, ())
+        elsewhere = sorted(space for space in spaces if sight.sees(space))
+        hint = f"; there is one in {', '.join(elsewhere)}: use -n {elsewhere[0]}" if elsewhere else ""
+        raise NoSuchJobError(f"no job {f'{kind}/' if kind else ''}{name} in namespace {namespace}{hint}")
+
+    def _called(self, name: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Json]]:
+        """Workloads of this name, or whose job has it, in these namespaces."""
+        for key, raw in self._workloads():
+            space, _, own = key.partition("/")
+            if wanted(space) and name in (own, job_name(raw)):
+                yield key, raw
+
+    def _view(self, key: str, raw: Json, routes: Routes) -> WorkloadView | None:
+        """The same as `view_of`, read once per version of those that were shown lately."""
+        queue = self._queue_of(raw, routes)
+        kept = self._read.get(key)
+        if kept is not None and kept[0] is raw and kept[1] == queue:
+            return kept[2]
+        view = view_of(key, raw, routes)
+        if view is not None:
+            if len(self._read) >= _KEPT:
+                self._read.clear()
+            self._read[key] = (raw, queue, view)
+        return view
+
+    async def _views(self, keys: Sequence[str], routes: Routes) -> list[WorkloadView]:
+        """As they are, with the engine's positions. A workload that is deleted meanwhile, or can't be read, is left out."""
+        found: list[WorkloadView] = []
+        places: dict[str, dict[str, int]] = {}
+        widths = Widths(self.source.mirror, self.source.engine)
+        for number, key in enumerate(keys):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            raw = self.source.mirror.get(kube.WORKLOADS, key)
+            view = self._view(key, raw, routes) if raw is not None else None
+            if view is None or raw is None:
+                continue
+            if (ref := self.source.mirror.job_of(raw)) is not None:
+                view = circumstances.with_job(view, self.source.mirror.objects[ref[0]].get(ref[1]) or {})
+            queue = view.cluster_queue
+            if view.state is State.PENDING and queue:
+                if queue not in places:
+                    places[queue] = {each: place for place, each in enumerate(self._order(queue))}
+                place, too_wide = places[queue].get(key), widths.too_wide(key, queue)
+                view = replace(view, position=place, too_wide=too_wide)
+            if view.state is State.STARTING and self.source.pods is not None:
+                waiting = unscheduled_pods(self.source.pods.of(key))
+                view = replace(view, unscheduled=sum(len(each.pods) for each in waiting))
+            found.append(view)
+        return found
+
+    def _waits(self, key: str) -> bool:
+        value = self.source.mirror.workload_value(key)
+        return value is not None and value.admission is None and not value.finished
+
+
+def view_of(key: str, raw: Json, routes: Routes) -> WorkloadView | None:
+    try:
+        return workload_view(raw, routes)
+    except Exception as error:  # one object's trouble must not cost the answers about all others
+        log.warning("%s is left out of an answer: %r", key, error)
+        return None
+
+
+def as_item(view: WorkloadView, known: Times | None) -> Json:
+    meta = {"name": view.name} if view.hidden else {"namespace": view.namespace, "name": view.name, "uid": view.uid}
+    item: dict[str, Any] = {"metadata": meta, **items.as_json(view)}
+    return item | as_json(known) if known is not None else item
+
+
+def gone(namespace: str, name: str) -> NoSuchJobError:
+    return NoSuchJobError(f"job {name} in namespace {namespace} was just deleted")
+
+
+def job_name(raw: Json) -> str:
+    return owner_of(raw).get("name") or raw["metadata"]["name"]

@@ -1,0 +1,197 @@
+"""The nodes of flavors: what they have, what is used of it and by whom, in queues and outside of any. Plain values."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gangline.api import quantity
+from gangline.control.answers.nodes.cards import CardsSeen, Owner, cards_of
+from gangline.control.answers.sight import Sight
+from gangline.control.answers.workloads.words import amount
+from gangline.control.inventory.card_inventory import CardInventory
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex, Seat
+from gangline.engine import Engine
+from gangline.engine.model import Requests
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+#: what a pod takes that says nothing about its requests
+_PODS: Final = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """Who uses a part of a node: a job in a queue, or pods outside of any queue."""
+
+    name: str
+    namespace: str
+    outside: bool
+    pods: int
+    amounts: Mapping[str, int]
+    workload: str = ""  # key of the Workload, "" outside of queues
+    hidden: bool = False
+
+    def __str__(self) -> str:
+        return self.name if self.hidden or not self.outside else f"{self.name} in namespace {self.namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of at least one flavor. `trouble`: why no new work goes there, "" = it does; `until`: when that ends, if known."""
+
+    name: str
+    flavors: tuple[str, ...]
+    capacity: Mapping[str, int]
+    used: Mapping[str, int]
+    occupants: tuple[Occupant, ...] = ()
+    trouble: str = ""
+    until: float | None = None
+    #: None: nothing is known of its cards
+    cards: CardsSeen | None = None
+
+    def free(self, resource: str) -> int:
+        return max(0, self.capacity.get(resource, 0) - self.used.get(resource, 0))
+
+
+def machines(
+    mirror: Mirror,
+    engine: Engine,
+    pods: PodIndex,
+    names: Mapping[str, str],
+    flavors: Iterable[str] | None = None,
+    inventory: CardInventory | None = None,
+) -> list[Machine]:
+    """The nodes of these flavors (None = of all), by name. `names`: of jobs, by the keys of their Workloads."""
+    known_flavors = mirror.objects[kube.RESOURCE_FLAVORS]
+    wanted = known_flavors if flavors is None else known_flavors.keys() & set(flavors)  # a missing one has no nodes
+    labels = {name: (known_flavors[name].get("spec") or {}).get("nodeLabels") or {} for name in sorted(wanted)}
+    seats: dict[str, list[Seat]] = defaultdict(list)
+    for seat in pods.seats(lambda key, pod_set: _requests(mirror, key, pod_set)):
+        seats[seat.node].append(seat)
+    found: list[Machine] = []
+    for name, node in sorted(mirror.objects[kube.NODES].items()):
+        own = node["metadata"].get("labels") or {}
+        of = tuple(flavor for flavor, wants in labels.items() if wants.items() <= own.items())
+        if of:
+            trouble, until = engine.unusable(name)
+            machine = _machine(name, node, of, seats[name], names, trouble, until / 1000 if until else None)
+            known = inventory.of(name) if inventory is not None else None
+            owners = {seat.key: _named(seat, names) for seat in seats[name]} if known is not None else {}
+            found.append(machine if known is None else replace(machine, cards=cards_of(known, owners)))
+    return found
+
+
+def _requests(mirror: Mirror, key: str, pod_set: str) -> Requests:
+    value = mirror.workload_value(key)
+    return next((each.requests for each in value.pod_sets if each.name == pod_set), {}) if value is not None else {}
+
+
+def _machine(
+    name: str,
+    node: Json,
+    flavors: tuple[str, ...],
+    seats: Iterable[Seat],
+    names: Mapping[str, str],
+    trouble: str,
+    until: float | None,
+) -> Machine:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    capacity = {resource: _amount(text, resource) for resource, text in allocatable.items()}
+    groups: dict[tuple[bool, str, str], list[Seat]] = defaultdict(list)
+    for seat in seats:
+        groups[_owner(seat)].append(seat)
+    used: Counter[str] = Counter()
+    occupants: list[Occupant] = []
+    for (outside, namespace, owner), group in groups.items():
+        amounts: Counter[str] = Counter()
+        for seat in group:
+            amounts.update(seat.requests)
+        used.update(amounts)
+        shown = owner if outside else names.get(owner, owner)
+        occupants.append(
+            Occupant(shown, namespace, outside, len(group), dict(amounts), "" if outside else group[0].workload)
+        )
+    return Machine(name, flavors, capacity, dict(used), tuple(sorted(occupants, key=_largest)), trouble, until)
+
+
+def _owner(seat: Seat) -> tuple[bool, str, str]:
+    """Whether it is outside of queues, its namespace, and the key of its Workload or what it belongs to."""
+    namespace, _, pod = seat.key.partition("/")
+    if seat.workload:
+        return False, namespace, seat.workload
+    kind, name = seat.belonging.kind, seat.belonging.name
+    return True, namespace, f"{kind.lower()}/{name}" if name else f"pod/{pod}"
+
+
+def _named(seat: Seat, names: Mapping[str, str]) -> Owner:
+    outside, namespace, owner = _owner(seat)
+    return Owner(owner if outside else names.get(owner, owner), namespace, outside, seat.workload)
+
+
+def _largest(occupant: Occupant) -> tuple[int, bool, str, str]:
+    devices = sum(n for resource, n in occupant.amounts.items() if "/" in resource)
+    return -devices, not occupant.outside, occupant.namespace, occupant.name
+
+
+def _amount(text: object, resource: str) -> int:
+    try:
+        return quantity.parse(str(text), resource)
+    except quantity.QuantityError:
+        return 0
+
+
+# --- for one asker ----------------------------------------------------------------------------------------------------
+
+
+def seen_by(sight: Sight, found: Iterable[Machine]) -> list[Machine]:
+    """With labels in place of what the asker may not read."""
+    return [
+        replace(
+            each,
+            occupants=tuple(_seen(sight, other) for other in each.occupants),
+            cards=each.cards.seen_by(sight) if each.cards is not None else None,
+        )
+        for each in found
+    ]
+
+
+def _seen(sight: Sight, occupant: Occupant) -> Occupant:
+    if sight.sees(occupant.namespace):
+        return occupant
+    label = sight.label(occupant.workload or f"{occupant.namespace}/{occupant.name}")
+    return replace(occupant, name=label, namespace="", workload="", hidden=True)
+
+
+def as_json(machine: Machine) -> dict[str, Any]:
+    return {
+        "metadata": {"name": machine.name},
+        "flavors": list(machine.flavors),
+        "trouble": machine.trouble,
+        "until": machine.until,
+        "capacity": _texts(machine.capacity),
+        "used": _texts(machine.used),
+        "occupants": [
+            {
+                "job": each.name,
+                "namespace": each.namespace,
+                "outside": each.outside,
+                "hidden": each.hidden,
+                "pods": each.pods,
+                "amounts": _texts(each.amounts),
+            }
+            for each in machine.occupants
+        ],
+        **(machine.cards.as_json() if machine.cards is not None else {}),
+    }
+
+
+def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {resource: amount(n, resource) for resource, n in sorted(amounts.items()) if resource != _PODS}
+
+
+def namespaces_of(found: Iterable[Machine]) -> Iterator[str]:
+    return (occupant.namespace for each in found for occupant in each.occupants)

@@ -1,0 +1,166 @@
+"""Room on nodes: which pods the scheduler has not placed and why, what the nodes of a job's flavors have left, and who is there.
+
+Quota says how much a queue may use; whether nodes have it is another question. Pods outside of any queue, nodes that cannot be
+used and flavors without nodes are seen here only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gangline import bounded
+from gangline.control.answers.nodes import card_room
+from gangline.control.answers.nodes.machines import Machine
+from gangline.control.answers.workloads.reasons import count
+from gangline.control.answers.workloads.words import age, amount
+from gangline.control.mirror.pod import Pod
+from gangline.engine import is_accelerator
+from gangline.engine.model import Share
+
+#: reasons of workloads that wait for room on nodes, not for quota
+FOR_NODES: Final = frozenset({"WaitingForCapacity", "TopologyPlacementFailed"})
+#: names in one line
+NAMED: Final = 5
+#: characters of a scheduler's message that is read
+LONGEST: Final = 1024
+_LACKS: Final = re.compile(r"Insufficient ([\w./-]{1,128})")
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Pods of a job that the scheduler has placed nowhere, for one reason."""
+
+    pods: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`pods`: how many of the job's exist. `machines`: the nodes of `flavors`, as the asker may see them. `shares`: what its
+    pods ask of cards."""
+
+    flavors: tuple[str, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    unscheduled: tuple[Unscheduled, ...] = ()
+    pods: int = 0
+    shares: tuple[Share, ...] = ()
+
+
+#: of a job that does not wait for nodes
+NO_ROOM: Final = Room()
+
+
+def unscheduled(pods: Iterable[Pod]) -> tuple[Unscheduled, ...]:
+    """The pods without a node, by the scheduler's reason, most pods first."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for pod in pods:
+        if not pod.node and pod.alive and pod.unscheduled:
+            found[_brief(pod.unscheduled)].append(pod.name)
+    return tuple(Unscheduled(tuple(each), why) for why, each in sorted(found.items(), key=lambda row: -len(row[1])))
+
+
+def _brief(message: str) -> str:
+    """Without what preemption by the scheduler itself would do: that is not its part here."""
+    return message.partition(" preemption: ")[0].rstrip(". ")
+
+
+@bounded.parser(LONGEST, instead=frozenset(), worst=("Insufficient a", "Insufficient "))
+def _lacking(message: str) -> frozenset[str]:
+    """The resources of which a scheduler's message says that nodes have too little."""
+    return frozenset(found.rstrip(".,") for found in _LACKS.findall(message))
+
+
+def needed(room: Room, wanted: Iterable[str]) -> str:
+    """What has to happen so that the scheduler places the pods; "" if there is nothing to say."""
+    if not room.unscheduled:
+        return ""
+    lacking = {resource for each in room.unscheduled for resource in _lacking(each.why)}
+    resources, ways = sorted(lacking) or _main(wanted), list[str]()
+    for flavor in room.flavors:
+        found = [each for each in room.machines if flavor in each.flavors]
+        if not found:
+            ways.append(f"nodes with the labels of flavor {flavor}")
+            continue
+        if sick := sum(1 for each in found if each.trouble):
+            ways.append(f"{_nodes(sick)} of {flavor} to be usable again")
+        for resource in resources:
+            outside = sum(
+                occupant.amounts.get(resource, 0)
+                for each in found
+                for occupant in each.occupants
+                if occupant.outside and not each.trouble
+            )
+            if outside:
+                ways.append(f"the pods outside of any queue to leave {count(outside, resource)} of {flavor}")
+    return "; or ".join(ways) or "what the scheduler says to change: its nodes have to fit the pods"
+
+
+def lines(room: Room, wanted: Iterable[str], own: str, now: float) -> Iterator[tuple[str, str]]:
+    """Label and text. `wanted`: the resources that the job asks for; `own`: the key of its Workload."""
+    for each in room.unscheduled:
+        total = max(room.pods, len(each.pods))
+        more = f" and {len(each.pods) - NAMED} more" if len(each.pods) > NAMED else ""
+        named = ", ".join(each.pods[:NAMED]) + more
+        yield "pods", f"{len(each.pods)} of {total} pods not scheduled ({named}): {each.why}"
+    lacking = {resource for each in room.unscheduled for resource in _lacking(each.why)}
+    resources = sorted(lacking) or _main(wanted)
+    for flavor in room.flavors:
+        nodes = [each for each in room.machines if flavor in each.flavors]
+        yield from _flavor_lines(flavor, nodes, resources, own, now)
+        usable = [each for each in nodes if not each.trouble]
+        yield from (("cards", said) for said in card_room.lines(flavor, usable, room.shares))
+
+
+def _main(wanted: Iterable[str]) -> list[str]:
+    asked = sorted(wanted)
+    return [resource for resource in asked if is_accelerator(resource)] or asked
+
+
+def _flavor_lines(
+    flavor: str, nodes: Sequence[Machine], resources: Sequence[str], own: str, now: float
+) -> Iterator[tuple[str, str]]:
+    if not nodes:
+        yield "nodes", f"no node has the labels of flavor {flavor}"
+        return
+    usable = [each for each in nodes if not each.trouble]
+    for resource in resources:
+        free, most = (
+            sum(each.free(resource) for each in usable),
+            max((each.free(resource) for each in usable), default=0),
+        )
+        all_of_it = sum(each.capacity.get(resource, 0) for each in nodes)
+        told = f"{flavor}: {count(free, resource)} of {amount(all_of_it, resource)} free on {_nodes(len(usable))}"
+        yield "nodes", f"{told}, at most {amount(most, resource)} on one of them" if len(usable) > 1 else told
+    if sick := [each for each in nodes if each.trouble]:
+        named = ", ".join(_sick(each, now) for each in sick[:NAMED])
+        more = f" and {len(sick) - NAMED} more" if len(sick) > NAMED else ""
+        yield "nodes", f"{flavor}: {len(sick)} of {_nodes(len(nodes))} can't be used: {named}{more}"
+    for resource in resources:
+        for outside in (True, False):
+            if held := _held(usable, resource, outside, own):
+                where = "outside of any queue" if outside else "in queues"
+                yield "on nodes", f"{flavor}, {where}: {held}"
+
+
+def _held(nodes: Iterable[Machine], resource: str, outside: bool, own: str) -> str:
+    held: Counter[str] = Counter()
+    for each in nodes:
+        for occupant in each.occupants:
+            if occupant.outside is outside and (occupant.workload != own or not own):
+                held[str(occupant)] += occupant.amounts.get(resource, 0)
+    rows = [(name, n) for name, n in held.most_common() if n]
+    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+    return ", ".join(f"{name} ({count(n, resource)})" for name, n in rows[:NAMED]) + more
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node{'' if number == 1 else 's'}"
+
+
+def _sick(machine: Machine, now: float) -> str:
+    soaking = f" for {age(machine.until - now)} more" if machine.until is not None and machine.until > now else ""
+    return f"{machine.name} ({machine.trouble}{soaking})"

@@ -1,0 +1,222 @@
+"""Answers about jobs: who waits where, why and until when, what was promised, and what would let a job start earlier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gangline.control.answers import circumstances
+from gangline.control.answers.ahead import remedies
+from gangline.control.answers.ahead.times import Times, admissions_of, times
+from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, as_item, gone
+from gangline.control.answers.explanation import NAMED, Line, explain
+from gangline.control.answers.pages import Listed
+from gangline.control.answers.refusals import NotWaitingError
+from gangline.control.answers.sight import Asker, Sight
+from gangline.control.answers.source import NoForecastsError
+from gangline.control.answers.workloads import unqueued
+from gangline.control.answers.workloads.briefs import Brief, Order
+from gangline.control.answers.workloads.snapshot import (
+    OUTSIDE,
+    Snapshot,
+    State,
+    WorkloadView,
+    display_order,
+    queue_view,
+)
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+#: Workloads that are ranked before other tasks get their turn: about 2 ms
+RANKED: Final = 1000
+
+
+class JobAnswers(Desk):
+    """Answers about jobs."""
+
+    async def jobs(self, asker: Asker, wish: Wish) -> Listed:
+        """A page of the jobs, in the order in which they are shown. Raises NoSuchQueueError, NoForecastsError."""
+        routes = self._routes()
+        self._check_queue(wish, routes)
+        wanted = ((key, raw) for key, raw in self._workloads() if self._is_wanted(key, raw, wish, routes))
+        ranked = await self._ranked(await self._brief(wanted), routes)
+        without = await self._unqueued(wish, routes)
+        entries: list[tuple[Order, str | WorkloadView]] = [*ranked, *((display_order(view), view) for view in without)]
+        entries.sort(key=lambda entry: entry[0])
+        shown = [entry for _, entry in entries[wish.page.offset : wish.page.end]]
+        views = {view.key: view for view in await self._views([key for key in shown if isinstance(key, str)], routes)}
+        page = [entry if isinstance(entry, WorkloadView) else views.get(entry) for entry in shown]
+        queues = self._own_queues(wish.namespace, routes) | {wish.cluster_queue}
+        there = [view for view in page if view is not None]
+        items = await self._items(asker, queues, there, routes, with_times=wish.times)
+        return Listed(items, max(0, len(entries) - wish.page.offset - len(shown)))
+
+    async def _ranked(self, briefs: Mapping[str, Brief], routes: Routes) -> list[tuple[Order, str]]:
+        """Workloads with their sort keys, in no order."""
+        places: dict[str, dict[str, int]] = {}
+        found: list[tuple[Order, str]] = []
+        for number, (key, brief) in enumerate(briefs.items()):
+            if number % RANKED == RANKED - 1:
+                await asyncio.sleep(0)
+            place, queue = None, brief.cluster_queue(routes)
+            if brief.state is State.PENDING and queue:
+                if queue not in places:
+                    places[queue] = {each: place for place, each in enumerate(self._order(queue))}
+                place = places[queue].get(key)
+            found.append((brief.order(routes, place), key))
+        return found
+
+    async def job(self, asker: Asker, namespace: str, kind: str, name: str, *, with_times: bool = False) -> Json:
+        """One job of the namespace. Raises NoSuchJobError, WrongNameError, NoForecastsError."""
+        routes = self._routes()
+        found = await self._found(asker, namespace, kind, name, routes)
+        views = [found] if found.state in OUTSIDE else await self._views([found.key], routes)
+        if not views:
+            raise gone(namespace, name)
+        (item,) = await self._items(asker, self._own_queues(namespace, routes), views, routes, with_times=with_times)
+        return item
+
+    async def _unqueued(self, wish: Wish, routes: Routes) -> list[WorkloadView]:
+        """Wanted jobs without a Workload, and why they have none."""
+        found: list[WorkloadView] = []
+        spaces = None if wish.cluster_queue or not wish.namespace else wish.namespace
+        for number, view in enumerate(unqueued.unqueued(self.source.mirror, routes, self._strangers(), spaces)):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if view is None or wish.cluster_queue not in ("", view.cluster_queue):
+                continue
+            if wish.cluster_queue or wish.namespace in ("", view.namespace):
+                found.append(view)
+        return found
+
+    def _is_wanted(self, key: str, raw: Json, wish: Wish, routes: Routes) -> bool:
+        namespace = key.partition("/")[0]
+        if wish.cluster_queue:
+            if self._queue_of(raw, routes) != wish.cluster_queue:
+                return False
+        elif wish.namespace and namespace != wish.namespace:
+            return False
+        value = self.source.mirror.workload_value(key)
+        return wish.finished or value is None or not value.finished
+
+    async def _items(
+        self,
+        asker: Asker,
+        known_queues: Collection[str],
+        views: Sequence[WorkloadView],
+        routes: Routes,
+        *,
+        with_times: bool,
+    ) -> list[Json]:
+        sight, shown = await self._shown(asker, views, known_queues, routes)
+        keys = [view.key for view in views]
+        known = await self._times(keys, sight, routes) if with_times else {}
+        away = {queue: self._fallen_back(queue) for queue in {view.cluster_queue for view in views}}
+        found: list[Json] = []
+        for number, (key, view, told) in enumerate(zip(keys, shown, views, strict=True)):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            item = as_item(view, known.get(key) if with_times else None)
+            found.append(item | {"fallenBack": away[told.cluster_queue]})
+        return found
+
+    async def _times(self, keys: Sequence[str], sight: Sight, routes: Routes) -> dict[str, Times]:
+        waiting = [key for key in keys if self._waits(key)]
+        newest = waiting[0] if len(keys) == 1 and waiting else ""
+        seen = await self._foresight.outlook(newest)
+        admissions, jobs = admissions_of(seen, frozenset(keys)), self._job_names()
+        known: dict[str, Times] = {}
+        for first in range(0, len(keys), SLICE):
+            known |= times(self.source, seen, admissions, keys[first : first + SLICE], sight, jobs)
+            await asyncio.sleep(0)
+        return {key: replace(each, record=self._record(key, routes)) for key, each in known.items()}
+
+    def _record(self, key: str, routes: Routes) -> Json | None:
+        """How starts of a waiting workload's ClusterQueue have come true."""
+        raw = self.source.mirror.get(kube.WORKLOADS, key)
+        return self._queue_record(self._queue_of(raw, routes)) if raw is not None and self._waits(key) else None
+
+    async def promises(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
+        """A job of the namespace, what was said of its start, and when it started. Raises as `story`, and NoForecastsError."""
+        routes = self._routes()
+        view = await self._found(asker, namespace, kind, name, routes)
+        ledger = self._foresight.ledger
+        if ledger is None:
+            raise NoForecastsError("this operator makes no forecasts, so it promises nothing")
+        if self._waits(view.key) and ledger.of(view.key) is None:
+            await self._foresight.outlook(view.key)  # the answer is its first promise
+        sight = await asker.sight({namespace}, self._own_queues(namespace, routes))
+        jobs, told = self._job_names(), ledger.of(view.key)
+        rows = [each.as_json() for each in told.promises] if told is not None else []
+        rows = [row | {field: sight.text(row[field], jobs) for field in ("because", "cause")} for row in rows]
+        _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
+        started = told.started / 1000 if told is not None and told.started else None
+        found = {"promises": rows, "started": started, "record": self._queue_record(view.cluster_queue)}
+        return as_item(shown, None), found
+
+    async def why(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, list[Line]]:
+        """A job of the namespace and the explanation of its state. Raises NoSuchJobError, WrongNameError."""
+        routes = self._routes()
+        found = await self._found(asker, namespace, kind, name, routes)
+        if found.state in OUTSIDE:
+            _, (shown,) = await self._shown(asker, [found], self._own_queues(namespace, routes), routes)
+            return as_item(shown, None), explain(shown, Snapshot((shown,), ()), self.source.now() / 1000)
+        key = found.key
+        raw = self.source.mirror.get(kube.WORKLOADS, key) or {}
+        queue = self._queue_of(raw, routes)
+        order = self._order(queue)
+        place = order.index(key) if key in order else 0
+        cohort = self._cohort(queue)
+        holders = [other for other, each in self._workloads() if other != key and self._holds(each, cohort)]
+        related = dict.fromkeys([key, *order[: min(place, NAMED)], *holders])
+        views = await self._views(list(related), routes)
+        if not views or views[0].key != key:
+            raise gone(namespace, name)
+        views[1:] = circumstances.with_ends(self.source, views[1:])
+        sight, shown = await self._shown(asker, views, self._own_queues(namespace, routes), routes)
+        mirror = self.source.mirror
+        queues = tuple(
+            sight.queue(queue_view(each)) for name in cohort if (each := mirror.get(kube.CLUSTER_QUEUES, name))
+        )
+        limits = circumstances.limits(self.source, queue, shown[0], sight)
+        seen = Snapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits)
+        room = await circumstances.room(self.source, asker, views[0], queue, self._job_names())
+        return as_item(shown[0], None), explain(shown[0], seen, self.source.now() / 1000, room)
+
+    async def remedies(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
+        """A waiting job of the namespace, and what would let it start earlier: see `remedies`.
+
+        Raises NoSuchJobError, WrongNameError, NotWaitingError, NoForecastsError.
+        """
+        routes = self._routes()
+        view = await self._found(asker, namespace, kind, name, routes)
+        if view.state is not State.PENDING:
+            raise NotWaitingError(f"{view.job} does not wait in a queue: it is {view.state.lower()}")
+        cohort = self._cohort(view.cluster_queue)
+        holders = [key for key, raw in self._workloads() if self._holds(raw, cohort)]
+        spaces = {key.partition("/")[0] for key in (view.key, *holders)}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        told = await remedies.remedies(self.source, self._foresight, sight, self._job_names(), view.key)
+        _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
+        return as_item(shown, None), told
+
+    async def story(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, list[Json]]:
+        """A job of the namespace and what this process remembers of its history; times in seconds, null for just now."""
+        routes = self._routes()
+        view = await self._found(asker, namespace, kind, name, routes)
+        sight = await asker.sight({namespace}, self._own_queues(namespace, routes))
+        entries = self.source.engine.story(view.key)
+        jobs = self._job_names()
+        events: list[Json] = [
+            {
+                "at": entry.at / 1000 if entry.at is not None else None,
+                "state": entry.after.value,
+                "cause": sight.text(entry.cause, jobs),
+                "decision": entry.decision,
+            }
+            for entry in entries
+        ]
+        _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
+        return as_item(shown, None), events

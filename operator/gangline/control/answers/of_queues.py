@@ -1,0 +1,128 @@
+"""Answers about queues and nodes: what runs next, who has which share, what has run, and what is left on nodes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gangline.control.answers import circumstances
+from gangline.control.answers.ahead import whatif
+from gangline.control.answers.desk import SLICE, Desk, Wish, as_item
+from gangline.control.answers.nodes import machines
+from gangline.control.answers.pages import EVERYTHING, Listed, Page
+from gangline.control.answers.refusals import NoPodsError, NotWaitingError
+from gangline.control.answers.sight import Asker
+from gangline.control.answers.usage import accounts, past, shares
+from gangline.control.answers.workloads.snapshot import State
+from gangline.engine import accelerators
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+
+class QueueAnswers(Desk):
+    """Answers about queues and nodes."""
+
+    async def plan(
+        self, asker: Asker, namespace: str, cluster_queue: str, horizon: float, page: Page = EVERYTHING
+    ) -> Listed:
+        """A page of the runs in progress and those expected within `horizon` seconds, by queue and start.
+
+        With a namespace, those of the ClusterQueues to which its LocalQueues lead. Raises NoSuchQueueError, NoForecastsError.
+        """
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        queues = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
+        seen = await self._foresight.outlook()
+        until = self.source.now() + horizon * 1000
+        wanted = [
+            run for run in seen.stretches if run.began < until and (queues is None or run.cluster_queue in queues)
+        ]
+        ordered = sorted(wanted, key=lambda run: (run.cluster_queue, run.began, run.workload))
+        runs = ordered[page.offset : page.end]
+        spaces = {run.workload.partition("/")[0] for run in runs}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        jobs = self._job_names()
+        found: list[Json] = []
+        for number, run in enumerate(runs):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            space, _, name = run.workload.partition("/")
+            visible = sight.sees(space)
+            label = sight.label(run.workload)
+            found.append(
+                {
+                    "metadata": {"namespace": space, "name": name} if visible else {"name": label},
+                    "hidden": not visible,
+                    "job": sight.name(run.workload, jobs),
+                    "clusterQueue": sight.queue_name(run.cluster_queue),
+                    "gpus": sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
+                    "from": run.began / 1000,
+                    "to": run.ended / 1000,
+                    "after": [sight.name(other, jobs) for other in run.after],
+                    "record": self._queue_record(run.cluster_queue),
+                    "fallenBack": self._fallen_back(run.cluster_queue),
+                }
+            )
+        return Listed(found, max(0, len(ordered) - page.offset - len(runs)))
+
+    async def nodes(self, asker: Asker, namespace: str, page: Page = EVERYTHING, cluster_queue: str = "") -> Listed:
+        """A page of the nodes, by name, with who sits on them: of the flavors that the namespace's queues offer, "" = all.
+
+        With a ClusterQueue, of its flavors. Raises NoPodsError, NoSuchQueueError.
+        """
+        pods = self.source.pods
+        if pods is None:
+            raise NoPodsError("pods are not known here")
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        queues = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
+        source = self.source
+        flavors = circumstances.flavors_of(source.mirror, queues) if queues is not None else None
+        found = machines.machines(source.mirror, source.engine, pods, self._job_names(), flavors, source.cards)
+        shown = found[page.offset : page.end]
+        sight = await asker.sight(set(machines.namespaces_of(shown)), ())
+        rows = [machines.as_json(each) for each in machines.seen_by(sight, shown)]
+        return Listed(rows, max(0, len(found) - page.offset - len(shown)))
+
+    async def shares(self, asker: Asker, namespace: str, cluster_queue: str = "", page: Page = EVERYTHING) -> Listed:
+        """A page of the shares: see `shares`. With a namespace, of the ClusterQueues to which its LocalQueues lead and those that
+        share quota with them. Raises NoSuchQueueError.
+        """
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        own = self._own_queues(namespace, routes) if namespace else set(self.source.mirror.objects[kube.CLUSTER_QUEUES])
+        queues = shares.related(self.source, {cluster_queue} if cluster_queue else own)
+        counted = await accounts.tallies(self.source, await self._brief(self._workloads()), set(queues), routes)
+        spaces = {space for (space, _), queue in routes.items() if queue in queues}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        rows = await shares.shares(self.source, sight, queues, counted)
+        shown = rows[page.offset : page.end]
+        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
+
+    async def past(self, asker: Asker, namespace: str, since: float, page: Page = EVERYTHING) -> Listed:
+        """A page of the runs that ended in the last `since` seconds: see `past`."""
+        routes = self._routes()
+        after = self.source.now() / 1000 - since
+        runs = await accounts.ended(self.source, self._foresight, namespace, after, routes)
+        shown = runs[page.offset : page.end]
+        sight = await asker.sight({run.namespace for run in shown}, self._own_queues(namespace, routes))
+        return Listed(list(past.rows(shown, sight)), max(0, len(runs) - page.offset - len(shown)))
+
+    async def would_preempt(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
+        """A waiting job of the namespace, and whom it would preempt were it next.
+
+        Raises NoSuchJobError, WrongNameError, NotWaitingError, NoForecastsError.
+        """
+        routes = self._routes()
+        view = await self._found(asker, namespace, kind, name, routes)
+        if view.state is not State.PENDING:
+            raise NotWaitingError(f"{view.job} does not wait in a queue: it is {view.state.lower()}")
+        spaces = {key.partition("/")[0] for key, _ in self._workloads()}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        told = await accounts.would_preempt(self.source, self._foresight, view, sight, self._job_names(), routes)
+        _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
+        return as_item(shown, None), told
+
+    async def what_if(self, asker: Asker, namespace: str, job: object) -> Json:
+        """When a job of the namespace would start: see `whatif`. Raises WrongJobError, NoForecastsError."""
+        sight = await asker.sight({namespace}, self._own_queues(namespace, self._routes()))
+        return await whatif.what_if(self.source, self._foresight, sight, self._job_names(), namespace, job)

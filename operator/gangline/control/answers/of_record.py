@@ -1,0 +1,162 @@
+"""Answers about what has been: events as they came, gangs that lost nodes, and whether reserved starts came true."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import RecordedSwap
+from gangline.control.answers.desk import Desk, Routes, Wish, view_of
+from gangline.control.answers.pages import EVERYTHING, Listed, Page
+from gangline.control.answers.refusals import NoEventsError
+from gangline.control.answers.sight import Asker, Sight
+from gangline.control.answers.usage.happenings import Happening, Log
+from gangline.control.answers.workloads.snapshot import WorkloadView
+from gangline.engine import HeadStart
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+#: Workloads of which the record is looked for before other tasks get their turn
+_AT_ONCE: Final = 1000
+#: the last reserved starts of a queue that are told one by one
+_STARTS: Final = 20
+
+
+class RecordAnswers(Desk):
+    """Answers about what has been."""
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    @property
+    def events_log(self) -> Log:
+        """Raises NoEventsError."""
+        if self.log is None:
+            raise NoEventsError("nobody remembers here what happened")
+        return self.log
+
+    def check_events(self, namespace: str, cluster_queue: str) -> None:
+        """Raises NoSuchQueueError, NoEventsError."""
+        self._check_queue(Wish(namespace, cluster_queue), self._routes())
+        _ = self.events_log
+
+    async def events(
+        self, asker: Asker, namespace: str, cluster_queue: str, after: int, most: int, since: float = 0.0
+    ) -> tuple[list[Json], int]:
+        """Events after a number, of those that the log has next and that are wanted, and the number of the last one looked at.
+
+        Of a namespace ("" = of all), or of a ClusterQueue in all namespaces. Raises ForgottenError, NoEventsError.
+        """
+        looked = self.events_log.after(after, most)
+        found = [each for each in looked if each.at >= since and _is_of(each, namespace, cluster_queue)]
+        last = looked[-1].number if looked else after
+        if not found:
+            return [], last
+        sight = await asker.sight({each.of.namespace for each in found}, self._own_queues(namespace, self._routes()))
+        jobs = self._names_in(found)
+        return [each.as_json(sight, jobs) for each in found], last
+
+    def _names_in(self, found: Collection[Happening]) -> Mapping[str, str]:
+        """Names of the jobs that texts of events name by the keys of their Workloads."""
+        return self._job_names() if any("/" in each.text for each in found) else {}
+
+    # --- gangs that lost nodes ----------------------------------------------------------------------------------------
+
+    async def swaps(self, asker: Asker, namespace: str, cluster_queue: str = "", page: Page = EVERYTHING) -> Listed:
+        """A page of the recorded recoveries, the latest first. Raises NoSuchQueueError."""
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        found: list[tuple[RecordedSwap, str, Json]] = []
+        for number, (key, raw) in enumerate(self._workloads()):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if self._is_in(key, raw, namespace, cluster_queue, routes):
+                found += ((swap, key, raw) for swap in swap_record.of(raw).log)
+        found.sort(key=lambda each: (-each[0].detected, each[1]))
+        chosen = found[page.offset : page.end]
+        sight = await asker.sight({key.partition("/")[0] for _, key, _ in chosen}, self._own_queues(namespace, routes))
+        views = {key: view_of(key, raw, routes) for _, key, raw in chosen}
+        rows = [swap_row(swap, sight.workload(view)) for swap, key, _ in chosen if (view := views[key]) is not None]
+        return Listed(rows, max(0, len(found) - page.offset - len(chosen)))
+
+    def _is_in(self, key: str, raw: Json, namespace: str, cluster_queue: str, routes: Routes) -> bool:
+        if cluster_queue:
+            return self._queue_of(raw, routes) == cluster_queue
+        return namespace in ("", key.partition("/")[0])
+
+    # --- promises of reservations -------------------------------------------------------------------------------------
+
+    async def audits(self, asker: Asker, namespace: str, cluster_queue: str = "", page: Page = EVERYTHING) -> Listed:
+        """A page of the ClusterQueues, and how their reserved jobs fared since this leader began. Raises NoSuchQueueError."""
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        known = self.source.mirror.objects[kube.CLUSTER_QUEUES]
+        own = self._own_queues(namespace, routes) if namespace else set(known)
+        queues = sorted({cluster_queue} if cluster_queue else own & set(known))
+        chosen = queues[page.offset : page.end]
+        starts = [each for each in self.source.engine.head_starts() if each.cluster_queue in chosen]
+        sight = await asker.sight(
+            {each.workload.partition("/")[0] for each in starts}, self._own_queues(namespace, routes)
+        )
+        jobs = self._job_names() if starts else {}
+        rows = [
+            self._audit(queue, sight, [each for each in starts if each.cluster_queue == queue], jobs)
+            for queue in chosen
+        ]
+        return Listed(rows, max(0, len(queues) - page.offset - len(chosen)))
+
+    def _audit(self, queue: str, sight: Sight, starts: list[HeadStart], jobs: Mapping[str, str]) -> Json:
+        engine = self.source.engine
+        lateness, delays = engine.head_lateness().get(queue), engine.head_delay_seconds().get(queue, {})
+        name = sight.queue_name(queue)
+        return {
+            "metadata": {"name": name},
+            "clusterQueue": name,
+            "promised": lateness.promised if lateness is not None else 0,
+            "late": lateness.late if lateness is not None else 0,
+            "lateSeconds": lateness.seconds if lateness is not None else 0.0,
+            "delaySeconds": {cause: round(seconds, 3) for cause, seconds in sorted(delays.items())},
+            "starts": [
+                {
+                    "job": sight.name(each.workload, jobs),
+                    "promised": each.promised / 1000 if each.promised is not None else None,
+                    "started": each.started / 1000,
+                }
+                for each in starts[-_STARTS:]
+            ],
+        }
+
+
+def _is_of(each: Happening, namespace: str, cluster_queue: str) -> bool:
+    return each.of.cluster_queue == cluster_queue if cluster_queue else namespace in ("", each.of.namespace)
+
+
+def swap_row(swap: RecordedSwap, view: WorkloadView) -> Json:
+    """Of a hidden gang: its size, when, and how long it took."""
+    times: dict[str, Any] = {
+        "detected": swap.detected,
+        "decided": swap.decided,
+        "created": swap.created,
+        "running": swap.running,
+    }
+    meta = {"name": view.name} if view.hidden else {"namespace": view.namespace, "name": view.name}
+    return {
+        "metadata": meta,
+        "hidden": view.hidden,
+        "namespace": view.namespace,
+        "workload": view.name,
+        "job": view.job,
+        "user": view.user,
+        "queue": view.queue,
+        "clusterQueue": view.cluster_queue,
+        "gpus": view.gpus,
+        "pods": view.pods,
+        "how": swap.how,
+        "cause": "" if view.hidden else swap.cause,
+        "from": [] if view.hidden else list(swap.lost),
+        "to": [] if view.hidden else list(swap.to),
+        "state": "Recovering" if swap.open else "Recovered",
+        "times": {stage: at / 1000 if at is not None else None for stage, at in times.items()},
+        "seconds": swap.stages(),
+    }

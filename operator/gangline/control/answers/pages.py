@@ -1,0 +1,31 @@
+"""A part of a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gangline.kube.resources import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`limit` entries after the first `offset`; no limit: all of them."""
+
+    offset: int = 0
+    limit: int | None = None
+
+    @property
+    def end(self) -> int | None:
+        return None if self.limit is None else self.offset + self.limit
+
+
+EVERYTHING: Final = Page()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of a list, and the number of entries after it."""
+
+    items: list[Json]
+    left: int

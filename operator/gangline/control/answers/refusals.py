@@ -1,0 +1,27 @@
+"""Why a question has no answer; the text is for the asker."""
+
+from __future__ import annotations
+
+
+class NoSuchJobError(LookupError):
+    """There is no such job with a Workload; the text says where there is one."""
+
+
+class NotReadableError(Exception):
+    """The asker may not read the jobs of the namespace, so no job of it can be named."""
+
+
+class NoPodsError(Exception):
+    """Who sits on which node is not known."""
+
+
+class NotWaitingError(Exception):
+    """The job does not wait in a queue, so nothing would let it start earlier."""
+
+
+class NoSuchQueueError(LookupError):
+    """There is no such ClusterQueue, or none that the asker's namespace leads to."""
+
+
+class NoEventsError(Exception):
+    """Nobody remembers what happened."""

@@ -1,0 +1,115 @@
+"""Accounts: who has which share, what has run, and who would be preempted. Answers for one asker, beside those about jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from gangline.control.answers.sight import Sight
+from gangline.control.answers.source import Foresight, Source
+from gangline.control.answers.usage import past, shares
+from gangline.control.answers.usage.past import PastRun
+from gangline.control.answers.workloads.briefs import Brief
+from gangline.control.answers.workloads.snapshot import HOLDING, State, WorkloadView, user_of, workload_view
+from gangline.control.forecasting.run_facts import run_of
+from gangline.jobs.base import RuntimeHints
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+#: objects read before other tasks get their turn: about 2 ms
+SLICE: Final = 50
+#: briefs counted before other tasks get their turn
+COUNTED: Final = 500
+_NO_HINTS: Final = RuntimeHints()
+
+Routes = Mapping[tuple[str, str], str]
+
+
+async def tallies(
+    source: Source, briefs: Mapping[str, Brief], queues: Collection[str], routes: Routes
+) -> shares.Tallies:
+    """Jobs and accelerators by LocalQueue and user, in these ClusterQueues."""
+    counting = shares.Tallying()
+    for number, brief in enumerate(briefs.values()):
+        if number % COUNTED == COUNTED - 1:
+            await asyncio.sleep(0)
+        if brief.cluster_queue(routes) not in queues or brief.state not in (*HOLDING, State.PENDING):
+            continue
+        user = _user(source, brief.raw)
+        counting.note(f"{brief.namespace}/{brief.queue}", user, brief.gpus, holds=brief.state in HOLDING)
+    return counting.found
+
+
+async def ended(source: Source, foresight: Foresight, namespace: str, since: float, routes: Routes) -> list[PastRun]:
+    """Runs of a namespace ("" = of all) that ended at or after `since`, those that ended last first."""
+    existing: list[PastRun] = []
+    for number, (key, raw) in enumerate(list(source.mirror.objects[kube.WORKLOADS].items())):
+        if number % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
+        value = source.mirror.workload_value(key)
+        if value is None or not value.finished or namespace not in ("", value.namespace):
+            continue
+        view = read(source, key, raw, routes)
+        job = source.mirror.job_of(raw)
+        owner = source.mirror.objects[job[0]].get(job[1]) if job is not None else None
+        run = run_of(value, raw, owner, _NO_HINTS)
+        if view is not None and (found := past.of_view(view, run, value.preemptions)) is not None:
+            existing.append(found)
+    remembered: list[PastRun] = []
+    for number, run in enumerate(await foresight.past(namespace, since, past.MOST)):
+        if number % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
+        if (found := past.of_run(run, routes.get((run.namespace, run.queue), ""))) is not None:
+            remembered.append(found)
+    return past.merged(existing, remembered, since)
+
+
+def read(source: Source, key: str, raw: Json, routes: Routes) -> WorkloadView | None:
+    """A Workload with its user; None for one that can't be read, which costs no other."""
+    try:
+        view = workload_view(raw, routes)
+    except Exception:
+        return None
+    return replace(view, user=_user(source, raw))
+
+
+def _user(source: Source, raw: Json) -> str:
+    """The user whom its job names, else the one whom the Workload names."""
+    job = source.mirror.job_of(raw)
+    owner = source.mirror.objects[job[0]].get(job[1]) if job is not None else None
+    return (user_of(owner) if owner is not None else "") or user_of(raw)
+
+
+async def would_preempt(
+    source: Source, foresight: Foresight, view: WorkloadView, sight: Sight, jobs: Mapping[str, str], routes: Routes
+) -> Json:
+    """Whom a waiting job would preempt now, were it next: each with what it would lose."""
+    told = await foresight.preemption(view.key)
+    rows: list[Json] = []
+    for each in told.victims:
+        raw = source.mirror.get(kube.WORKLOADS, each.workload)
+        seen = read(source, each.workload, raw, routes) if raw is not None else None
+        if seen is None:
+            continue
+        shown = sight.workload(seen)
+        rows.append(
+            {
+                "metadata": {"name": shown.name}
+                if shown.hidden
+                else {"namespace": shown.namespace, "name": shown.name},
+                "hidden": shown.hidden,
+                "namespace": shown.namespace,
+                "job": shown.job,
+                "user": shown.user,
+                "clusterQueue": shown.cluster_queue,
+                "priority": None if shown.hidden else shown.priority,
+                "gpus": seen.gpus,
+                "reason": each.reason,
+                "ranSeconds": max(0.0, source.now() / 1000 - seen.since),
+                "unsavedSeconds": each.unsaved,
+                "lostGpuHours": round(seen.gpus * each.unsaved / 3600, 3),
+            }
+        )
+    return {"starts": told.starts, "victims": rows, "obstacle": sight.text(told.obstacle, jobs)}

@@ -1,0 +1,257 @@
+"""Shares: what each ClusterQueue, LocalQueue and user has of the quota, and the numbers by which turns are taken.
+
+Rows are of three levels, each below the one that it belongs to. What is not the asker's is reduced: LocalQueues of others have a
+label for a name, their users are not told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gangline.api import quantity
+from gangline.control.answers.sight import Sight
+from gangline.control.answers.source import Source
+from gangline.engine import is_accelerator
+from gangline.engine.model import ClusterQueueFigures, LocalQueueFigures
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+CLUSTER_QUEUE: Final = "ClusterQueue"
+LOCAL_QUEUE: Final = "LocalQueue"
+USER: Final = "User"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Jobs and accelerators of one user in one LocalQueue, or of all of them."""
+
+    running: int = 0
+    waiting: int = 0
+    used: int = 0
+    pending: int = 0
+
+    def add(self, other: Tally) -> None:
+        self.running += other.running
+        self.waiting += other.waiting
+        self.used += other.used
+        self.pending += other.pending
+
+
+#: LocalQueue (namespace/name) -> user ("" where the job names none) -> tally
+Tallies = Mapping[str, Mapping[str, Tally]]
+
+
+@dataclass(slots=True)
+class Tallying:
+    """Counts workloads one by one."""
+
+    found: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(Tally)))
+
+    def note(self, local_queue: str, user: str, gpus: int, *, holds: bool) -> None:
+        if holds:
+            self.found[local_queue][user].add(Tally(running=1, used=gpus))
+        else:
+            self.found[local_queue][user].add(Tally(waiting=1, pending=gpus))
+
+
+def related(source: Source, queues: Iterable[str]) -> list[str]:
+    """The ClusterQueues, and all others under the same roots: a share is one of what these have together."""
+    engine, known = source.engine, source.mirror.objects[kube.CLUSTER_QUEUES]
+    roots = {_root(engine.cohorts_of(name)) for name in queues} - {""}
+    wanted = set(queues)
+    return sorted(name for name in known if name in wanted or _root(engine.cohorts_of(name)) in roots)
+
+
+def _root(cohorts: list[str]) -> str:
+    return cohorts[-1] if cohorts else ""
+
+
+async def shares(source: Source, sight: Sight, queues: Collection[str], tallies: Tallies) -> list[Json]:
+    """Rows of these ClusterQueues, by cohort, and below each its LocalQueues and their users. Other tasks run in between."""
+    figures: dict[str, ClusterQueueFigures] = {}
+    for name in queues:
+        await asyncio.sleep(0)
+        if (counted := source.engine.cluster_queue_figures(name)) is not None:
+            figures[name] = counted
+    ranks = _ranks(source, figures)
+    rows: list[Json] = []
+    for name in sorted(figures, key=lambda name: (*reversed(figures[name].cohorts), name)):
+        await asyncio.sleep(0)
+        found = figures[name]
+        own = [_below(source, sight, name, key, each, tallies) for key, each in found.local_queues.items()]
+        order = sorted(
+            (each for each in own if each[0]["fairUsage"] is not None), key=lambda each: each[0]["fairUsage"]
+        )
+        for place, each in enumerate(order):
+            each[0]["rank"] = place + 1
+        total = Tally()
+        for key in found.local_queues:
+            for tally in tallies.get(key, {}).values():
+                total.add(tally)
+        rows.append(_cluster_queue(source, sight, name, found, ranks.get(name), total))
+        for each in own:
+            rows += each
+    return rows
+
+
+def _ranks(source: Source, figures: Mapping[str, ClusterQueueFigures]) -> dict[str, int]:
+    """The order in which ClusterQueues of one cohort take turns, where fair sharing is on."""
+    if source.engine.settings.fair_sharing is None:
+        return {}
+    by_cohort: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, each in figures.items():
+        if each.cohorts:
+            by_cohort[each.cohorts].append(name)
+    found: dict[str, int] = {}
+    for members in by_cohort.values():
+        shares = {name: _share(figures[name]) for name in members}
+        for name in members:
+            found[name] = 1 + sum(_order(other) < _order(shares[name]) for other in shares.values())
+    return found
+
+
+def _order(share: float | None) -> float:
+    return math.inf if share is None else share
+
+
+def _share(found: ClusterQueueFigures) -> float | None:
+    """None: it borrows with a weight of 0, so it is behind all others."""
+    return None if math.isnan(found.weighted_share) else found.weighted_share
+
+
+def _cluster_queue(
+    source: Source, sight: Sight, name: str, found: ClusterQueueFigures, rank: int | None, total: Tally
+) -> Json:
+    quotas = [
+        {
+            "flavor": flavor,
+            "resource": resource,
+            "nominal": quantity.format(each.nominal, resource),
+            "used": quantity.format(each.reservation, resource),
+            "borrowed": quantity.format(max(0, each.reservation - each.nominal) if found.cohorts else 0, resource),
+            "borrowingLimit": _limit(each.borrowing_limit, resource),
+            "lendingLimit": _limit(each.lending_limit, resource),
+        }
+        for (flavor, resource), each in found.quotas.items()
+    ]
+    devices = [each for (_, resource), each in found.quotas.items() if is_accelerator(resource)]
+    raw = source.mirror.get(kube.CLUSTER_QUEUES, name) or {}
+    return _row(
+        CLUSTER_QUEUE,
+        sight.queue_name(name),
+        sight.queue_name(name),
+        total,
+        # of the whole queue, also what is held through LocalQueues that are gone
+        used=sum(each.reservation for each in devices),
+        cohorts=list(found.cohorts),
+        nominal=sum(each.nominal for each in devices),
+        borrowed=sum(max(0, each.reservation - each.nominal) for each in devices) if found.cohorts else 0,
+        share=_share(found),
+        weight=_weight(raw),
+        rank=rank,
+        quotas=quotas,
+        note=found.reason,
+    )
+
+
+def _below(
+    source: Source, sight: Sight, queue: str, key: str, found: LocalQueueFigures, tallies: Tallies
+) -> list[Json]:
+    """The row of a LocalQueue, and those of its users where the asker may see them."""
+    namespace, _, name = key.partition("/")
+    visible = sight.sees(namespace)
+    total = Tally()
+    for tally in tallies.get(key, {}).values():
+        total.add(tally)
+    status = source.engine.local_queue_status(key)
+    raw = source.mirror.get(kube.LOCAL_QUEUES, key) or {}
+    half_life = source.engine.settings.admission_fair_sharing
+    rows = [
+        _row(
+            LOCAL_QUEUE,
+            name if visible else sight.label(key),
+            sight.queue_name(queue),
+            total,
+            namespace=namespace if visible else "",
+            hidden=not visible,
+            weight=_weight(raw),
+            fair_usage=_finite(found.fair_usage),
+            consumed={resource: round(amount, 3) for resource, amount in status.consumed.items()},
+            consumed_at=status.consumed_at / 1000 if status.consumed_at else None,
+            half_life=half_life.half_life / 1000 if half_life is not None else None,
+        )
+    ]
+    users = {user: tally for user, tally in tallies.get(key, {}).items() if user} if visible else {}
+    return rows + [
+        _row(USER, user, sight.queue_name(queue), tally, namespace=namespace, local_queue=name)
+        for user, tally in sorted(users.items())
+    ]
+
+
+def _row(
+    level: str,
+    name: str,
+    cluster_queue: str,
+    tally: Tally,
+    *,
+    namespace: str = "",
+    local_queue: str = "",
+    hidden: bool = False,
+    used: int | None = None,
+    cohorts: list[str] | None = None,
+    nominal: int | None = None,
+    borrowed: int | None = None,
+    share: float | None = None,
+    weight: str = "",
+    rank: int | None = None,
+    fair_usage: float | None = None,
+    consumed: Mapping[str, float] | None = None,
+    consumed_at: float | None = None,
+    half_life: float | None = None,
+    quotas: list[Json] | None = None,
+    note: str = "",
+) -> Json:
+    meta: dict[str, Any] = {"namespace": namespace, "name": name} if namespace else {"name": name}
+    return {
+        "metadata": meta,
+        "level": level,
+        "namespace": namespace,
+        "name": name,
+        "hidden": hidden,
+        "clusterQueue": cluster_queue,
+        "localQueue": local_queue or (name if level == LOCAL_QUEUE else ""),
+        "cohorts": cohorts or [],
+        "nominalGpus": nominal,
+        "usedGpus": tally.used if used is None else used,
+        "borrowedGpus": borrowed,
+        "pendingGpus": tally.pending,
+        "running": tally.running,
+        "waiting": tally.waiting,
+        "share": share,
+        "weight": weight,
+        "rank": rank,
+        "fairUsage": fair_usage,
+        "consumed": dict(consumed or {}),
+        "consumedAt": consumed_at,
+        "halfLifeSeconds": half_life,
+        "quotas": quotas or [],
+        "note": note,
+    }
+
+
+def _weight(raw: Json) -> str:
+    found = ((raw.get("spec") or {}).get("fairSharing") or {}).get("weight")
+    return "1" if found is None else str(found)
+
+
+def _limit(value: int | None, resource: str) -> str | None:
+    return None if value is None else quantity.format(value, resource)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,446 @@
+"""Snapshots of workloads and queues as plain values, read from the cluster's JSON: what all answers are made of.
+
+Pure functions only. Inputs are Workloads, ClusterQueues and LocalQueues as the API server serves them in v1beta2.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from gangline.api import names, quantity
+from gangline.api.read import conditions
+from gangline.control.answers.workloads.reasons import parse, preemption
+from gangline.engine import QuotaLimits, accelerators
+from gangline.kube.resources import Json
+
+Amounts: TypeAlias = Mapping[str, int]
+
+EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+
+
+class State(StrEnum):
+    PENDING = "Pending"
+    RESERVED = "Reserved"  # holds quota, waits for its admission checks
+    STARTING = "Starting"  # admitted, its pods are not all ready yet
+    RUNNING = "Running"
+    STOPPING = "Stopping"  # evicted, its pods still exist
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    INACTIVE = "Inactive"  # spec.active=false: it will not be admitted
+    NOT_QUEUED = "Not queued"  # Gangline holds the job, and cannot queue it as it is
+    NOT_MANAGED = "Not managed"  # Gangline leaves it alone: it takes no quota
+
+
+HOLDING = frozenset({State.RESERVED, State.STARTING, State.RUNNING, State.STOPPING})
+FINISHED = frozenset({State.SUCCEEDED, State.FAILED})
+#: of jobs without a Workload
+OUTSIDE = frozenset({State.NOT_QUEUED, State.NOT_MANAGED})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """One Workload and its job. Times are seconds since the epoch."""
+
+    namespace: str
+    name: str
+    uid: str
+    job_kind: str
+    job_name: str
+    job_uid: str
+    queue: str
+    cluster_queue: str  # "" when its LocalQueue does not exist
+    priority: int
+    pods: int
+    amounts: Amounts  # total request, or total usage once admitted
+    flavors: tuple[str, ...]
+    held: Mapping[tuple[str, str], int]  # (flavor, resource) -> amount
+    created: float
+    since: float  # when its state began
+    state: State
+    reason: str
+    message: str
+    evicted: str = ""  # cause of its eviction while it is stopping or pending again
+    position: int | None = None  # 0-based among the pending of its ClusterQueue
+    warnings: tuple[str, ...] = ()  # messages of overruns and stalls
+    end: float | None = None  # p50 and p90 of its expected end, if it runs and has a forecast
+    latest_end: float | None = None
+    too_wide: str = ""  # why one of its pods fits on no node of its queue's flavors
+    spared: float = 0.0  # the fraction of its pods without which it may start (partial admission)
+    user: str = ""  # label gangline.io/user of its job
+    unscheduled: int = 0  # pods that the scheduler has placed nowhere, while it holds quota
+    hidden: bool = False  # reduced to size and times for this asker; its names are a label (`sight`)
+
+    @property
+    def gpus(self) -> int:
+        return accelerators(self.amounts)
+
+    @property
+    def never_fits(self) -> bool:
+        """Whether the request exceeds what its queue could ever provide, even with everything idle."""
+        if self.state is not State.PENDING:
+            return False
+        return bool(self.too_wide) or (self.reason == EXCEEDS_MAX_QUOTA and not self.may_shrink)
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether it fits with fewer pods, though not with all of them."""
+        sizes = [o for o in parse(self.message).obstacles if o.kind == "too-big"] if self.spared else []
+        return any(o.requested * (1 - self.spared) <= o.amount for o in sizes)
+
+    @property
+    def job(self) -> str:
+        return self.job_name if self.hidden else f"{self.job_kind.lower()}/{self.job_name}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorView:
+    flavor: str
+    resource: str
+    nominal: int
+    used: int
+    borrowed: int
+    borrowing_limit: int | None
+    lending_limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One ClusterQueue."""
+
+    name: str
+    cohort: str
+    strategy: str
+    flavors: tuple[FlavorView, ...]
+    pending: int
+    admitted: int
+    active: bool
+    reason: str  # of its Active condition
+    message: str
+    reclaim: str = "Never"  # reclaimWithinCohort
+
+    def flavor(self, flavor: str, resource: str) -> FlavorView | None:
+        return next((f for f in self.flavors if f.flavor == flavor and f.resource == resource), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known of workloads and queues: all of them, or those that one answer needs."""
+
+    workloads: tuple[WorkloadView, ...]
+    queues: tuple[QueueView, ...]
+    #: ClusterQueue -> number of workloads that wait in it
+    waiting: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: False: made with the rights of a user who may not read every workload and queue, so nothing follows from what it lacks
+    complete: bool = True
+    #: (flavor, resource) -> what keeps the workload's ClusterQueue from more of it
+    limits: Mapping[tuple[str, str], QuotaLimits] = field(default_factory=dict[tuple[str, str], QuotaLimits])
+
+    def queue(self, name: str) -> QueueView | None:
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    def cohort_of(self, queue: QueueView) -> list[QueueView]:
+        """The ClusterQueues that share quota with this one, itself included."""
+        return [q for q in self.queues if q.name == queue.name or (q.cohort and q.cohort == queue.cohort)]
+
+
+def snapshot(
+    workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json], *, complete: bool = True
+) -> Snapshot:
+    """From lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not `complete`."""
+    routes = routes_of(local_queues)
+    views = [workload_view(w, routes) for w in workloads]
+    lines = _lines(views) if complete else {}
+    positions = {view.uid: index for line in lines.values() for index, view in enumerate(line)}
+    placed = named([replace(view, position=positions.get(view.uid)) for view in views])
+    queues = sorted((queue_view(q) for q in cluster_queues), key=lambda q: (q.cohort, q.name))
+    waiting = {queue: len(line) for queue, line in lines.items()}
+    return Snapshot(tuple(sorted(placed, key=display_order)), tuple(queues), waiting, complete)
+
+
+def routes_of(local_queues: Iterable[Json]) -> dict[tuple[str, str], str]:
+    """(namespace, LocalQueue) -> ClusterQueue."""
+    return {(_meta(q, "namespace"), _meta(q, "name")): _at(q, "spec.clusterQueue", "") for q in local_queues}
+
+
+def _lines(views: Iterable[WorkloadView]) -> dict[str, list[WorkloadView]]:
+    lines: dict[str, list[WorkloadView]] = defaultdict(list)
+    for view in sorted(views, key=lambda v: (-v.priority, v.created, v.uid)):
+        if view.state is State.PENDING and view.cluster_queue:
+            lines[view.cluster_queue].append(view)
+    return lines
+
+
+def named(views: Sequence[WorkloadView], jobs: Mapping[str, str] | None = None) -> list[WorkloadView]:
+    """The views with the preemptor's job in place of the UID in Kueue's message. `jobs` by UID; default: those of the views."""
+    jobs = jobs if jobs is not None else {view.uid: view.job for view in views}
+    return [replace(view, evicted=_named(view.evicted, jobs)) if view.evicted else view for view in views]
+
+
+def _named(eviction: str, jobs: Mapping[str, str]) -> str:
+    found = preemption(eviction)
+    return f"preempted for {jobs.get(found.uid, 'another job')} ({found.cause})" if found else eviction
+
+
+def display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
+    """Sort key: running workloads first, then pending ones by queue and position, then finished ones."""
+    if view.state in HOLDING:
+        return (0, view.cluster_queue, -view.priority, view.since, view.uid)
+    if view.state in OUTSIDE:
+        return (3, view.cluster_queue, 0, view.since, view.uid)
+    if view.state in FINISHED or view.state is State.INACTIVE:
+        return (2, view.cluster_queue, 0, view.since, view.uid)
+    return (1, view.cluster_queue, view.position or 0, view.created, view.uid)
+
+
+# --- workloads --------------------------------------------------------------------------------------------------------
+
+
+def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadView:
+    namespace, queue = _meta(obj, "namespace"), _at(obj, "spec.queueName", "")
+    state, reason, message, since = judge(obj)
+    owner = owner_of(obj)
+    holds = held(obj)
+    admitted_to = _at(obj, "status.admission.clusterQueue", "")
+    return WorkloadView(
+        namespace=namespace,
+        name=_meta(obj, "name"),
+        uid=_meta(obj, "uid"),
+        job_kind=owner.get("kind", "Workload"),
+        job_name=owner.get("name", _meta(obj, "name")),
+        job_uid=owner.get("uid", ""),
+        queue=queue,
+        cluster_queue=admitted_to or routes.get((namespace, queue), ""),
+        priority=_at(obj, "spec.priority", 0) or 0,
+        pods=sum(p.get("count", 1) for p in _at(obj, "spec.podSets", [])),
+        amounts=_sum_by_resource(holds) if holds else requested(obj),
+        flavors=tuple(sorted({flavor for flavor, _ in holds})),
+        held=holds,
+        created=seconds(_meta(obj, "creationTimestamp")),
+        since=since,
+        state=state,
+        reason=reason,
+        message=message,
+        evicted=_eviction(obj) if state in (State.PENDING, State.STOPPING) else "",
+        warnings=_warnings(obj),
+        spared=_spared(obj),
+        user=user_of(obj),
+    )
+
+
+def user_of(obj: Json) -> str:
+    """The user whom a job or Workload names; "" for none."""
+    found = _at(obj, "metadata.labels", {}).get(names.USER)
+    return found if isinstance(found, str) else ""
+
+
+def _spared(obj: Json) -> float:
+    """The largest fraction of any pod set's pods without which the workload may start."""
+    rows = [(row.get("minCount"), row.get("count", 1)) for row in _at(obj, "spec.podSets", [])]
+    return max((1 - least / count for least, count in rows if least is not None and count), default=0.0)
+
+
+def _warnings(obj: Json) -> tuple[str, ...]:
+    """Messages about a run that lasts longer than forecast, hangs, or leaves its GPUs idle, about pods that are refused, and
+    about where a placement policy would have put its pods."""
+    overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
+    rows = [row for row in (overrun, stalled) if is_true(row)]
+    if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
+        rows.append(stalled)
+    refused = condition(obj, names.PODS_REFUSED)
+    told = [f"its pods are refused ({refused.get('reason')}): {refused.get('message')}"] if is_true(refused) else []
+    preview = condition(obj, names.PLACEMENT_PREVIEW)
+    if is_true(preview):
+        told.append(f"a placement policy with dryRun says: {preview.get('message')}")
+    return (*(row.get("message", "") for row in rows), *told)
+
+
+def judge(obj: Json) -> tuple[State, str, str, float]:
+    """State, reason, message and since when, from the conditions of a Workload."""
+    created = seconds(_meta(obj, "creationTimestamp"))
+    finished, evicted = condition(obj, names.FINISHED), condition(obj, names.EVICTED)
+    reserved, admitted = condition(obj, names.QUOTA_RESERVED), condition(obj, names.ADMITTED)
+    ready = condition(obj, names.PODS_READY)
+    if is_true(finished):
+        state = (
+            State.FAILED if finished.get("reason") not in ("Succeeded", "WorkloadSliceReplaced") else State.SUCCEEDED
+        )
+        return state, *_words(finished, created)
+    if is_true(reserved) and is_true(evicted):
+        return State.STOPPING, *_words(evicted, created)
+    if is_true(admitted):
+        running = is_true(ready) and _since(ready) >= _since(admitted)  # else the condition is from an earlier start
+        state = State.RUNNING if running else State.STARTING
+        return state, *_words(ready if running else admitted, created)
+    if is_true(reserved):
+        return State.RESERVED, *_words(admitted or reserved, created)
+    if _at(obj, "spec.active", True) is False:
+        return State.INACTIVE, *_words(evicted or reserved, created)
+    return State.PENDING, *_words(reserved, created)
+
+
+def _eviction(obj: Json) -> str:
+    preempted, evicted = condition(obj, names.PREEMPTED), condition(obj, names.EVICTED)
+    cause = preempted if is_true(preempted) else evicted
+    return f"{cause.get('reason', '')}: {cause.get('message', '')}" if is_true(cause) else ""
+
+
+def condition(obj: Json, kind: str) -> Json:
+    """The condition of this type, {} when there is none."""
+    return next((c for c in _at(obj, "status.conditions", []) if c.get("type") == kind), {})
+
+
+def is_true(cond: Json) -> bool:
+    return cond.get("status") == "True"
+
+
+def requested(obj: Json) -> dict[str, int]:
+    """Total request of a Workload's pods by resource, in the engine's units."""
+    total: dict[str, int] = defaultdict(int)
+    for pod_set in _at(obj, "spec.podSets", []):
+        for resource, amount in pod_requests(_at(pod_set, "template.spec", {})).items():
+            total[resource] += amount * pod_set.get("count", 1)
+    return dict(total)
+
+
+def pod_requests(spec: Json) -> dict[str, int]:
+    """Request of one pod: the sum of its containers, or its largest init container if that is more."""
+    together: dict[str, int] = defaultdict(int)
+    for container in spec.get("containers") or []:
+        for resource, amount in _container_requests(container).items():
+            together[resource] += amount
+    for container in spec.get("initContainers") or []:
+        for resource, amount in _container_requests(container).items():
+            together[resource] = max(together[resource], amount)
+    return dict(together)
+
+
+def _container_requests(container: Json) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {resource: _amount(text, resource) for resource, text in merged.items()}
+
+
+def held(obj: Json) -> dict[tuple[str, str], int]:
+    """(flavor, resource) -> the amount that a Workload's admission takes."""
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for assignment in _at(obj, "status.admission.podSetAssignments", []):
+        flavors, usage = assignment.get("flavors") or {}, assignment.get("resourceUsage") or {}
+        for resource, flavor in flavors.items():
+            found[flavor, resource] += _amount(usage.get(resource, 0), resource)
+    return dict(found)
+
+
+def _sum_by_resource(held: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    total: dict[str, int] = defaultdict(int)
+    for (_, resource), amount in held.items():
+        total[resource] += amount
+    return dict(total)
+
+
+# --- ClusterQueues ----------------------------------------------------------------------------------------------------
+
+
+def queue_view(obj: Json) -> QueueView:
+    active = condition(obj, names.ACTIVE)
+    return QueueView(
+        name=_meta(obj, "name"),
+        cohort=_at(obj, "spec.cohortName", ""),
+        strategy=_at(obj, "spec.queueingStrategy", "BestEffortFIFO"),
+        flavors=tuple(_flavor_views(obj)),
+        pending=_at(obj, "status.pendingWorkloads", 0),
+        admitted=_at(obj, "status.admittedWorkloads", 0),
+        active=is_true(active),
+        reason=active.get("reason", "Unknown"),
+        message=active.get("message", "no condition yet: is the operator running?"),
+        reclaim=_at(obj, "spec.preemption.reclaimWithinCohort", "Never"),
+    )
+
+
+def _flavor_views(obj: Json) -> Iterable[FlavorView]:
+    usage = {
+        (flavor["name"], used["name"]): used
+        for flavor in _at(obj, "status.flavorsReservation", [])
+        for used in flavor.get("resources", [])
+    }
+    for group in _at(obj, "spec.resourceGroups", []):
+        for flavor in group.get("flavors", []):
+            for quota in flavor.get("resources", []):
+                resource = quota["name"]
+                used = usage.get((flavor["name"], resource), {})
+                yield FlavorView(
+                    flavor=flavor["name"],
+                    resource=resource,
+                    nominal=_amount(quota.get("nominalQuota", 0), resource),
+                    used=_amount(used.get("total", 0), resource),
+                    borrowed=_amount(used.get("borrowed", 0), resource),
+                    borrowing_limit=_limit(quota, "borrowingLimit", resource),
+                    lending_limit=_limit(quota, "lendingLimit", resource),
+                )
+
+
+def _amount(value: object, resource: str) -> int:
+    """The quantity in the engine's units; 0 if it can't be parsed, so that one invalid object does not hide the others."""
+    try:
+        return quantity.parse(str(value), resource)
+    except quantity.QuantityError:
+        return 0
+
+
+def _limit(quota: Json, field: str, resource: str) -> int | None:
+    return None if quota.get(field) is None else _amount(quota[field], resource)
+
+
+# --- small readers ----------------------------------------------------------------------------------------------------
+
+
+def seconds(timestamp: str | None) -> float:
+    """Seconds since the epoch of an RFC 3339 timestamp; 0.0 when there is none."""
+    return conditions.millis_of(timestamp) / 1000
+
+
+def _words(cond: Json, default: float) -> tuple[str, str, float]:
+    return cond.get("reason", ""), cond.get("message", ""), _since(cond) or default
+
+
+def _since(cond: Json) -> float:
+    return seconds(cond.get("lastTransitionTime"))
+
+
+def owner_of(obj: Json) -> Json:
+    """Whose Workload it is: its job, its pod, what serves, or a group of pods."""
+    owners: list[Json] = _at(obj, "metadata.ownerReferences", [])
+    group = {"kind": "PodGroup", "name": _meta(obj, "name"), "uid": _meta(obj, "uid")}
+    notes = _at(obj, "metadata.annotations", {})
+    grouped = notes.get(names.IS_GROUP_WORKLOAD) == "true"
+    other = (_parent(notes, owners) or group) if grouped else owners[0] if owners else {}
+    return next((o for o in owners if o.get("controller")), other)
+
+
+def _parent(notes: Json, owners: Sequence[Json]) -> Json | None:
+    """The StatefulSet of a group, or the group of a LeaderWorkerSet by its number; None for a group of plain pods."""
+    name, kind = notes.get(names.JOB_OWNER_NAME), str(notes.get(names.JOB_OWNER_GVK)).rpartition("Kind=")[2]
+    found = next((row for row in owners if (row.get("kind"), row.get("name")) == (kind, name)), None)
+    index = notes.get(names.COMPONENT_INDEX)
+    return found if found is None or index is None else {**found, "name": f"{name}-{index}"}
+
+
+def _meta(obj: Json, field: str) -> str:
+    return (obj.get("metadata") or {}).get(field, "")
+
+
+def _at(obj: Json, path: str, default: Any) -> Any:
+    """The value at a dotted path, `default` where any step is missing or null."""
+    value: Any = obj
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+        if value is None:
+            return default
+    return value

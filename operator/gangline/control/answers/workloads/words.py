@@ -1,0 +1,99 @@
+"""Short texts about workloads, as all answers word them: amounts, durations, and why a workload is in its state."""
+
+from __future__ import annotations
+
+from gangline.api import names, quantity
+from gangline.control.answers.workloads import reasons
+from gangline.control.answers.workloads.snapshot import State, WorkloadView
+
+
+def why(view: WorkloadView) -> str:
+    """A short explanation of the workload's state; empty if the state needs none."""
+    if view.hidden:
+        return ""
+    if view.state is State.RUNNING:
+        return f"on {', '.join(view.flavors)}" if view.flavors else ""
+    if view.state is State.STARTING:
+        where = f"on {', '.join(view.flavors)}" if view.flavors else "admitted"
+        one = "pod is" if view.unscheduled == 1 else "pods are"
+        return f"{where}; {view.unscheduled} {one} not scheduled" if view.unscheduled else where
+    if view.state is State.SUCCEEDED:
+        return ""
+    if view.state is State.INACTIVE:
+        return deactivated(view)
+    if view.evicted and (view.state is State.STOPPING or view.reason in ("", "PendingEvaluation")):
+        return view.evicted
+    if view.state is State.PENDING and (view.too_wide or view.may_shrink):
+        return view.too_wide or "waits for room for its least number of pods"
+    if view.state is State.PENDING:
+        words = reasons.brief(view.reason, view.message) or "not evaluated yet"
+        return f"{view.reason}: {words}" if view.reason and words != view.reason else words
+    return f"{view.reason}: {view.message}" if view.message else view.reason
+
+
+#: reason of an eviction -> who deactivated the workload, and why
+_DEACTIVATED = {
+    "RequeuingLimitExceeded": "Gangline deactivated it: its pods were not ready in time too often",
+    "MaximumExecutionTimeExceeded": "Gangline deactivated it: its maximum execution time is over",
+    "AdmissionCheck": "Gangline deactivated it: an admission check rejected it",
+}
+
+
+def deactivated(view: WorkloadView) -> str:
+    """Who made a workload inactive."""
+    cause = next((words for key, words in _DEACTIVATED.items() if key in view.reason), "")
+    if cause:
+        return f"{cause} ({view.message})" if view.message else cause
+    return "a user deactivated it: spec.active of its Workload is false, so it is not queued"
+
+
+#: reason of a job without a Workload -> what helps
+_OUTSIDE = {
+    "KindNotSupported": "a job of a kind that Gangline queues, such as a Job, a JobSet or a GPUJob",
+    "KindNotEnabled": "an administrator to list the kind in integrations.frameworks of the configuration, and a restart",
+    "NamespaceNotManaged": "another namespace, or an administrator to have this one selected in the configuration",
+    "LeftAlone": "nothing: it takes no room of its own",
+    "CannotBeQueued": "to create what is missing, or to correct the job",
+    "NoWorkloadYet": "nothing: it happens by itself while an operator runs",
+}
+
+
+def to_do(view: WorkloadView) -> str:
+    """One sentence; "" for a job that waits, runs or has ended."""
+    kind = view.job_kind.lower()
+    if view.hidden:
+        return ""
+    if view.reason == "NoQueue":
+        return f"kubectl label {kind} {view.job_name} -n {view.namespace} {names.QUEUE_NAME}=QUEUE, to have it queued"
+    if view.state is State.INACTIVE:
+        activate = """-p '{"spec":{"active":true}}'"""
+        return f"kubectl patch workload {view.name} -n {view.namespace} --type merge {activate}, to queue it again"
+    return _OUTSIDE.get(view.reason, "") if view.state in (State.NOT_QUEUED, State.NOT_MANAGED) else ""
+
+
+def amount(value: int, resource: str) -> str:
+    return quantity.format(value, resource)
+
+
+def age(seconds: float) -> str:
+    """A duration as kubectl prints it: 42s, 3m12s, 47m, 5h10m, 3d4h, 12d."""
+    s = max(0, int(seconds))
+    minutes, hours, days = s // 60, s // 3600, s // 86400
+    if s < 120:
+        return f"{s}s"
+    if minutes < 10:
+        return f"{minutes}m{s % 60}s" if s % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    return f"{days}d"
+
+
+def runtime_text(p50: float, p90: float, flavor: str = "") -> str:
+    """`p50 – p90` of a runtime in seconds, with the flavor if it makes a difference."""
+    return f"{age(p50)} – {age(p90)}{f' on {flavor}' if flavor else ''}"

@@ -1,0 +1,77 @@
+"""Writes the condition Active of the AdmissionChecks that Gangline answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.control.checks.activity import Activity
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.part import Part
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Event, Synced
+from gangline.kube.resources import Json, ObjectKey, Resource
+
+log = logging.getLogger(__name__)
+
+#: what a controller says about one of its AdmissionChecks
+Judge: TypeAlias = Callable[[Json], Activity]
+
+
+class ActiveChecks(Part):
+    """`judges`: by `spec.controllerName`. All checks are judged again when one of them, or a configuration, has changed."""
+
+    name = "checks"
+    kinds = (kube.PROVISIONING_REQUESTS,)
+
+    def __init__(self, mirror: Mirror, writes: Writes, quarantine: Quarantine, judges: Mapping[str, Judge]) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._quarantine = quarantine
+        self._judges = judges
+        self._changed = mirror.changes.checks.subscribe(worth=lambda key: True)
+        self._look_at_all = False
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        """A full list: the kind may be served only now."""
+        if isinstance(event, Synced):
+            self._look_at_all = True
+
+    def lead(self) -> None:
+        self._look_at_all = True
+
+    def act(self, now: int) -> None:
+        if not (self._changed.take() or self._look_at_all):
+            return
+        self._look_at_all = False
+        for key, check in self._mirror.objects[kube.ADMISSION_CHECKS].items():
+            judge = self._judges.get(check["spec"].get("controllerName", ""))
+            if judge is not None:
+                work = partial(self._judge, check, judge, now)
+                self._quarantine.attempt("reporting its activity", kube.ADMISSION_CHECKS, key, work)
+
+    def _judge(self, check: Json, judge: Judge, now: int) -> None:
+        self._report(check, judge(check), now)
+
+    def _report(self, check: Json, found: Activity, now: int) -> None:
+        """Write the condition where it is not as it should be."""
+        meta = check["metadata"]
+        rows: conditions.Conditions = [dict(row) for row in check["status"].get("conditions") or ()]
+        generation = meta.get("generation")
+        if conditions.put(
+            rows, names.ACTIVE, found.active, found.reason, found.message, now=now, generation=generation
+        ):
+            body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"conditions": rows}}
+            key = ObjectKey.of(kube.ADMISSION_CHECKS, check)
+            self._writes.send(key, "status", body, priority=Priority.LIFECYCLE, failed=partial(self._refused, key))
+
+    def _refused(self, key: ObjectKey, error: Exception) -> None:
+        """After a conflict the watch shows the check as it is now, and it is judged again."""
+        log.info("condition Active of %s: %s", key, error)

@@ -1,0 +1,53 @@
+"""Workloads that nobody has looked at: where Kueue's gate asks for it, their conditions say so from the start.
+
+Without the gate (`UnadmittedWorkloadsExplicitStatus`, off by default) a Workload has no condition until it was tried, which saves
+a write each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangline.api import names
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.part import Part
+from gangline.control.status import status_changes
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.engine import model
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, condition_of, deleting, true_condition
+
+WAITS: Final = model.Explanation("PendingEvaluation", "Workload is pending evaluation in the scheduling queue")
+
+
+class FreshWorkloads(Part):
+    """Writes the first conditions of Workloads."""
+
+    name = "fresh"
+
+    def __init__(self, mirror: Mirror, writes: Writes) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._arrived = mirror.changes.arrived.subscribe(worth=mirror.has(kube.WORKLOADS))
+
+    def act(self, now: int) -> None:
+        for key in sorted(self._arrived.take()):
+            workload = self._mirror.get(kube.WORKLOADS, key)
+            if workload is not None and self._waits(workload):
+                # a slot of its own: a reason that is to be written already is not replaced
+                self._writes.change(key, "fresh", status_changes.first_said(WAITS), priority=Priority.PENDING_REASON)
+
+    def _waits(self, workload: Json) -> bool:
+        """It has no condition yet, and nothing keeps it from being tried that would be said instead."""
+        spec, meta = workload["spec"], workload["metadata"]
+        if condition_of(workload, names.QUOTA_RESERVED) is not None or true_condition(workload, names.FINISHED):
+            return False
+        if deleting(workload) or spec.get("active") is False:
+            return False
+        if (meta.get("annotations") or {}).get(names.ADMISSION_GATED_BY):
+            return False
+        queue = self._mirror.get(kube.LOCAL_QUEUES, f"{meta['namespace']}/{spec.get('queueName') or ''}")
+        if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
+            return False
+        return self._mirror.get(kube.CLUSTER_QUEUES, queue["spec"].get("clusterQueue") or "") is not None

@@ -1,0 +1,57 @@
+"""How many runs of each tenant, and of each size, took no longer than their q90: honest on the whole may be wrong for some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from gangline.forecast import LEVELS, Forecast, Run
+
+#: groups with fewer finished runs are not shown: chance moves them by more than a few percent
+LEAST: Final = 200
+#: tenants that are counted; those that come later are not
+MOST_TENANTS: Final = 2_000
+
+_Q90: Final = LEVELS.index(0.9)
+
+
+class Group(NamedTuple):
+    by: str  #: tenant | size
+    name: str
+
+
+class Coverage(NamedTuple):
+    finished: int
+    covered: int
+
+
+@dataclass(slots=True)
+class Groups:
+    """A tenant is a LocalQueue; a size is 1, 2-8 or >8 accelerators."""
+
+    counts: dict[Group, Coverage] = field(default_factory=dict[Group, Coverage])
+
+    def ended(self, run: Run, at_start: Forecast) -> None:
+        """A run that has finished, and its forecast when it started."""
+        covered = run.seconds is not None and run.seconds <= at_start.values[_Q90]
+        tenant = Group("tenant", f"{run.namespace}/{run.queue}")
+        if tenant in self.counts or len(self.counts) < MOST_TENANTS:
+            self._count(tenant, covered)
+        self._count(Group("size", "1" if run.gpus <= 1 else "2-8" if run.gpus <= 8 else ">8"), covered)
+
+    def _count(self, group: Group, covered: bool) -> None:
+        before = self.counts.get(group, Coverage(0, 0))
+        self.counts[group] = Coverage(before.finished + 1, before.covered + covered)
+
+    def shown(self) -> Iterator[tuple[Group, Coverage]]:
+        """The groups with enough runs to judge by."""
+        return ((group, each) for group, each in sorted(self.counts.items()) if each.finished >= LEAST)
+
+    def saved(self) -> list[list[Any]]:
+        return [[*group, *each] for group, each in sorted(self.counts.items())]
+
+
+def counts_of(rows: list[list[Any]]) -> dict[Group, Coverage]:
+    """From what `Groups.saved` made. Raises TypeError or ValueError for anything else."""
+    return {Group(str(by), str(name)): Coverage(int(ended), int(covered)) for by, name, ended, covered in rows}

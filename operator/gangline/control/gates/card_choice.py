@@ -1,0 +1,56 @@
+"""The cards of the pods of placed gangs, as pods are told: `gangline.io/cards`, and HAMi's annotation for pods that ask HAMi.
+
+Which of the cards of its host a pod gets is decided when its gate is taken off, and stands on the pod from then on: whoever looks
+later, after a crash too, gives the others the cards that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gangline.api import names
+from gangline.engine import model
+from gangline.kube.resources import Json
+
+_HAMI: Final = frozenset({names.HAMI_CORES, names.HAMI_MEMORY, names.HAMI_PERCENT})
+
+
+class CardChoice:
+    """The cards of the domains of one pod set that no pod has yet. `started`: its living pods without their gate."""
+
+    def __init__(self, topology: model.TopologyAssignment, started: Iterable[Json]) -> None:
+        self._level = topology.levels[-1]
+        self._left = {domain.values[-1]: [_text(pod) for pod in domain.cards] for domain in topology.domains}
+        if not any(self._left.values()):
+            return
+        for pod in started:
+            left = self._left.get((pod["spec"].get("nodeSelector") or {}).get(self._level, ""))
+            told = _annotations(pod).get(names.CARDS)
+            if left and told in left:
+                left.remove(told)
+            elif left:  # it started before its cards were chosen: some are its own
+                left.pop()
+
+    def annotations(self, pod: Json, place: Mapping[str, str]) -> dict[str, str]:
+        """What a pod is told that starts in this place; nothing where cards do not bound it."""
+        left = self._left.get(place.get(self._level, ""))
+        chosen = left.pop(0) if left else ""
+        if not chosen:
+            return {}
+        by_hami = _asks_hami(pod["spec"]) and not chosen.startswith("~")
+        return {names.CARDS: chosen, **({names.HAMI_USE_UUID: chosen} if by_hami else {})}
+
+
+def _text(pod: Iterable[model.CardSeat]) -> str:
+    return ",".join(dict.fromkeys(seat.card for seat in pod))
+
+
+def _annotations(pod: Json) -> Mapping[str, str]:
+    return pod["metadata"].get("annotations") or {}
+
+
+def _asks_hami(spec: Json) -> bool:
+    containers = (each for part in ("containers", "initContainers") for each in spec.get(part) or ())
+    amounts = ((each.get("resources") or {}).get(part) or {} for each in containers for part in ("limits", "requests"))
+    return any(not _HAMI.isdisjoint(each) for each in amounts)

@@ -1,0 +1,60 @@
+"""Lets as many pods of elastic jobs start as are admitted.
+
+All pods of an elastic job are created behind a scheduling gate. It is removed from as many of each pod set as the slice that is
+admitted has: from the first ones by name, as in Kueue. Pods that run count until they have ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from gangline.api import names
+from gangline.control.gates.gate_removal import GateRemoval
+from gangline.control.mirror.pod import Pod, waits_at_elastic_gate
+from gangline.control.parts.changed_keys import ChangedKeys
+from gangline.engine import model
+from gangline.kube.resources import Json
+
+
+class ElasticGates(GateRemoval):
+    """Removes the gates of the pods of elastic jobs."""
+
+    name = "elastic pods"
+    gate = names.ELASTIC_GATE
+    doing = "starting its pods"
+
+    def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
+        return self._mirror.changes.elastic, self._pods.changed_elastic
+
+    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+        counts = {pod_set.name: pod_set.count for pod_set in workload.pod_sets}
+        pods = [replace(pod, at_elastic_gate=self._waits(pod)) for pod in self._pods.of(key)]
+        for pod in to_start(counts, pods):
+            yield pod.manifest, without_gate(pod.manifest)
+
+    def _waits(self, pod: Pod) -> bool:
+        return pod.at_elastic_gate and waits_at_elastic_gate(self._as_asked(pod.manifest))
+
+
+def to_start(counts: Mapping[str, int], pods: Iterable[Pod]) -> list[Pod]:
+    """The pods that wait and may start; `counts` says how many each pod set may have."""
+    living = [pod for pod in pods if not pod.ended]
+    started = Counter(pod.pod_set for pod in living if not pod.at_elastic_gate)
+    found: list[Pod] = []
+    for pod in sorted((pod for pod in living if pod.at_elastic_gate), key=lambda pod: pod.name):
+        if not pod.terminating and started[pod.pod_set] < counts.get(pod.pod_set, 0):
+            started[pod.pod_set] += 1
+            found.append(pod)
+    return found
+
+
+def without_gate(pod: Json) -> Json:
+    """The patch that removes the gate, and no other one."""
+    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != names.ELASTIC_GATE]
+    assert waits_at_elastic_gate(pod)
+    return {
+        "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
+        "spec": {"schedulingGates": gates or None},
+    }

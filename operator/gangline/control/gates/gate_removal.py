@@ -1,0 +1,132 @@
+"""Removes a scheduling gate from the pods of admitted workloads."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final
+
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.changed_keys import ChangedKeys
+from gangline.control.parts.part import Part
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
+from gangline.engine import model
+from gangline.engine.model.units import SECOND
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError, Conflict
+from gangline.kube.resources import Json, ObjectKey, key_of
+
+#: within this time after a conflict the newest version of a pod is seen, or the pod is gone
+_SEEN_AFTER: Final = 60 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The write that removes a pod's gate: the version of the pod that it changes, and what its spec has afterwards."""
+
+    version: str
+    spec: Json
+
+
+class GateRemoval(Part):
+    """Looks at a workload when it or its pods changed, and writes what `_ungating` says, once for each pod.
+
+    Pods come one after the other, and a look may come while the writes of the last one are on their way: what was asked for a
+    pod holds until its outcome has been seen, or two pods would get the same place.
+    """
+
+    gate: ClassVar[str]
+    #: what fails if an object is in the way
+    doing: ClassVar[str]
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        pods: PodIndex,
+        writes: Writes,
+        writer: Writer,
+        metrics: Metrics,
+        *,
+        now: Callable[[], int],
+        quarantine: Quarantine,
+    ) -> None:
+        self._mirror = mirror
+        self._pods = pods
+        self._writes = writes
+        self._writer = writer
+        self._metrics = metrics
+        self._now = now
+        self._quarantine = quarantine
+        self._asked: dict[str, _Asked] = {}  # by the key of the pod
+        self._conflicts: deque[tuple[int, str, _Asked]] = deque()  # when it is over, key of the pod
+        of_workloads, of_pods = self._changes()
+        self._changed = of_workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+        of_pods.feed(self._changed)
+
+    @abstractmethod
+    def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
+        """The changed workloads, and those of changed pods."""
+
+    @abstractmethod
+    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+        """Each pod that may start, and the merge patch that removes its gate. It sees its pods through `_as_asked`."""
+
+    def _as_asked(self, pod: Json) -> Json:
+        """The pod as it will be once its gate is removed, if that was asked for and is not known to have failed."""
+        asked = self._asked.get(key_of(pod))
+        if asked is None:
+            return pod
+        on_its_way = self._writer.pending(ObjectKey.of(kube.PODS, pod))
+        if not on_its_way and pod["metadata"]["resourceVersion"] != asked.version:
+            del self._asked[key_of(pod)]
+            return pod
+        return {**pod, "spec": {**pod["spec"], **asked.spec}}
+
+    def act(self, now: int) -> None:
+        while self._conflicts and self._conflicts[0][0] <= now:
+            _, pod, asked = self._conflicts.popleft()
+            if self._asked.get(pod) is asked:  # and was not asked for again
+                del self._asked[pod]
+        for key in sorted(self._changed.take()):
+            self._quarantine.attempt(self.doing, kube.WORKLOADS, key, partial(self._let_start, key))
+
+    def _let_start(self, key: str) -> None:
+        workload, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        if workload is None or raw is None or not runs(workload):
+            return
+        if self._writes.in_doubt(kube.WORKLOADS, key):
+            self._changed.add(key)
+            return
+        for pod, body in self._ungating(key, workload, raw):
+            target, name = ObjectKey.of(kube.PODS, pod), key_of(pod)
+            if not self._writer.pending(target):
+                self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], body["spec"])
+                done, failed = partial(self._started, raw), partial(self._failed, name, asked)
+                self._writer.submit(
+                    Write(target, "patch", body, priority=Priority.START_STOP, on_done=done, on_error=failed)
+                )
+
+    def _started(self, workload: Json, pod: Json) -> None:
+        self._asked.pop(key_of(pod), None)
+        self._pods.upsert(pod)
+        self._metrics.kueue.gate_removed(self.gate, workload, self._now())
+
+    def _failed(self, pod: str, asked: _Asked, error: ApiError) -> None:
+        """After a conflict the pod's newest version has to be seen: an earlier try, its answer lost, may have come through."""
+        if isinstance(error, Conflict):
+            self._conflicts.append((self._now() + _SEEN_AFTER, pod, asked))
+        else:
+            self._asked.pop(pod, None)
+
+
+def runs(workload: model.Workload) -> bool:
+    """It is admitted, and stays so: an evicted one still holds its quota while its pods end."""
+    return workload.admission is not None and workload.admitted and not workload.evicted and not workload.finished

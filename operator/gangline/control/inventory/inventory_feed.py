@@ -1,0 +1,83 @@
+"""Feeds the inventory of cards with what is published of them, and passes on what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from gangline.control.inventory.card_inventory import CardInventory
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.isolation.time_limit import limited
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.mirror.watched_kinds import INVENTORY
+from gangline.control.parts.part import Part
+from gangline.engine.model import Change, Gone, NodeCards, Put
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Event, Removed, Upsert
+from gangline.kube.resources import Json, Resource, key_of
+
+_SLICES: Final = (kube.RESOURCE_SLICES, kube.OLD_RESOURCE_SLICES)
+
+
+def put(cards: CardInventory, resource: Resource, key: str, obj: Json | None) -> None:
+    """The newest version of an object of one of the kinds that say something of cards; None if it was deleted.
+
+    Raises ParseError: then nothing has changed.
+    """
+    if resource == kube.NODES:
+        cards.put_node(key, obj)
+    elif resource == kube.PODS:
+        cards.put_pod(key, obj)
+    elif resource in _SLICES:
+        cards.put_slice(resource, key, obj)
+    else:
+        cards.put_claim(key, obj)
+
+
+def of_node(cards: NodeCards) -> Change:
+    """The fact for the engine; without cards nothing is known of the node's."""
+    return Put(cards) if cards.devices else Gone(NodeCards, cards.node)
+
+
+class InventoryFeed(Part):
+    """An object that cannot be read is quarantined, and what it said before stays in force.
+
+    `count_anew` is called when shares may count differently; `tell` is told of each node whose cards or users have changed.
+    """
+
+    name = "inventory"
+    kinds = (kube.NODES, kube.PODS, *INVENTORY)
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        pods: PodIndex,
+        quarantine: Quarantine,
+        *,
+        count_anew: Callable[[], None],
+        tell: Callable[[NodeCards], None] = lambda cards: None,
+    ) -> None:
+        self.cards = CardInventory(pods.workload_of)
+        self._mirror = mirror
+        self._quarantine = quarantine
+        self._count_anew = count_anew
+        self._tell = tell
+        self._moved = pods.changed_nodes.subscribe(worth=lambda node: True)
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Upsert):
+            work = partial(limited, partial(put, self.cards, resource, key_of(event.obj), event.obj))
+            self._quarantine.attempt("reading its cards", resource, key_of(event.obj), work, event.obj)
+        elif isinstance(event, Removed):
+            put(self.cards, resource, event.key, None)
+
+    def settle(self) -> None:
+        self.cards.look_again(self._moved.take())
+        changed, different = self.cards.refresh()
+        if different:
+            self._mirror.rules.put_cards(self.cards.sizes())
+            self._count_anew()
+        for each in changed:
+            self._tell(each)

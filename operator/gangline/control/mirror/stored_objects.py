@@ -1,0 +1,127 @@
+"""The newest objects by kind and key, and the questions that they answer by themselves: what is configured, and for whom.
+
+Nothing here changes an object: the mirror does, which adds owners, engine values and what changed (`control.mirror.mirror`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gangline.api import names
+from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH
+from gangline.api.read import policy_reader
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
+from gangline.control.mirror.watched_kinds import resources
+from gangline.engine import model
+from gangline.jobs.base import JobKind
+from gangline.jobs.priorities import priority_of
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource, true_condition
+
+
+def is_placed(workload: Json) -> bool:
+    assignments = (workload.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
+    return any("topologyAssignment" in assignment for assignment in assignments)
+
+
+@dataclass(slots=True)
+class StoredObjects:
+    """All watched objects, newest versions, and which jobs are managed."""
+
+    objects: dict[Resource, dict[str, Json]] = field(default_factory=dict, kw_only=True)
+    #: which jobs are managed, as configured
+    managed: ManagedJobs = field(default=EVERY_QUEUED, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for resource in resources():
+            self.objects.setdefault(resource, {})
+
+    def has(self, resource: Resource) -> Callable[[str], bool]:
+        """Returns a function that says whether an object of this kind exists, by its key."""
+        return lambda key: key in self.objects[resource]
+
+    def get(self, resource: Resource, key: str) -> Json | None:
+        return self.objects[resource].get(key)
+
+    def cluster_id(self) -> str:
+        """The uid of kube-system, which no other cluster has; "" as long as it is not known."""
+        found = self.get(kube.NAMESPACES, "kube-system")
+        return found["metadata"]["uid"] if found is not None else ""
+
+    def policy_of(self, queue: Json) -> Json | None:
+        """The QueuePolicy in force for a ClusterQueue."""
+        return policy_reader.in_force(self.objects[kube.QUEUE_POLICIES].values(), queue)
+
+    def in_scope(self, kind: JobKind, job: Json) -> bool:
+        """Whether jobs of this kind and in this namespace are managed, be it only those that name a queue."""
+        managed = self.managed
+        if not managed.kind(kind.api_version, kind.kind) or kind.declaration.left_alone(job):
+            return False
+        if not managed.asks_namespace(queued=bool(queue_name(job))):
+            return True
+        namespace = self.objects[kube.NAMESPACES].get(job["metadata"]["namespace"])
+        return namespace is not None and managed.namespace(namespace["metadata"].get("labels") or {})
+
+    def described(self, kind: JobKind, job: Json, workload: Json | None) -> Json:
+        """The job with what describes its pods, where that is another object; while it runs, with those of its Workload.
+
+        They also take the place of a description that is missing: the last that was known.
+        """
+        declaration = kind.declaration
+        if not declaration.descriptions:
+            return job
+        reference = declaration.described_by(job)
+        found = self.get(*reference) if reference is not None else None
+        complete: Json = {**job} if found is None else {**job, DESCRIPTION: found}
+        admitted = workload is not None and true_condition(workload, names.QUOTA_RESERVED) is not None
+        if workload is not None and (found is None or (admitted and not declaration.suspension.read(job))):
+            complete[RUNS_WITH] = workload["spec"].get("podSets") or []
+        return complete
+
+    def is_leaving(self, namespace: str) -> bool:
+        """Whether a namespace is being deleted. Its pods go first, and all else only after the last of them."""
+        found = self.objects[kube.NAMESPACES].get(namespace)
+        return found is not None and "deletionTimestamp" in found["metadata"]
+
+    def flavor(self, name: str) -> Json | None:
+        return self.objects[kube.RESOURCE_FLAVORS].get(name)
+
+    def patience(self, queue: str) -> int | None:
+        """How many seconds pods of a ClusterQueue stay on a failing node; None: the Kubernetes default."""
+        found = self.recovery_of(queue)
+        return found.toleration_seconds if found.enabled else None
+
+    def recovery_of(self, queue: str) -> model.Recovery:
+        """What is done for a ClusterQueue's gangs when nodes fail: as its policy says, else the default."""
+        found = self.objects[kube.CLUSTER_QUEUES].get(queue)
+        return (policy_reader.recovery(self.policy_of(found)) if found is not None else None) or model.Recovery()
+
+    def selects_nodes(self, labels: Mapping[str, str]) -> bool:
+        """Whether some node has all these labels."""
+        nodes = self.objects[kube.NODES].values()
+        return any(labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes)
+
+    def node_of(self, host: str) -> Json | None:
+        """The node with this host name, which mostly is also the node's name."""
+        nodes = self.objects[kube.NODES]
+        return nodes.get(host) or next((node for name, node in nodes.items() if self.host_name(name) == host), None)
+
+    def placed_workloads(self) -> list[str]:
+        """Workloads whose admission names topology domains."""
+        return [key for key, workload in self.objects[kube.WORKLOADS].items() if is_placed(workload)]
+
+    def host_name(self, node: str) -> str:
+        """The host name in a node's labels."""
+        found = self.objects[kube.NODES].get(node) or {"metadata": {}}
+        return (found["metadata"].get("labels") or {}).get("kubernetes.io/hostname", node)
+
+    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+        """By the label, else the pods' PriorityClass (`workload.priority_source`), else the cluster's default one, else 0."""
+        default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
+        return priority_of(job, pod_sets, self._class, default)
+
+    def _class(self, reference: Json) -> Json | None:
+        """The object that a `priorityClassRef` names."""
+        return self.objects[kube.BY_KIND[reference["kind"]]].get(reference["name"])

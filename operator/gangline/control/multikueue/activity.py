@@ -1,0 +1,55 @@
+"""Whether an AdmissionCheck of this controller is active: its configuration names clusters that are. Messages are Kueue's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from gangline.api import names
+from gangline.api.admission.multikueue import CONTROLLER
+from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, true_condition
+
+#: name -> the MultiKueueConfig, or the MultiKueueCluster
+Named: TypeAlias = Callable[[str], Json | None]
+
+OFF = Activity(
+    False, "FeatureGateDisabled", "the feature gate MultiKueue is off: no workload is sent to other clusters"
+)
+
+
+def is_ours(check: Json) -> bool:
+    return check["spec"].get("controllerName") == CONTROLLER
+
+
+def clusters_of(check: Json, config_named: Named) -> list[str]:
+    """The clusters that the check's configuration lists. Raises UnusableError."""
+    wanted = kube.MULTI_KUEUE_CONFIGS
+    name = named_configuration(check, wanted)
+    config = config_named(name)
+    if config is None:
+        raise UnusableError(f'{wanted.kind}.{wanted.group} "{name}" not found')
+    clusters = config["spec"].get("clusters")
+    if not isinstance(clusters, list) or not all(isinstance(each, str) for each in clusters):
+        raise UnusableError(f"{wanted.kind} {name}: spec.clusters: a list of names is wanted")
+    return list(dict.fromkeys(clusters))
+
+
+def activity_of(check: Json, config_named: Named, cluster_named: Named) -> Activity:
+    try:
+        listed = clusters_of(check, config_named)
+    except UnusableError as error:
+        return Activity(False, "BadConfig", f"Cannot load the AdmissionChecks parameters: {error}")
+    missing = [name for name in listed if cluster_named(name) is None]
+    idle = [name for name in listed if name not in missing and not _is_active(cluster_named(name))]
+    if not missing and not idle:
+        return ACTIVE
+    said = [f"Missing clusters: [{' '.join(missing)}]"] if missing else []
+    said += [f"Inactive clusters: [{' '.join(idle)}]"] if idle else []
+    some = len(missing) + len(idle) < len(listed)
+    return Activity(some, "SomeActiveClusters" if some else "NoUsableClusters", ", ".join(said))
+
+
+def _is_active(cluster: Json | None) -> bool:
+    return cluster is not None and true_condition(cluster, names.ACTIVE) is not None

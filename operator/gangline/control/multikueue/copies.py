@@ -1,0 +1,178 @@
+"""What another cluster holds of ours, reduced to what is looked at: Workloads and jobs with the label of this manager.
+
+Objects of other clusters are as hostile as those of users: what does not have the wanted shape is an error of that object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import orjson
+
+from gangline.api import names
+from gangline.api.admission.of_jobs.jobs import prebuilt_workload
+from gangline.api.jobkinds.declaration import Path, Suspension, at, put
+from gangline.api.read import conditions
+from gangline.control.mirror.slices import counts, is_slice
+from gangline.jobs.base import RunsElsewhere
+from gangline.kube.resources import Json, Resource
+
+#: fields of a Workload's spec that may differ in another cluster: they follow the one here by other means, or are its own
+_OWN = frozenset({"active", "preemptionGates", "priority", "priorityClassRef"})
+_KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+_LONGEST_LABEL = 63
+#: where a job that was read has its size
+SIZE: Final = "size"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A Workload in another cluster."""
+
+    uid: str
+    version: str
+    finalizers: tuple[str, ...]
+    #: of its spec, see `digest`
+    spec: str
+    priority: int
+    priority_class: Json | None
+    conditions: conditions.Conditions
+    #: pod sets that have their nodes
+    placed: frozenset[str]
+    #: it is being deleted
+    leaving: bool = False
+    #: of a slice: its spec without sizes, see `digest`, and the pods of each pod set
+    shape: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: of a slice: the operator there cuts it when its job shrinks
+    cut_there: bool = False
+
+    @property
+    def removable(self) -> bool:
+        """There is something that we can do so that it goes."""
+        return not self.leaving or names.IN_USE_FINALIZER in self.finalizers
+
+    def row(self, kind: str) -> Json | None:
+        """The condition of this type if it is True."""
+        row = conditions.find(self.conditions, kind)
+        return row if row is not None and row.get("status") == "True" else None
+
+    def since(self, kind: str) -> int:
+        """When the condition became True, in ms; 0 if it says no time."""
+        row = self.row(kind) or {}
+        try:
+            return conditions.millis_of(row.get("lastTransitionTime"))
+        except ValueError:
+            return 0
+
+
+def digest(spec: Json) -> str:
+    """Equal for specs that ask for the same. Empty fields and fields that are not there are the same."""
+    asked = {name: value for name, value in spec.items() if name not in _OWN}
+    return hashlib.sha256(orjson.dumps(_without_empty(asked), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def shape(spec: Json) -> str:
+    """`digest`, whatever the sizes of the pod sets."""
+    rows = [{name: value for name, value in row.items() if name != "count"} for row in spec.get("podSets") or ()]
+    return digest({**spec, "podSets": rows})
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        inner = {name: _without_empty(each) for name, each in cast("Json", value).items()}
+        return {name: each for name, each in inner.items() if each not in (None, {}, [], "")}
+    return [_without_empty(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def read_workload(obj: Json) -> tuple[str, Copy]:
+    """The key and the copy."""
+    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    assignments = (status.get("admission") or {}).get("podSetAssignments") or ()
+    elastic = is_slice(obj)
+    return f"{meta['namespace']}/{meta['name']}", Copy(
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+        finalizers=tuple(meta.get("finalizers") or ()),
+        spec=digest(spec),
+        priority=spec.get("priority") or 0,
+        priority_class=spec.get("priorityClassRef"),
+        conditions=[dict(row) for row in status.get("conditions") or ()],
+        placed=frozenset(row["name"] for row in assignments if row.get("topologyAssignment")),
+        leaving="deletionTimestamp" in meta,
+        shape=shape(spec) if elastic else "",
+        sizes=counts(spec.get("podSets") or ()) if elastic else {},
+        cut_there=elastic and (meta.get("annotations") or {}).get(names.CUT_WITH_JOB) == "true",
+    )
+
+
+def read_job(
+    obj: Json, suspension: Suspension, followed: Sequence[Path] = (), size: Callable[[Json], Json] | None = None
+) -> Json:
+    """The job without its pod templates: of its spec, whether it is suspended, and what follows the job here; of an elastic one
+    its size, too."""
+    meta = {name: value for name, value in obj["metadata"].items() if name in _KEPT_METADATA}
+    kept: Json = {"metadata": meta, "spec": {}, "status": obj.get("status") or {}}
+    (suspension.hold if suspension.read(obj) else suspension.release)(kept)
+    for path in followed:
+        if (value := at(obj, path)) is not None:
+            put(kept, path, value)
+    if size is not None and (meta.get("annotations") or {}).get(names.ELASTIC) == "true":
+        kept[SIZE] = size(obj)
+    return kept
+
+
+def workload_of(job: Json) -> str:
+    """The key of the Workload that a job in another cluster names, or that of the family of which it names the owner."""
+    meta, named = job["metadata"], prebuilt_workload(job)
+    uid = (meta.get("annotations") or {}).get(names.MULTIKUEUE_ORIGIN_UID)
+    return f"{meta['namespace']}/{named}" if named or not uid else family_key(meta["namespace"], uid)
+
+
+def family_key(namespace: str, uid: str) -> str:
+    """Stands for all Workloads of the object with this UID here. No Workload has such a name."""
+    return f"{namespace}/#{uid}"
+
+
+def is_family(key: str) -> bool:
+    return "/#" in key
+
+
+def workload_body(workload: Json, origin: str, resource: Resource) -> Json:
+    """The copy to create: nobody's, until the job there takes it."""
+    meta = workload["metadata"]
+    labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != names.JOB_UID}
+    metadata: Json = {"name": meta["name"], "namespace": meta["namespace"]}
+    metadata["labels"] = {**labels, names.MULTIKUEUE_ORIGIN: origin}
+    if annotations := meta.get("annotations"):
+        metadata["annotations"] = dict(annotations)
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        "spec": {name: value for name, value in workload["spec"].items() if name != "active"},
+    }
+
+
+def renaming(workload: str) -> Json:
+    """The patch of labels and annotations after which a job names this Workload."""
+    short = len(workload) <= _LONGEST_LABEL
+    return {
+        "labels": {names.PREBUILT_WORKLOAD: workload if short else None},
+        "annotations": {names.PREBUILT_WORKLOAD: None if short else workload},
+    }
+
+
+def job_body(kind: RunsElsewhere, job: Json, spec: Json, workload: str, origin: str) -> Json:
+    """The job to create for a copy of this name, whose quota it will use."""
+    meta = job["metadata"]
+    labels: Json = {**(meta.get("labels") or {}), names.MULTIKUEUE_ORIGIN: origin}
+    annotations: Json = {k: v for k, v in (meta.get("annotations") or {}).items() if k != names.STOPPING}
+    if not kind.shared:
+        (labels if len(workload) <= _LONGEST_LABEL else annotations)[names.PREBUILT_WORKLOAD] = workload
+    annotations |= kind.marks(job)
+    metadata = {"name": meta["name"], "namespace": meta["namespace"], "labels": labels, "annotations": annotations}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}

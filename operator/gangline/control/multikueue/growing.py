@@ -1,0 +1,110 @@
+"""Elastic jobs in other clusters: a slice takes the place of another one there as it does here, and the job runs on. Pure.
+
+The new slice is sent once it has its quota here, to the cluster in which the job runs. When it is admitted there, the job
+gets its new size, and names it. A smaller size is passed on at once; the copy is cut by the operator there, when the pods
+have ended, or by this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gangline.api import names
+from gangline.api.admission.of_jobs.jobs import prebuilt_workload
+from gangline.control.mirror import slices
+from gangline.control.multikueue.copies import SIZE, Copy, shape
+from gangline.control.multikueue.steps import Cut, Resize, Send, Step, Stop, View, Withdraw
+from gangline.jobs import BY_RESOURCE
+from gangline.jobs.base import JobError
+from gangline.kube.resources import Json, true_condition
+
+
+def replaced(view: View) -> list[Step]:
+    """Another slice has taken its place here: its copies stay until the job does not run there any more."""
+    return [
+        Withdraw(name, cluster.copy, [])
+        for name, cluster in view.clusters.items()
+        if cluster.connected and not cluster.busy and not cluster.goes_on
+        if cluster.copy is not None and cluster.copy.removable
+    ]
+
+
+def is_given_its_cluster(view: View) -> bool:
+    """It is about to get quota: an eviction takes the cluster back. Other schedulers write both one after the other."""
+    replaces = view.chain is not None and bool(view.chain.replaces)
+    return replaces and bool(follows(view)) and true_condition(view.workload, names.EVICTED) is None
+
+
+def follows(view: View) -> str:
+    """The cluster in which its job runs already, which has to admit this slice of it, too; "" = it is like any other."""
+    return str(view.workload["status"].get("clusterName") or "") if view.chain is not None else ""
+
+
+def lost_before(view: View, cluster: str) -> bool:
+    """The job was stopped there before this slice of it was admitted."""
+    there = view.clusters.get(cluster)
+    if there is None or not there.connected or there.before is None:
+        return False
+    admitted = there.copy is not None and there.copy.row(names.ADMITTED) is not None
+    return not admitted and there.before.row(names.EVICTED) is not None
+
+
+def send(view: View, cluster: str) -> Iterator[Step]:
+    there = view.clusters[cluster]
+    if there.copy is None and not there.busy:
+        yield Send(cluster)
+
+
+def is_outdated(view: View, copy: Copy) -> bool:
+    """The copy asks for something else than a size that is about to change."""
+    spec = view.workload["spec"]
+    wanted = slices.counts(spec.get("podSets") or ())
+    for job in view.jobs.values():
+        now = _sizes(view, job)
+        wanted = {name: min(count, now.get(name, count)) for name, count in wanted.items()}
+    return copy.shape != shape(spec) or any(copy.sizes.get(name, 0) < count for name, count in wanted.items())
+
+
+def cut(view: View) -> Iterator[Step]:
+    """Copies that are larger than the slice here."""
+    wanted = slices.counts(view.workload["spec"].get("podSets") or ())
+    for name, cluster in view.clusters.items():
+        copy = cluster.copy
+        if not cluster.connected or cluster.busy or copy is None or copy.leaving or is_outdated(view, copy):
+            continue
+        holds = copy.row(names.QUOTA_RESERVED) is not None
+        if slices.is_cut(copy.sizes, wanted) and not (holds and copy.cut_there):
+            yield Cut(name, copy)
+
+
+def resize(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
+    """The job there is as large as this one, but not larger than the slice with which it runs."""
+    if view.chain is None or view.kind is None or view.clusters[cluster].busy:
+        return
+    admitted = slices.counts(view.workload["spec"].get("podSets") or ())
+    if any(count > admitted.get(name, 0) for name, count in _sizes(view, job).items()):
+        return  # it grows: its next slice says when
+    named = prebuilt_workload(remote) == view.workload["metadata"]["name"]
+    if not named or (SIZE in remote and remote[SIZE] != view.kind.size_of(job)):
+        yield Resize(cluster, remote, job)
+
+
+def stop_before(view: View, name: str, message: str) -> Iterator[Step]:
+    """The slice with which the job still runs there is stopped instead of the one that was to replace it."""
+    cluster, replaces = view.clusters[name], view.chain.replaces if view.chain is not None else ""
+    before = cluster.before
+    taken = cluster.copy is not None and cluster.copy.row(names.ADMITTED) is not None
+    if before is None or taken or cluster.busy or before.row(names.ADMITTED) is None:
+        return
+    if not any(before.row(kind) for kind in (names.FINISHED, names.EVICTED, names.DEACTIVATION_TARGET)):
+        yield Stop(name, before, message, replaces)
+
+
+def _sizes(view: View, job: Json) -> dict[str, int]:
+    kind = BY_RESOURCE.get(view.kind.resource) if view.kind is not None else None
+    if kind is None:
+        return {}
+    try:
+        return slices.counts(kind.pod_sets(job))
+    except JobError:  # reported elsewhere
+        return {}

@@ -1,0 +1,82 @@
+"""The jobs of a Workload in this cluster: its owner, or the pods that own it together."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import orjson
+
+from gangline.api import names
+from gangline.control.mirror.mirror import Mirror
+from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.pods.member import Member
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource, controller_of, key_of
+
+#: unpacked pods that are kept at hand: a group is looked at again with every change of one of its pods
+_AT_HAND: Final = 1024
+
+
+class WrittenPod(NamedTuple):
+    """A pod as it is known, for a write."""
+
+    key: str
+    uid: str
+    version: str
+
+    @classmethod
+    def of(cls, pod: Json) -> WrittenPod:
+        meta = pod["metadata"]
+        return cls(key_of(pod), meta["uid"], meta["resourceVersion"])
+
+
+class LocalJobs:
+    """`pods_of`: the members of the pod group behind a Workload; `external`: kinds that another controller queues."""
+
+    def __init__(self, mirror: Mirror, external: Collection[Resource]) -> None:
+        self.pods_of: Callable[[Json], Sequence[Member]] = lambda workload: ()
+        self._mirror = mirror
+        self._external = external
+
+    def of(self, workload: Json, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, Json]:
+        """Its jobs by name; {} if they are not there."""
+        if kind is None or owner is None:
+            job = self._planned(workload)
+            return {} if job is None else {job["metadata"]["name"]: job}
+        if kind.resource == kube.PODS:
+            owners = {row["uid"] for row in workload["metadata"].get("ownerReferences") or ()}
+            return {pod.name: _as_seen(pod) for pod in self.pods_of(workload) if pod.uid in owners}
+        if kind.pods_wait or kind.resource in self._external:
+            job = self._mirror.get(kind.resource, f"{workload['metadata']['namespace']}/{owner['name']}")
+            return {owner["name"]: job} if job is not None and job["metadata"]["uid"] == owner["uid"] else {}
+        job = self._planned(workload)
+        return {} if job is None else {job["metadata"]["name"]: job}
+
+    def _planned(self, workload: Json) -> Json | None:
+        job = self._mirror.job_of(workload)
+        return self._mirror.get(*job) if job is not None else None
+
+
+def owner_of(workload: Json) -> Json | None:
+    """The reference by which its kind is known: as in Kueue the owner that its annotation names, the controller, or the first."""
+    refs = workload["metadata"].get("ownerReferences") or ()
+    said = (workload["metadata"].get("annotations") or {}).get(names.JOB_OWNER_GVK)
+    named = next((ref for ref in refs if said and said == f"{ref.get('apiVersion')}, Kind={ref.get('kind')}"), None)
+    return named or controller_of(workload) or next(iter(refs), None)
+
+
+def _as_seen(pod: Member) -> Json:
+    found = _unpacked(pod.packed)
+    meta = {**found["metadata"], "resourceVersion": pod.version}
+    if pod.deleted:
+        meta["deletionTimestamp"] = pod.deleted
+    return {**found, "metadata": meta}
+
+
+@lru_cache(maxsize=_AT_HAND)
+def _unpacked(packed: bytes) -> Json:
+    """Not to be changed."""
+    return orjson.loads(zlib.decompress(packed))

@@ -1,0 +1,130 @@
+"""The writes of each step in another cluster. All of them may be repeated, and none touches an object that is not ours."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.control.multikueue import copies
+from gangline.control.multikueue.remote_cluster import WRITE, Work
+from gangline.control.multikueue.remote_store import RemoteStore
+from gangline.control.multikueue.steps import Cut, Follow, Reprioritise, Resize, Send, SendJob, Stop, Withdraw
+from gangline.jobs.base import RunsElsewhere
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import NotFound
+from gangline.kube.resources import Json, Resource
+
+#: why a copy is deactivated
+EVICTED_ON_MANAGER = "EvictedOnManagerCluster"
+
+
+def send(step: Send, workload: Json, origin: str) -> Work:
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        body = copies.workload_body(workload, origin, kube.WORKLOADS)
+        store.answered(kube.WORKLOADS, await client.create(kube.WORKLOADS, _namespace(workload), body, within=WRITE))
+
+    return work
+
+
+def send_job(step: SendJob, kind: RunsElsewhere, workload: Json, origin: str) -> Work:
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        body = copies.job_body(kind, step.job, step.spec, workload["metadata"]["name"], origin)
+        store.answered(kind.resource, await client.create(kind.resource, _namespace(workload), body, within=WRITE))
+
+    return work
+
+
+def withdraw(step: Withdraw, key: str, resource: Resource | None) -> Work:
+    """Jobs go first: one would take the copy's deletion for a reason to be queued itself."""
+    namespace, _, name = key.partition("/")
+
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        for job in step.jobs:
+            if resource is None:
+                break
+            meta = job["metadata"]
+            with suppress(NotFound):
+                answer = await client.delete(
+                    resource, namespace, meta["name"], uid=meta["uid"], propagation="Background", within=WRITE
+                )
+                store.gone(resource, f"{namespace}/{meta['name']}", meta["uid"], answer)
+        if step.copy is None:
+            return
+        with suppress(NotFound):
+            if names.IN_USE_FINALIZER in step.copy.finalizers:
+                rest = [each for each in step.copy.finalizers if each != names.IN_USE_FINALIZER]
+                body = {"metadata": {"resourceVersion": step.copy.version, "finalizers": rest or None}}
+                answer = await client.patch(kube.WORKLOADS, namespace, name, body, within=WRITE)
+                store.answered(kube.WORKLOADS, answer)
+            answer = await client.delete(kube.WORKLOADS, namespace, name, uid=step.copy.uid, within=WRITE)
+            store.gone(kube.WORKLOADS, key, step.copy.uid, answer)
+
+    return work
+
+
+def reprioritise(step: Reprioritise, workload: Json) -> Work:
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        spec = {name: workload["spec"].get(name) for name in ("priority", "priorityClassRef")}
+        body = {"metadata": {"resourceVersion": step.copy.version}, "spec": spec}
+        meta = workload["metadata"]
+        answer = await client.patch(kube.WORKLOADS, meta["namespace"], meta["name"], body, within=WRITE)
+        store.answered(kube.WORKLOADS, answer)
+
+    return work
+
+
+def follow(step: Follow, resource: Resource) -> Work:
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        meta = step.job["metadata"]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": step.spec}
+        answer = await client.patch(resource, meta["namespace"], meta["name"], body, within=WRITE)
+        store.answered(resource, answer)
+
+    return work
+
+
+def cut(step: Cut, workload: Json) -> Work:
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        body = {"metadata": {"resourceVersion": step.copy.version}, "spec": {"podSets": workload["spec"]["podSets"]}}
+        meta = workload["metadata"]
+        answer = await client.patch(kube.WORKLOADS, meta["namespace"], meta["name"], body, within=WRITE)
+        store.answered(kube.WORKLOADS, answer)
+
+    return work
+
+
+def resize(step: Resize, kind: RunsElsewhere, workload: Json) -> Work:
+    """The job is read first: its size may stand beside what is not kept here."""
+
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        meta = step.remote["metadata"]
+        remote = await client.get(kind.resource, meta["namespace"], meta["name"], within=WRITE)
+        if remote["metadata"]["uid"] != meta["uid"]:
+            return  # another one, which the watch will show
+        change = copies.renaming(workload["metadata"]["name"])
+        body: Json = {"metadata": {"resourceVersion": remote["metadata"]["resourceVersion"], **change}}
+        if spec := kind.resized(remote, step.job):
+            body["spec"] = spec
+        answer = await client.patch(kind.resource, meta["namespace"], meta["name"], body, within=WRITE)
+        store.answered(kind.resource, answer)
+
+    return work
+
+
+def stop(step: Stop, workload: Json, now: int) -> Work:
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        rows = [dict(row) for row in step.copy.conditions]
+        conditions.put(rows, names.DEACTIVATION_TARGET, True, EVICTED_ON_MANAGER, step.message, now=now)
+        body = {"metadata": {"resourceVersion": step.copy.version}, "status": {"conditions": rows}}
+        meta = workload["metadata"]
+        name = step.of.partition("/")[2] or meta["name"]
+        answer = await client.patch(kube.WORKLOADS, meta["namespace"], name, body, subresource="status", within=WRITE)
+        store.answered(kube.WORKLOADS, answer)
+
+    return work
+
+
+def _namespace(workload: Json) -> str:
+    return workload["metadata"]["namespace"]

@@ -1,0 +1,146 @@
+"""A scheduler extender for pods outside of gangs: the `filter` and `prioritize` of kube-scheduler's extender protocol.
+
+`/extender/<QueuePolicy>/filter` says which of the given nodes the policy's filters allow a pod, and `…/prioritize` how good each
+is by its scorers, from 0 to 10. The nodes that a gang gets are decided elsewhere: its pods are allowed all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from aiohttp import web
+
+from gangline import bounded
+from gangline.api import names
+from gangline.api.read import parse, policy_reader
+from gangline.control.mirror.mirror import Mirror
+from gangline.engine import Engine
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+log = logging.getLogger(__name__)
+
+#: bytes of the largest request, nodes in one, and requests that are answered at a time
+LONGEST: Final = 32 * 1024 * 1024
+MOST_NODES: Final = 5000
+AT_ONCE: Final = 4
+#: seconds in which a request must have arrived
+WITHIN: Final = 5.0
+#: the highest priority in the protocol
+BEST: Final = 10
+#: labels and annotations of pods whose nodes follow from their Workload
+_OF_GANGS: Final = (names.QUEUE_NAME, names.MANAGED, names.WORKLOAD_ANNOTATION)
+
+
+class BadRequestError(ValueError):
+    """A request that is not of the protocol."""
+
+
+class Asked:
+    """A request: a pod and the names of nodes; `objects` if kube-scheduler sent whole nodes."""
+
+    def __init__(self, body: Any) -> None:
+        fields = {key.lower(): value for key, value in body.items()} if isinstance(body, dict) else {}
+        pod, listed, named = fields.get("pod"), fields.get("nodes"), fields.get("nodenames")
+        if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
+            raise BadRequestError("Pod is missing")
+        self.pod: Json = {**pod, "spec": pod.get("spec") or {}}
+        self.objects: dict[str, Json] | None = None
+        if isinstance(named, list) and named:
+            self.names = [name for name in named if isinstance(name, str)]
+        elif isinstance(listed, dict) and isinstance(listed.get("items"), list):
+            self.objects = {}
+            for each in listed["items"]:
+                head = each.get("metadata") if isinstance(each, dict) else None
+                if isinstance(head, dict) and isinstance(head.get("name"), str):
+                    self.objects[head["name"]] = each
+            self.names = list(self.objects)
+        else:
+            raise BadRequestError("NodeNames or Nodes.items is missing")
+        if len(self.names) > MOST_NODES:
+            raise BadRequestError(f"more than {MOST_NODES} nodes")
+
+    @property
+    def of_gang(self) -> bool:
+        metadata = self.pod["metadata"]
+        said = {**_mapping(metadata.get("labels")), **_mapping(metadata.get("annotations"))}
+        return any(key in said for key in _OF_GANGS)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+class Extender:
+    """Answers for the policies of the mirror, on the nodes that the engine knows."""
+
+    def __init__(self, mirror: Mirror, engine: Engine) -> None:
+        self._mirror = mirror
+        self._engine = engine
+        self._busy = 0
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_post("/extender/{policy}/{verb:filter|prioritize}", self._post)
+
+    async def _post(self, request: web.Request) -> web.Response:
+        verb = request.match_info["verb"]
+        if self._busy >= AT_ONCE:
+            return web.Response(status=429, text="too many requests at a time")
+        self._busy += 1
+        try:
+            asked = Asked(bounded.load_json(await _body(request), most_bytes=LONGEST))
+            found = self.answer(request.match_info["policy"], verb, asked)
+        except (BadRequestError, bounded.BadJsonError, bounded.TooLongError, parse.ParseError) as error:
+            return web.Response(status=400, text=f"{error}\n")
+        except LookupError as error:
+            return web.Response(status=404, text=f"{error.args[0]}\n")
+        except TimeoutError:
+            return web.Response(status=408, text=f"the request did not arrive within {WITHIN:g} s\n")
+        finally:
+            self._busy -= 1
+        return web.json_response(found)
+
+    def answer(self, policy: str, verb: str, asked: Asked) -> Any:
+        """The answer to a request. Raises LookupError without such a policy, and ParseError for a pod that cannot be read."""
+        obj = self._mirror.objects[kube.QUEUE_POLICIES].get(policy)
+        placement = policy_reader.placement(obj) if obj is not None else None
+        if placement is None:
+            raise LookupError(f"there is no QueuePolicy {policy!r:.80} with spec.placement")
+        if asked.of_gang:
+            found: Mapping[str, str | tuple[int, ...]] = dict.fromkeys(asked.names, (0,))
+        else:
+            pod_set = parse.lone_pod(asked.pod, images=self._mirror.rules.images)
+            found = self._engine.rank_nodes(placement, pod_set, asked.names)
+        return filtered(asked, found) if verb == "filter" else prioritized(asked.names, found)
+
+
+def filtered(asked: Asked, found: Mapping[str, str | tuple[int, ...]]) -> Json:
+    """ExtenderFilterResult. A node that is not known here is allowed: kube-scheduler knows better."""
+    failed = {name: reason for name in asked.names if isinstance(reason := found.get(name, ()), str)}
+    allowed = [name for name in asked.names if name not in failed]
+    if asked.objects is None:
+        answer: Json = {"Nodes": None, "NodeNames": allowed}
+    else:
+        answer = {"Nodes": {"items": [asked.objects[name] for name in allowed]}, "NodeNames": None}
+    return {**answer, "FailedNodes": failed, "FailedAndUnresolvableNodes": {}, "Error": ""}
+
+
+def prioritized(names_: Sequence[str], found: Mapping[str, str | tuple[int, ...]]) -> list[Json]:
+    """HostPriorityList: only the best nodes have the highest number, and an excluded one has 0."""
+    ranks = sorted({rank for rank in found.values() if isinstance(rank, tuple)})
+    order = {rank: BEST * (number + 1) // len(ranks) for number, rank in enumerate(ranks)}
+    priority = {name: order[rank] if isinstance(rank, tuple) else 0 for name, rank in found.items()}
+    return [{"Host": name, "Score": priority.get(name, 0)} for name in names_]
+
+
+async def _body(request: web.Request) -> bytes:
+    read = bytearray()
+    async with asyncio.timeout(WITHIN):
+        async for chunk in request.content.iter_any():
+            read += chunk
+            if len(read) > LONGEST:
+                raise BadRequestError(f"a request has at most {LONGEST} bytes")
+    return bytes(read)

@@ -1,0 +1,101 @@
+"""Workloads follow their WorkloadPriorityClass: when its value changes, each of its Workloads gets the new priority.
+
+As in Kueue, `spec.priority` of one Workload may be changed by hand: that lasts until its class changes, or the operator starts
+anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from gangline.api import names
+from gangline.api.read import parse
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.part import Part
+from gangline.control.plan import plan_steps
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError
+from gangline.kube.reflector import Event, Upsert
+from gangline.kube.resources import Json, ObjectKey, Resource, deleting, true_condition
+
+log = logging.getLogger(__name__)
+
+
+class ClassPriorities(Part):
+    """Writes the priority of a changed class to its Workloads, waiting or admitted. `wake` makes the loop take another round."""
+
+    name = "class priorities"
+    kinds = (kube.WORKLOAD_PRIORITY_CLASSES,)
+
+    def __init__(self, mirror: Mirror, writes: Writes, quarantine: Quarantine, *, wake: Callable[[], None]) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._quarantine = quarantine
+        self._wake = wake
+        self._values: dict[str, object] = {}  # class -> its value as last seen
+        self._changed: set[str] = set()  # classes
+        self._outdated: set[str] = set()  # Workloads that may have another priority than their class
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Upsert):
+            name, value = event.obj["metadata"]["name"], event.obj.get("value")
+            if name not in self._values or self._values[name] != value:
+                self._changed.add(name)
+            self._values[name] = value
+
+    def lead(self) -> None:
+        self._changed.update(self._mirror.objects[kube.WORKLOAD_PRIORITY_CLASSES])
+
+    def act(self, now: int) -> None:
+        if self._changed:
+            changed, self._changed = self._changed, set()
+            workloads = self._mirror.objects[kube.WORKLOADS]
+            self._outdated.update(key for key, workload in workloads.items() if _class_of(workload) in changed)
+        outdated, self._outdated = self._outdated, set()
+        for key in sorted(outdated):
+            self._quarantine.attempt(
+                "giving it the priority of its class", kube.WORKLOADS, key, partial(self._follow, key)
+            )
+
+    def _follow(self, key: str) -> None:
+        workload = self._mirror.get(kube.WORKLOADS, key)
+        if workload is None or deleting(workload) or true_condition(workload, names.FINISHED):
+            return
+        found = self._mirror.get(kube.WORKLOAD_PRIORITY_CLASSES, _class_of(workload) or "")
+        if found is None:
+            return
+        try:
+            value = parse.priority_class(found)
+        except parse.ParseError:  # the jobs that name it report it
+            return
+        if value == workload["spec"].get("priority"):
+            return
+        if self._writes.pending(kube.WORKLOADS, key):
+            self._outdated.add(key)
+            return
+        self._writes.send(
+            ObjectKey.of(kube.WORKLOADS, workload),
+            "patch",
+            plan_steps.fenced(workload, {"spec": {"priority": value}}),
+            priority=Priority.LIFECYCLE,
+            slot="class",
+            failed=partial(self._refused, key),
+        )
+
+    def _refused(self, key: str, error: ApiError) -> None:
+        if self._writes.expected(error):
+            self._outdated.add(key)
+            self._wake()
+        else:
+            log.warning("Workload %s keeps its priority: %s", key, error)
+
+
+def _class_of(workload: Json) -> str | None:
+    """The WorkloadPriorityClass that a Workload has its priority from."""
+    reference = (workload.get("spec") or {}).get("priorityClassRef") or {}
+    return reference.get("name") if reference.get("kind") == kube.WORKLOAD_PRIORITY_CLASSES.kind else None

@@ -1,0 +1,144 @@
+"""Declares the old slice of an elastic job finished once the one that replaces it holds quota."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from gangline.api import names
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.slices import REPLACED, replacement_for
+from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.attempts import Attempts
+from gangline.control.parts.part import Part
+from gangline.control.plan.job_workload import has, reserved
+from gangline.control.status import run_changes
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError
+from gangline.kube.resources import Json, key_of
+
+log = logging.getLogger(__name__)
+
+_MESSAGE: Final = "Replaced to accommodate a workload (UID: {uid}, JobUID: {job}) due to workload slice aggregation"
+
+
+class ReplacedSlices(Part):
+    """Looks at slices that hold quota, however they got it: an operator that died in between changes nothing."""
+
+    name = "slices"
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        writes: Writes,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        quarantine: Quarantine,
+        *,
+        wake: Callable[[], None],
+    ) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._recorder = recorder
+        self._metrics = metrics
+        self._quarantine = quarantine
+        self._wake = wake
+        # as the mirror changes: what comes while a write is in doubt is known only later than its event
+        self._changed = mirror.changes.elastic.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._attempts = Attempts[str](self._again)
+        self._over: set[str] = (
+            set()
+        )  # slices that are finished, which the mirror may show only after other writes of them
+
+    def lead(self) -> None:
+        self._changed.update(
+            key for key, workload in self._mirror.objects[kube.WORKLOADS].items() if replacement_for(workload)
+        )
+
+    def act(self, now: int) -> None:
+        for key in sorted(self._changed.take(self._attempts.ready)):
+            if not self._quarantine.attempt("replacing a slice", kube.WORKLOADS, key, partial(self._look, key)):
+                self._attempts.pause(key)
+
+    def _look(self, key: str) -> None:
+        new = self._mirror.get(kube.WORKLOADS, key)
+        if new is None or has(new, names.FINISHED):
+            self._over.discard(key)
+        replaced = replacement_for(new) if new is not None else ""
+        old = self._mirror.get(kube.WORKLOADS, replaced) if replaced else None
+        if new is None or old is None or not reserved(new) or has(old, names.FINISHED) or not _is_successor(new, old):
+            return
+        if replaced in self._over:
+            return
+        cluster = (old.get("status") or {}).get("clusterName")
+        if cluster and not (new.get("status") or {}).get("clusterName"):
+            self._send_after(key, cluster)
+            return
+        uid, job = new["metadata"]["uid"], (new["metadata"].get("labels") or {}).get(names.JOB_UID, "")
+        message = _MESSAGE.format(uid=uid, job=job)
+        self._attempts.sent(key)
+        self._writes.change(
+            key_of(old),
+            "replaced",
+            run_changes.finish_because(REPLACED, message),
+            priority=Priority.ADMISSION,
+            done=partial(self._done, key, message),
+            failed=partial(self._failed, key),
+        )
+
+    def _send_after(self, key: str, cluster: str) -> None:
+        """The job runs in another cluster: there, too, the new slice replaces the old one."""
+        self._attempts.sent(key)
+        self._writes.change(
+            key,
+            "inherit",
+            partial(_inherit, cluster),
+            priority=Priority.ADMISSION,
+            done=lambda _: self._inherited(key),
+            failed=partial(self._failed, key),
+        )
+
+    def _inherited(self, key: str) -> None:
+        self._attempts.resolved(key)
+        self._attempts.forgive(key)
+        self._again(key)
+
+    def _done(self, key: str, message: str, old: Json | None) -> None:
+        self._attempts.resolved(key)
+        self._attempts.forgive(key)
+        if old is None:
+            return
+        self._over.add(key_of(old))
+        queue = ((old.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
+        self._recorder.record(old, "Normal", REPLACED, message)
+        if queue:
+            self._metrics.kueue.slice_replaced(old, queue)
+
+    def _failed(self, key: str, error: ApiError) -> None:
+        self._attempts.resolved(key)
+        self._again(key)
+        if not self._writes.expected(error):
+            log.warning("%s: the slice that it replaces: %s", key, error)
+            self._attempts.pause(key)
+
+    def _again(self, key: str) -> None:
+        self._changed.add(key)
+        self._wake()
+
+
+def _inherit(cluster: str, status: Json, now: int) -> None:
+    status.setdefault("clusterName", cluster)
+    status.pop("nominatedClusterNames", None)
+
+
+def _is_successor(new: Json, old: Json) -> bool:
+    """Both are in one namespace and of one job: nobody ends the Workload of another."""
+    mine, its = new["metadata"], old["metadata"]
+    jobs = [(meta.get("labels") or {}).get(names.JOB_UID, "") for meta in (mine, its)]
+    return mine["namespace"] == its["namespace"] and jobs[0] == jobs[1] and mine["uid"] != its["uid"]

@@ -1,0 +1,79 @@
+"""The settings of an operator process: what the command line and the configuration file come down to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gangline.api import names
+from gangline.api.read.configuration import metrics_settings, multikueue
+from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
+from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
+from gangline.api.read.configuration.metrics_settings import MetricsSettings
+from gangline.api.read.configuration.multikueue import MultiKueue
+from gangline.api.read.configuration.retention import FOR_EVER, Retention
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
+from gangline.control.process import metrics_endpoint
+from gangline.control.process.lease import default_identity
+from gangline.control.recording.cluster_record import RecordOptions
+from gangline.control.visibility import aggregated_api
+from gangline.engine import model
+from gangline.telemetry import Source
+from gangline.tls.context import USUAL, Handshakes
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastOptions:
+    """Where finished runs are stored (an SQLAlchemy URL or the path of an SQLite file), and the model trained on them."""
+
+    history: str
+    model_file: Path
+    use_model: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of an operator process."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    leader_election: bool = True
+    lease: LeaseSettings = KUEUES
+    #: of Gangline's own objects
+    namespace: str = names.SYSTEM_NAMESPACE
+    identity: str = field(default_factory=default_identity)
+    #: host and port of /healthz, /readyz and, where `secured_metrics` is None, /metrics; port 0 chooses one
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    #: /metrics over TLS, for authorized users only
+    secured_metrics: metrics_endpoint.Options | None = None
+    #: written once the process is ready: {"pid", "port"}
+    ready_file: Path | None = None
+    settings: model.Settings = field(default_factory=model.Settings)
+    labels_to_copy: tuple[str, ...] = ()
+    annotations_to_copy: tuple[str, ...] = ()
+    #: which resources count in quota, and as what
+    resources: ResourceRules = EVERYTHING
+    retention: Retention = FOR_EVER
+    jobs: ManagedJobs = EVERY_QUEUED
+    #: how workloads are sent to other clusters
+    multikueue: MultiKueue = multikueue.USUAL
+    #: Workloads wait with the reasons of Kueue up to 0.19
+    older_words: bool = False
+    metrics: MetricsSettings = metrics_settings.USUAL
+    #: of the servers of secured metrics and of the visibility API
+    tls: Handshakes = USUAL
+    max_writes: int = 24
+    #: None = no forecasts and no history
+    forecasts: ForecastOptions | None = None
+    #: source of pod telemetry; None = no telemetry
+    telemetry: Source | None = None
+    #: the URL by which pods of admitted jobs reach `listen` to report their progress; "" = pods get no URL
+    progress_url: str = ""
+    #: Kueue's visibility API through the API server; None = not served
+    visibility: aggregated_api.Options | None = None
+    #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
+    track_fields: bool = False
+    #: file to which every fact and decision is written; None = no record
+    audit: Path | None = None
+    #: the folder in which the history of the cluster is written; None = none is
+    record: RecordOptions | None = None

@@ -1,0 +1,36 @@
+"""Which ClusterQueues do not follow their QueuePolicy because of its floor, as its status says."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias, cast
+
+from gangline.api.read import conditions
+from gangline.engine import PLAIN, FallenBack
+
+Json: TypeAlias = dict[str, Any]
+
+#: characters of the reason that are read
+_MOST: Final = 500
+
+
+def recorded(policy: Json) -> dict[str, FallenBack]:
+    """By ClusterQueue. Raises AttributeError, TypeError or ValueError for what no operator wrote."""
+    found: dict[str, FallenBack] = {}
+    status: Json = policy.get("status") or {}
+    rows: object = status.get("fallenBack")
+    for row in cast("list[object]", rows) if isinstance(rows, list) else ():
+        if isinstance(row, dict):
+            entry = cast(Json, row)
+            mode, name, why = entry.get("mode"), entry.get("clusterQueue"), entry.get("message")
+            if mode in PLAIN and isinstance(name, str):
+                since = conditions.millis_of(entry.get("since"))
+                found[name] = FallenBack(mode, since, why[:_MOST] if isinstance(why, str) else "")
+    return found
+
+
+def of_queue(policy: Json | None, cluster_queue: str) -> FallenBack | None:
+    """What a ClusterQueue follows instead of this policy, if anything."""
+    try:
+        return recorded(policy).get(cluster_queue) if policy is not None else None
+    except (AttributeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,368 @@
+"""Plans one family: a parent and its variants, from their present state to the next writes. Pure and level-triggered.
+
+The parent does what Kueue's job reconciler expects of a Workload: it is admitted when a variant is, and evicted when that is. A
+variant keeps its quota until the parent has lost its own, which it does once the job has stopped: so no quota is granted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.control.plan.job_workload import has, reserved
+from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
+from gangline.control.status import gate_changes, run_changes, status_changes
+from gangline.control.variants import bodies
+from gangline.engine import model
+from gangline.kube.resources import Json, condition_of, deleting, key_of
+
+Step: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
+Change: TypeAlias = Callable[[Json, int], None]
+
+#: how long a variant with an open preemption gate may try alone, in milliseconds
+PATIENCE: Final = 300_000
+#: these end the whole job, as which variant it may run
+_FINAL: Final = ("MaximumExecutionTimeExceeded", "RequeuingLimitExceeded")
+_DUE_TO: Final = "DeactivatedDueTo"
+_RETAIN: Final = "RetainFirstAdmission"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A ClusterQueue's policy, and its flavors in their order."""
+
+    flavors: tuple[str, ...]
+    mode: str
+    last_acceptable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`rule` is None where the ClusterQueue has no policy in force."""
+
+    parent: Json
+    variants: Sequence[Json]
+    rule: Rule | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event on a Workload, once what it tells is written."""
+
+    about: Json
+    happened: str
+    said: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to write now, with the events that tell of it, and when to look again in any case."""
+
+    steps: list[tuple[Step, Told | None]]
+    due: int | None = None
+
+    def then(self, step: Step, about: Json | None = None, happened: str = "", said: str = "") -> None:
+        """One patch of an object at a time: what is left to change follows once that is written."""
+        if isinstance(step, PatchWorkload):
+            patched = (each.workload for each, _ in self.steps if isinstance(each, PatchWorkload))
+            if any(each is step.workload for each in patched):
+                return
+        self.steps.append((step, Told(about, happened, said) if about is not None else None))
+
+
+def plan(family: Family, now: int) -> Plan:
+    """The next steps; none when there is nothing to do until something changes, or until `due`."""
+    made, parent, rule = Plan([]), family.parent, family.rule
+    finished = condition_of(parent, names.FINISHED)
+    if finished is not None and finished["status"] == "True":
+        _finish(made, family.variants, finished)
+    elif rule is None:
+        _dissolve(made, parent, family.variants)
+    elif not bodies.is_parent(parent):
+        if not reserved(parent) and not deleting(
+            parent
+        ):  # else it was admitted before the policy came: it goes on alone
+            made.then(PatchWorkload(parent, {"metadata": {"labels": {names.CONCURRENT_PARENT: "true"}}}))
+    else:
+        _run(made, parent, family.variants, rule, now)
+    return made
+
+
+def _finish(made: Plan, variants: Sequence[Json], finished: Json) -> None:
+    for variant in variants:
+        if not has(variant, names.FINISHED):
+            change = run_changes.finish_because(finished["reason"], finished.get("message", ""))
+            made.then(ChangeStatus(variant, "finish", change))
+        else:
+            _let_go(made, variant)
+
+
+def _dissolve(made: Plan, parent: Json, variants: Sequence[Json]) -> None:
+    """The policy is not in force any more: the parent is a workload like any other, and holds its quota itself."""
+    if bodies.is_parent(parent):
+        made.then(PatchWorkload(parent, {"metadata": {"labels": {names.CONCURRENT_PARENT: None}}}))
+        return
+    for variant in variants:
+        _delete(made, variant)
+        _let_go(made, variant)
+
+
+def _run(made: Plan, parent: Json, everyone: Sequence[Json], rule: Rule, now: int) -> None:
+    order = {flavor: place for place, flavor in enumerate(rule.flavors)}
+    variants = sorted(
+        (each for each in everyone if not deleting(each)),
+        key=lambda each: (order.get(bodies.flavor_of(each), len(order)), key_of(each)),
+    )
+    leaving = deleting(parent)
+    for variant in everyone:
+        if deleting(variant) and not (reserved(variant) and reserved(parent)):
+            _let_go(made, variant)
+        elif leaving and not reserved(variant):
+            _delete(made, variant)
+    if leaving:
+        return
+    _match_flavors(made, parent, everyone, variants, rule, order)
+    variants = [each for each in variants if bodies.flavor_of(each) in order]
+    if _follow_eviction(made, parent, everyone):
+        return
+    for variant in variants:
+        if change := bodies.lagging(parent, variant, reserved=reserved(variant)):
+            made.then(PatchWorkload(variant, change))
+    admitted = [
+        each for each in variants if has(each, names.ADMITTED) and reserved(each) and not has(each, names.EVICTED)
+    ]
+    _activate(made, parent, variants, admitted, rule, order)
+    _admit_parent(made, parent, admitted)
+    _open_gate(made, variants, now)
+
+
+# --- which variants there are -----------------------------------------------------------------------------------------
+
+
+def _match_flavors(
+    made: Plan, parent: Json, everyone: Sequence[Json], variants: Sequence[Json], rule: Rule, order: dict[str, int]
+) -> None:
+    """One variant for each flavor of the queue, no other ones."""
+    present = {bodies.flavor_of(each) for each in everyone}
+    running = next((each for each in variants if has(each, names.ADMITTED)), None)
+    for flavor in rule.flavors:
+        if flavor not in present:
+            active = _is_active(parent) and _is_wanted(flavor, running, rule, order)
+            body = bodies.variant(parent, flavor, active=active)
+            made.then(CreateWorkload(body), parent, "CreatedVariant", f'Variant Workload "{key_of(body)}" created')
+    for variant in variants:
+        if (flavor := bodies.flavor_of(variant)) not in order:
+            note = f'Variant Workload "{key_of(variant)}" deleted; flavor "{flavor}" no longer in ClusterQueue'
+            made.then(DeleteWorkload(variant), parent, "DeletedVariant", note)
+
+
+def _is_active(workload: Json) -> bool:
+    return workload["spec"].get("active") is not False
+
+
+def _is_wanted(flavor: str, running: Json | None, rule: Rule, order: dict[str, int]) -> bool:
+    """Whether the job, running as this variant, should still be tried on the flavor."""
+    if running is None or bodies.flavor_of(running) == flavor:
+        return True
+    if rule.mode == _RETAIN:
+        return False
+    place = order.get(flavor, len(order))
+    best = order.get(bodies.flavor_of(running), len(order))
+    return place < best and place <= order.get(rule.last_acceptable, len(order))
+
+
+def _activate(
+    made: Plan,
+    parent: Json,
+    variants: Sequence[Json],
+    admitted: Sequence[Json],
+    rule: Rule,
+    order: dict[str, int],
+) -> None:
+    running = admitted[0] if admitted else None
+    for variant in variants:
+        wanted = _is_active(parent) and _is_wanted(bodies.flavor_of(variant), running, rule, order)
+        if wanted == _is_active(variant) or (wanted and _is_rejected(variant)):
+            continue
+        step, because = PatchWorkload(variant, {"spec": {"active": wanted}}), _because(parent, running, rule)
+        if wanted:
+            made.then(step, variant, "ActivatedVariant", f"Variant Workload activated due to {because}")
+        else:
+            made.then(step, variant, "DeactivatedVariant", f"Variant Workload deactivated due to {because}")
+
+
+def _because(parent: Json, running: Json | None, rule: Rule) -> str:
+    if not _is_active(parent):
+        return f'Parent Workload "{key_of(parent)}" not active'
+    if running is None:
+        return "no other Variant being admitted"
+    if rule.mode == _RETAIN:
+        return f'RetainFirstAdmission: another Variant "{key_of(running)}" is admitted'
+    return f'its place in the order of flavors, and Variant "{key_of(running)}" being admitted'
+
+
+def _is_rejected(variant: Json) -> bool:
+    """An admission check has rejected it: it stays out."""
+    return (condition_of(variant, names.EVICTED) or {}).get("reason") == f"{_DUE_TO}AdmissionCheck"
+
+
+# --- evictions --------------------------------------------------------------------------------------------------------
+
+
+def _follow_eviction(made: Plan, parent: Json, everyone: Sequence[Json]) -> bool:
+    """An evicted variant releases its quota after its parent, and its parent is evicted with it. True: wait for that."""
+    waits = False
+    for variant in everyone:
+        if not reserved(variant) or not (has(variant, names.EVICTED) or deleting(variant)):
+            continue
+        if not (has(variant, names.ADMITTED) and reserved(parent) and _runs_as(parent, variant)):
+            if has(variant, names.EVICTED):
+                made.then(ChangeStatus(variant, "release", status_changes.release))
+            continue
+        waits = True
+        _evict_parent(made, parent, variant)
+    return waits
+
+
+def _evict_parent(made: Plan, parent: Json, variant: Json) -> None:
+    if has(parent, names.EVICTED):
+        return  # its job is stopping
+    cause = (condition_of(variant, names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
+    if cause in _FINAL and _is_active(parent):
+        made.then(PatchWorkload(parent, {"spec": {"active": False}}))
+    elif not _is_active(parent):
+        message = (condition_of(variant, names.EVICTED) or {}).get("message") or "The workload is deactivated"
+        _evict_for(made, parent, "Deactivated", message, cause if cause in _FINAL else "")
+    else:
+        _evict_for(made, parent, "VariantEvicted", "Admitted variant was evicted")
+
+
+def _evict_for(made: Plan, parent: Json, reason: str, message: str, cause: str = "") -> None:
+    meta = parent["metadata"]
+    decision = model.Evict(key_of(parent), meta["uid"], reason, message, underlying_cause=cause)
+    step = ChangeStatus(parent, "evict", status_changes.evict(decision))
+    made.then(step, parent, f"EvictedDueTo{reason}{f'DueTo{cause}' if cause else ''}", message)
+
+
+# --- the parent's admission -------------------------------------------------------------------------------------------
+
+
+def _admit_parent(made: Plan, parent: Json, admitted: Sequence[Json]) -> None:
+    if has(parent, names.EVICTED) and reserved(parent):
+        return  # its job is stopping
+    if not (reserved(parent) and has(parent, names.ADMITTED)):
+        if admitted and _is_active(parent):
+            made.then(
+                ChangeStatus(parent, "admission", status_changes.admit_as_variant(admitted[0])),
+                parent,
+                "Admitted",
+                f"The variant {admitted[0]['metadata']['name']} is admitted",
+            )
+        return
+    running = next((each for each in admitted if _runs_as(parent, each)), None)
+    if running is None:
+        _evict_for(made, parent, "ConcurrentAdmission", "No variant is running")
+        return
+    if running["status"]["admission"] != parent["status"]["admission"]:  # its pods were placed elsewhere
+        made.then(ChangeStatus(parent, "admission", status_changes.admit_as_variant(running)))
+    if (change := _run_facts(parent, running)) is not None:
+        made.then(ChangeStatus(running, "run", change))
+
+
+def _runs_as(parent: Json, variant: Json) -> bool:
+    """The parent has the flavors of this variant."""
+    mine, its = (each["status"].get("admission") or {} for each in (parent, variant))
+    return _flavors(mine) == _flavors(its)
+
+
+def _flavors(admission: Json) -> list[tuple[str, Json]]:
+    return [(row["name"], row.get("flavors") or {}) for row in admission.get("podSetAssignments", ())]
+
+
+def _run_facts(parent: Json, variant: Json) -> Change | None:
+    """What the parent knows of the run and the engine has to know of the variant; None where it does."""
+    ready = condition_of(parent, names.PODS_READY)
+    known = condition_of(variant, names.PODS_READY)
+    told = ("reclaimablePods", "accumulatedPastExecutionTimeSeconds")
+    facts = {field: parent["status"].get(field) for field in told}
+    same = all(variant["status"].get(field) == value for field, value in facts.items())
+    seen = ("status", "reason", "lastTransitionTime")
+    if same and (ready is None or (known is not None and all(known.get(f) == ready.get(f) for f in seen))):
+        return None
+
+    def change(status: Json, now: int) -> None:
+        rows: conditions.Conditions = status.setdefault("conditions", [])
+        if ready is not None:
+            rows[:] = [*(row for row in rows if row["type"] != names.PODS_READY), dict(ready)]
+        for field, value in facts.items():
+            if value is None:
+                status.pop(field, None)
+            else:
+                status[field] = value
+
+    return change
+
+
+# --- preemption gates -------------------------------------------------------------------------------------------------
+
+
+def _open_gate(made: Plan, variants: Sequence[Json], now: int) -> None:
+    """The most preferred variant that needs others to be preempted may try, and the next one if that does not start in time."""
+    waiting = [each for each in variants if _is_active(each) and not reserved(each) and not has(each, names.FINISHED)]
+    opened = [at for each in waiting if (at := _opened_at(each)) is not None]
+    candidate = _candidate(waiting)
+    if candidate is None:
+        return
+    if opened and now < max(opened) + PATIENCE:
+        made.due = max(opened) + PATIENCE
+        return
+    note = f'Opened preemption gate for variant workload "{key_of(candidate)}"'
+    step = ChangeStatus(candidate, "preemption-gate", gate_changes.gate_opened(names.CONCURRENT_GATE))
+    made.then(step, candidate, "PreemptionUngatedVariant", note)
+
+
+def _candidate(waiting: Sequence[Json]) -> Json | None:
+    """The first variant that only its gate keeps from preempting; none as long as one before it was not tried."""
+    for variant in waiting:
+        if _opened_at(variant) is not None:
+            continue
+        if has(variant, names.BLOCKED_ON_GATES):
+            return variant
+        if condition_of(variant, names.QUOTA_RESERVED) is None:
+            return None
+    return None
+
+
+def _opened_at(variant: Json) -> int | None:
+    """When the gate of concurrent admission was opened, in milliseconds; None while it is closed."""
+    for row in variant["status"].get("preemptionGates", ()):
+        if row["name"] == names.CONCURRENT_GATE and row.get("position") == "Open":
+            return conditions.millis_of(row.get("lastTransitionTime"))
+    return None
+
+
+def leave(variant: Json) -> list[Step]:
+    """The steps of a variant that has no parent any more."""
+    made = Plan([])
+    _delete(made, variant)
+    _let_go(made, variant)
+    return [step for step, _ in made.steps]
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------------
+
+
+def _delete(made: Plan, variant: Json) -> None:
+    if not deleting(variant):
+        made.then(DeleteWorkload(variant))
+
+
+def _let_go(made: Plan, variant: Json) -> None:
+    """Remove the finalizer that kept its quota."""
+    finalizers: list[str] = variant["metadata"].get("finalizers", [])
+    if names.IN_USE_FINALIZER in finalizers and (deleting(variant) or has(variant, names.FINISHED)):
+        rest = [each for each in finalizers if each != names.IN_USE_FINALIZER]
+        made.then(PatchWorkload(variant, {"metadata": {"finalizers": rest or None}}))

@@ -1,0 +1,271 @@
+"""Runs concurrent admission: plans each family whose members or queue changed, and sends the steps of the plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.isolation.time_limit import limited
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.attempts import Attempts
+from gangline.control.parts.changed_keys import KeySet
+from gangline.control.parts.messages import WriteResolved
+from gangline.control.parts.part import Part
+from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload, fenced
+from gangline.control.status import gate_changes
+from gangline.control.variants import bodies, family
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError
+from gangline.kube.reflector import Event, Removed, Upsert
+from gangline.kube.resources import Json, ObjectKey, Resource, key_of
+
+log = logging.getLogger(__name__)
+
+#: flavors on which a workload is tried at a time; the webhook lets a ClusterQueue have no more
+MOST: Final = 16
+
+
+class Variants(Part):
+    """Keeps families as they should be, and lists preemption gates in the statuses of Workloads.
+
+    `gates` are the feature gates; `wake` makes the loop take another round.
+    """
+
+    name = "variants"
+    kinds = (kube.WORKLOADS, kube.LOCAL_QUEUES, kube.CLUSTER_QUEUES)
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        writes: Writes,
+        recorder: EventRecorder,
+        *,
+        gates: Mapping[str, bool],
+        wake: Callable[[], None],
+        quarantine: Quarantine,
+    ) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._recorder = recorder
+        self._concurrent = gates.get("ConcurrentAdmission", False)
+        self._lists_gates = gates.get("MultiKueueOrchestratedPreemption", False)
+        self._wake = wake
+        self._quarantine = quarantine
+        #: Workloads to look at: parents, those that may become parents, and variants without a parent
+        self._changed = KeySet[str](mirror.has(kube.WORKLOADS))
+        #: Workloads that variants name as their parent
+        self._parents: set[str] = set()
+        #: what decided about the families of each queue when it was last seen: of a LocalQueue, and of a ClusterQueue
+        self._known: dict[tuple[Resource, str], object] = {}
+        #: ClusterQueues whose policy is not in force, which they have not been told yet
+        self._idle: set[str] = set()
+        #: families to look at later, in any case
+        self._later: dict[str, int] = {}
+        self._attempts = Attempts[str](self._again)
+        mirror.messages.subscribe(WriteResolved, self._resolved)
+
+    # --- what changed ---
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if not isinstance(event, Upsert | Removed):
+            return
+        key = key_of(event.obj) if isinstance(event, Upsert) else event.key
+        if resource == kube.WORKLOADS:
+            if isinstance(event, Upsert):
+                self._note(event.obj)
+            else:
+                self._later.pop(key, None)
+                if key in self._parents:
+                    self._parents.discard(key)
+                    self._note_orphans(key)
+        else:
+            self._note_queue(resource, key)
+
+    def _note(self, workload: Json) -> None:
+        if bodies.is_variant(workload):
+            self._parents.add(bodies.parent_key(workload))
+            self._changed.update((bodies.parent_key(workload), key_of(workload)))
+        elif self._concerns(workload):
+            self._changed.add(key_of(workload))
+
+    def _concerns(self, workload: Json) -> bool:
+        if bodies.is_parent(workload) or (self._concurrent and self._rule_of(workload) is not None):
+            return True
+        return self._lists_gates and "preemptionGates" in {
+            **(workload.get("spec") or {}),
+            **(workload.get("status") or {}),
+        }
+
+    def _note_orphans(self, parent: str) -> None:
+        """A Workload with variants was deleted: these have lost their parent."""
+        namespace = parent.rpartition("/")[0]
+        for key, workload in self._mirror.objects[kube.WORKLOADS].items():
+            if (
+                key.startswith(f"{namespace}/")
+                and bodies.is_variant(workload)
+                and bodies.parent_key(workload) == parent
+            ):
+                self._changed.add(key)
+
+    def _note_queue(self, resource: Resource, key: str) -> None:
+        """Look at the families of a queue where it has other flavors, another policy, or another ClusterQueue than before."""
+        found = self._mirror.get(resource, key)
+        if found is None:
+            new: object = None
+        elif resource == kube.CLUSTER_QUEUES:
+            new = _rule(found)
+        else:
+            new = found["spec"].get("clusterQueue", "")
+        if self._known.get((resource, key)) == new:
+            return
+        self._known[resource, key] = new
+        if new is None:
+            del self._known[resource, key]
+        if self._concurrent:
+            self._note_all()
+        elif resource == kube.CLUSTER_QUEUES and new is not None:
+            self._idle.add(key)
+
+    def _note_all(self) -> None:
+        for workload in self._mirror.objects[kube.WORKLOADS].values():
+            self._note(workload)
+
+    def lead(self) -> None:
+        self._note_all()
+
+    def _resolved(self, message: WriteResolved) -> None:
+        """A Workload is not in doubt any more, perhaps without a change that a watch shows."""
+        if message.key.resource == kube.WORKLOADS:
+            workload = self._mirror.get(kube.WORKLOADS, message.key.text)
+            if workload is not None:
+                self._note(workload)
+
+    def _again(self, key: str) -> None:
+        self._changed.add(key)
+        self._wake()
+
+    # --- plans ---
+
+    def act(self, now: int) -> None:
+        self._changed.update([key for key, when in self._later.items() if when <= now])
+        for key in sorted(self._changed.take(self._attempts.ready)):
+            self._later.pop(key, None)
+            if not self._quarantine.attempt(
+                "planning its variants", kube.WORKLOADS, key, partial(self._plan, key, now)
+            ):
+                self._attempts.pause(key)
+        for name in sorted(self._idle):
+            if (queue := self._mirror.get(kube.CLUSTER_QUEUES, name)) is not None:
+                note = "concurrentAdmissionPolicy has no effect: the feature gate ConcurrentAdmission is off"
+                self._recorder.record(queue, "Warning", "ConcurrentAdmissionOff", note)
+        self._idle.clear()
+        self.due = min(self._later.values(), default=None)
+
+    def _plan(self, key: str, now: int) -> None:
+        workload = self._mirror.get(kube.WORKLOADS, key)
+        if workload is None:
+            self._attempts.forgive(key)
+            return
+        if self._lists_gates and not self._writes.in_doubt(kube.WORKLOADS, key):
+            self._list_gates(key, workload)
+        if bodies.is_variant(workload):
+            self._plan_orphan(key, workload)
+            return
+        variants = [each for each in self._mirror.controlled_by(workload, kube.WORKLOADS) if bodies.is_variant(each)]
+        if any(self._writes.in_doubt(kube.WORKLOADS, key_of(each)) for each in (workload, *variants)):
+            return  # the answer brings it here again
+        rule = self._rule_of(workload) if self._concurrent else None
+        if rule is None and self._concurrent and self._queue_of(workload) is None:
+            return  # which queue it is in is not known at present
+        if rule is None and not variants and not bodies.is_parent(workload):
+            return
+        made = limited(lambda: family.plan(family.Family(workload, variants, rule), now))
+        if made.due is not None:
+            self._later[key] = made.due
+        for step, told in made.steps:
+            self._send(key, step, told)
+
+    def _plan_orphan(self, key: str, variant: Json) -> None:
+        """A variant whose parent does not exist any more: its job has stopped, or the parent could not have been deleted."""
+        parent = self._mirror.get(kube.WORKLOADS, bodies.parent_key(variant))
+        if parent is not None and parent["metadata"]["uid"] == bodies.variant_of(variant["metadata"]):
+            return
+        if not self._writes.in_doubt(kube.WORKLOADS, key):
+            for step in family.leave(variant):
+                self._send(key, step, None)
+
+    def _list_gates(self, key: str, workload: Json) -> None:
+        wanted = [gate["name"] for gate in workload["spec"].get("preemptionGates", ())]
+        if wanted != [row["name"] for row in workload["status"].get("preemptionGates", ())]:
+            self._writes.change(key, "preemption-gates", gate_changes.gates_listed(wanted), priority=Priority.STATUS)
+
+    def _queue_of(self, workload: Json) -> Json | None:
+        """The ClusterQueue of its LocalQueue."""
+        name = (workload.get("spec") or {}).get("queueName", "")
+        local_queue = self._mirror.get(kube.LOCAL_QUEUES, f"{workload['metadata']['namespace']}/{name}")
+        if local_queue is None:
+            return None
+        return self._mirror.get(kube.CLUSTER_QUEUES, local_queue["spec"].get("clusterQueue", ""))
+
+    def _rule_of(self, workload: Json) -> family.Rule | None:
+        queue = self._queue_of(workload)
+        return _rule(queue) if queue is not None else None
+
+    # --- steps ---
+
+    def _send(self, key: str, step: family.Step, told: family.Told | None) -> None:
+        self._attempts.sent(key)
+        done = partial(self._done, key, told)
+        failed = partial(self._failed, key)
+        match step:
+            case CreateWorkload(body):
+                target = ObjectKey.of(kube.WORKLOADS, body)
+                self._writes.send(target, "create", body, priority=Priority.LIFECYCLE, done=done, failed=failed)
+            case DeleteWorkload(workload):
+                target, options = ObjectKey.of(kube.WORKLOADS, workload), {"uid": workload["metadata"]["uid"]}
+                self._writes.send(target, "delete", options, priority=Priority.LIFECYCLE, done=done, failed=failed)
+            case PatchWorkload(workload, body):
+                target, patch = ObjectKey.of(kube.WORKLOADS, workload), fenced(workload, body)
+                self._writes.send(
+                    target, "patch", patch, priority=Priority.LIFECYCLE, slot="variants", done=done, failed=failed
+                )
+            case ChangeStatus(workload, slot, change):
+                self._writes.change(
+                    key_of(workload), slot, change, priority=Priority.ADMISSION, done=done, failed=failed
+                )
+
+    def _done(self, key: str, told: family.Told | None, answer: Json | None) -> None:
+        self._attempts.resolved(key)
+        self._attempts.forgive(key)
+        self._changed.add(key)
+        if told is not None and answer is not None:
+            self._recorder.record(told.about, "Normal", told.happened, told.said)
+
+    def _failed(self, key: str, error: ApiError) -> None:
+        self._attempts.resolved(key)
+        if self._writes.expected(error):
+            self._changed.add(key)
+            return
+        log.warning("%s: its variants: %s", key, error)
+        self._attempts.pause(key)
+
+
+def _rule(queue: Json) -> family.Rule | None:
+    """The policy of a ClusterQueue; None if it has none, or none that could be in force."""
+    spec = queue["spec"]
+    policy, groups = spec.get("concurrentAdmissionPolicy"), spec.get("resourceGroups") or ()
+    if policy is None or not groups:
+        return None
+    migration = policy.get("migration") or {}
+    last = (migration.get("constraints") or {}).get("lastAcceptableFlavorName") or ""
+    return family.Rule(_flavors(groups), migration.get("mode") or "TryPreferredFlavors", last)
+
+
+def _flavors(groups: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(flavor["name"] for flavor in groups[0].get("flavors") or ())[:MOST]

@@ -1,0 +1,75 @@
+"""Writes of pods: one for each version of a pod that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from gangline.control.mirror.changes import JobRef
+from gangline.control.writes.outgoing import PatchKind, Priority, Verb, Write
+from gangline.control.writes.writer import Writer
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError, Conflict, NotFound
+from gangline.kube.resources import Json, ObjectKey
+
+Report: TypeAlias = Callable[[JobRef, ObjectKey, ApiError], None]
+
+
+class Written(Protocol):
+    """A pod as it is known."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+
+class PodWrites:
+    """`report` is called with the owner of a refused write, whose plan tries again."""
+
+    def __init__(self, writer: Writer, report: Report) -> None:
+        self._writer = writer
+        self._report = report
+        self._asked: dict[str, str] = {}  # uid of a pod -> the version on which a write was planned
+
+    def send(
+        self,
+        owner: JobRef,
+        pod: Written,
+        verb: Verb,
+        body: Json,
+        done: Callable[[Json], object] | None = None,
+        *,
+        patch: PatchKind | None = None,
+    ) -> None:
+        """A status is usually patched strategically."""
+        if self._asked.get(pod.uid) == pod.version:
+            return
+        self._asked[pod.uid] = pod.version
+        self._writer.submit(
+            Write(
+                ObjectKey.parse(kube.PODS, pod.key),
+                verb,
+                body,
+                priority=Priority.START_STOP,
+                patch=patch or ("strategic" if verb == "status" else "merge"),
+                on_done=done,
+                on_error=partial(self._refused, owner, pod),
+            )
+        )
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._asked.pop(uid, None)
+
+    def _refused(self, owner: JobRef, pod: Written, error: ApiError) -> None:
+        """After a conflict the watch shows another version, or that the pod is gone; other refusals are tried again."""
+        if isinstance(error, Conflict | NotFound):
+            return
+        self.forget(pod.uid)
+        self._report(owner, ObjectKey.parse(kube.PODS, pod.key), error)

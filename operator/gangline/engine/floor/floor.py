@@ -1,0 +1,410 @@
+"""The floor under a time policy: the mode of each cohort tree, by what the alternatives would have cost.
+
+Best effort and EASY are played beside the real queues (`world`) from the moment at which a queue has a policy with a floor; the
+policy itself, too, once a tree has fallen back. Every ten minutes the waits of the same workloads are compared. A tree leaves a
+mode that costs more than it should, and returns to its policy once that would have cost clearly less.
+
+Everything here can be lost at any time: the worlds begin again with the real state, and a tree stays in its mode until there is
+evidence.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final, TypeAlias
+
+from gangline.engine.engine import key_of
+from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
+from gangline.engine.floor.waits import LANE, REAL, TOLERATED, Comparison, Figures, Job, figures
+from gangline.engine.floor.world import World, kept
+from gangline.engine.model import (
+    Change,
+    ClusterQueue,
+    Cohort,
+    Gone,
+    Item,
+    LocalQueue,
+    Millis,
+    Put,
+    RuntimeForecast,
+    Settings,
+    Workload,
+    WriteFailed,
+)
+from gangline.engine.model.runtime import NEVER, Runtime
+from gangline.engine.model.units import SECOND
+from gangline.engine.queues.estimates import flavors_of
+
+#: how often modes are compared
+EVERY: Final[Millis] = 600_000
+#: a comparison needs so many workloads that started, …
+FLOOR_LEAST: Final = 100
+#: … and takes at most so many, the newest ones, submitted within this time
+MOST: Final = 3_000
+WINDOW: Final[Millis] = 7 * 86_400_000
+#: a mode other than the policy is only replaced by one that costs at most this share of it
+CLEARLY: Final = 0.9
+#: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
+DWELL: Final[Millis] = 3_600_000
+AWAY: Final[Millis] = 24 * 3_600_000
+MOST_AWAY: Final[Millis] = 14 * 86_400_000
+
+#: forecasts are corrected by at most this factor
+SLOWEST: Final = 20.0
+
+_Fact: TypeAlias = tuple[type[Item], str]
+
+
+class Floor:
+    """`observe` every fact that the engine gets, `advance` the time, and put each ClusterQueue `under` its tree's mode."""
+
+    def __init__(self, settings: Settings, fallen_back: Mapping[str, FallenBack] | None = None) -> None:
+        """`fallen_back`: the ClusterQueues that are in another mode than their policy already."""
+        self._settings = settings
+        #: by the name of a tree; absent = its policy
+        self.modes: dict[str, Mode] = {}
+        self._before = dict(fallen_back or {})
+        self.comparisons: dict[str, Comparison] = {}
+        self.changed_at: dict[str, Millis] = {}
+        self._why: dict[str, str] = {}
+        self._facts: dict[_Fact, Item] = {}
+        self._queues: dict[str, ClusterQueue] = {}
+        self._cohorts: dict[str, Cohort] = {}
+        self._local_queues: dict[str, LocalQueue] = {}
+        self._forecasts: dict[str, RuntimeForecast] = {}
+        self._runtimes: dict[str, Runtime | None] = {}
+        #: how long workloads were drawn to run, before anything was known of it
+        self._draws: dict[str, Millis] = {}
+        self._worlds: dict[Mode, World] = {}
+        #: what the worlds have not been told yet, oldest first; and by world, how much of it was
+        self._feed: list[tuple[Millis, Change | Workload]] = []
+        self._fed: dict[Mode, int] = {}
+        #: starts and stops that are later than what is compared, by lane
+        self._told: dict[int, deque[tuple[Millis, str, bool, Millis]]] = {
+            lane: deque() for lane in (REAL, *LANE.values())
+        }
+        self._jobs: dict[str, Job] = {}
+        #: how often a tree left its policy, and when last
+        self._left: dict[str, tuple[int, Millis]] = {}
+        self._pace = 1.0
+        self._seen: Millis = 0  # the time until which all worlds have been played
+        self._now: Millis = 0
+        self._due: Millis = 0
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def tree_of(self, cluster_queue: str) -> str:
+        """The name of its tree: Cohort/ROOT, or ClusterQueue/NAME where it is in none."""
+        queue = self._queues.get(cluster_queue)
+        if queue is None or not queue.cohort:
+            return f"ClusterQueue/{cluster_queue}"
+        name, seen = queue.cohort, set[str]()
+        while name not in seen:
+            seen.add(name)
+            cohort = self._cohorts.get(name)
+            if cohort is None or not cohort.parent:
+                break
+            name = cohort.parent
+        return f"Cohort/{name}"
+
+    def mode_of(self, cluster_queue: str) -> Mode:
+        return self.modes.get(self.tree_of(cluster_queue), POLICY)
+
+    def under_floor(self) -> list[ClusterQueue]:
+        """The queues that a floor is under, each in its mode."""
+        return [under(queue, self.mode_of(name)) for name, queue in sorted(self._queues.items()) if has_floor(queue)]
+
+    def fallen_back(self) -> dict[str, FallenBack]:
+        """The queues that do not follow their policy."""
+        found: dict[str, FallenBack] = {}
+        for queue in self._queues.values():
+            tree = self.tree_of(queue.name)
+            if has_floor(queue) and tree in self.modes:
+                found[queue.name] = FallenBack(self.modes[tree], self.changed_at.get(tree, 0), self._why.get(tree, ""))
+        return found
+
+    @property
+    def attempts(self) -> int:
+        """How many heads the worlds tried: the measure of what they cost."""
+        return sum(world.attempts for world in self._worlds.values())
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def observe(self, change: Change, now: Millis) -> None:
+        """A fact, as the engine gets it; a ClusterQueue as its policy configures it."""
+        self._play(now)
+        match change:
+            case WriteFailed():
+                return
+            case Put(Workload() as workload):
+                self._put(workload)
+                return
+            case Gone(kind, key) if kind is Workload:
+                self._gone(key)
+                return
+            case Put(item):
+                self._facts[type(item), key_of(item)] = item
+                self._keep(item)
+            case Gone(kind, key):
+                self._facts.pop((kind, key), None)
+                if kind is RuntimeForecast:
+                    return  # it may be needed in a world
+                self._forget(kind, key)
+        self._feed.append((self._now, change))
+
+    def _keep(self, item: Item) -> None:
+        match item:
+            case ClusterQueue():
+                self._queues[item.name] = item
+            case Cohort():
+                self._cohorts[item.name] = item
+            case LocalQueue():
+                self._local_queues[item.key] = item
+            case RuntimeForecast():
+                self._forecasts[item.workload] = item
+                self._runtimes.pop(item.workload, None)
+                self._draws.pop(item.workload, None)
+            case _:
+                pass
+
+    def _forget(self, kind: type[Item], key: str) -> None:
+        if kind is ClusterQueue:
+            self._queues.pop(key, None)
+        elif kind is Cohort:
+            self._cohorts.pop(key, None)
+        elif kind is LocalQueue:
+            self._local_queues.pop(key, None)
+
+    # --- workloads ----------------------------------------------------------------------------------------------------
+
+    def _put(self, workload: Workload) -> None:
+        key = workload.key
+        job = self._jobs.get(key)
+        if job is not None and job.workload.uid != workload.uid:
+            self._gone(key)
+            job = None
+        if job is not None and job.length is not None:
+            return
+        if workload.finished:
+            self._gone(key)
+            return
+        if not workload.active or workload.on_hold or workload.gates:
+            if job is not None and job.runs_since is None and workload.admission is None:
+                self._withdraw(key)
+            return
+        if job is None:
+            local_queue = self._local_queues.get(f"{workload.namespace}/{workload.queue}")
+            root = self.tree_of(local_queue.cluster_queue) if local_queue is not None else ""
+            job = self._jobs[key] = Job(workload, root, max(workload.created, 0) or self._now)
+            for lane in range(len(job.since)):
+                job.since[lane] = job.submitted
+        job.workload = workload
+        if workload.admission is not None and workload.admitted:
+            if job.runs_since is None:
+                job.runs_since = workload.admitted_at or self._now
+                job.began = job.began or job.runs_since
+                self._told[REAL].append((job.runs_since, key, True, 0))
+        elif job.runs_since is not None and workload.admission is None:
+            ran = self._now - job.runs_since
+            saved = kept(workload, ran)
+            job.saved += saved
+            job.runs_since = None
+            self._told[REAL].append((self._now, key, False, ran - saved))
+        self._feed.append((self._now, workload))
+
+    def _gone(self, key: str) -> None:
+        """It is over, or was deleted."""
+        job = self._jobs.get(key)
+        if job is None or job.length is not None:
+            return
+        if job.runs_since is None:
+            self._withdraw(key)
+            return
+        job.length = max(1, job.saved + self._now - job.runs_since)
+        job.runs_since = None
+        for world in self._worlds.values():
+            world.came_out(key)
+
+    def _withdraw(self, key: str) -> None:
+        """It is over before it ended: without it, nothing is compared."""
+        del self._jobs[key]
+        self._forget_forecast(key)
+        for world in self._worlds.values():
+            world.remove(key)
+
+    def _forget_forecast(self, key: str) -> None:
+        self._forecasts.pop(key, None)
+        self._runtimes.pop(key, None)
+        self._draws.pop(key, None)
+        for world in self._worlds.values():
+            world.take_in(Gone(RuntimeForecast, key))
+
+    def _length(self, key: str, least: Millis) -> Millis | None:
+        """See `World`."""
+        job = self._jobs.get(key)
+        if job is None:
+            return None
+        if job.length is not None:
+            return job.length
+        if key not in self._runtimes:
+            left = job.workload.execution_left
+            limit = None if left is None else max(SECOND, left)
+            flavors = flavors_of(job.workload.admission)
+            self._runtimes[key] = Runtime.of(self._forecasts.get(key), limit, flavors)
+        runtime = self._runtimes[key]
+        if runtime is None:
+            return None
+        ran = round(max(least, job.ran(self._now)) / self._pace)
+        total = runtime.total(ran, job.level)
+        return None if total >= NEVER else round(total * self._pace)
+
+    def _ran(self, key: str) -> Millis | None:
+        """See `World`."""
+        job = self._jobs.get(key)
+        return None if job is None or job.length is not None else job.ran(self._now)
+
+    def _set_pace(self) -> None:
+        """By how much runs are longer than was drawn for them, in sum: forecasts that are too long or too short on the whole
+        must not make the worlds busier, or less busy, than reality."""
+        ran, drawn = 0, 0
+        for key, job in self._jobs.items():
+            runtime = self._runtimes.get(key)
+            if runtime is None or not job.began:
+                continue
+            so_far = job.length if job.length is not None else job.ran(self._now)
+            ran += so_far
+            draw = self._draws.get(key)
+            if draw is None:
+                draw = self._draws[key] = runtime.total(0, job.level)
+            drawn += min(draw, max(so_far, self._now - job.began))
+        if drawn > 0:
+            self._pace = min(SLOWEST, max(1 / SLOWEST, ran / drawn))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, now: Millis) -> list[str]:
+        """Play the worlds until now, and compare what is due. Returns the trees whose mode changed."""
+        self._play(now)
+        if now < self._due:
+            return []
+        self._due = now + EVERY
+        trees = {self.tree_of(queue.name) for queue in self._queues.values() if has_floor(queue)}
+        for name in [name for name in self._before if name in self._queues]:
+            before, tree = self._before.pop(name), self.tree_of(name)
+            if tree in trees and tree not in self.modes:
+                self.modes[tree], self.changed_at[tree], self._why[tree] = before
+                self._left[tree] = 1, before.since
+        for tree in [tree for tree in self.modes if tree not in trees]:
+            del self.modes[tree]
+        if not trees:
+            self._worlds.clear()
+            self._fed.clear()
+            self._feed.clear()
+            return []
+        for mode in MODES if self._fallen_back() else PLAIN:
+            if mode not in self._worlds:
+                self._begin(mode)
+        self._clean_up()
+        self._set_pace()
+        return [tree for tree in sorted(trees) if self._compare(tree)]
+
+    def _fallen_back(self) -> bool:
+        return bool(self.modes)
+
+    def _play(self, now: Millis) -> None:
+        if now <= self._now:
+            return
+        self._now = now
+        for mode, world in self._worlds.items():
+            self._play_world(mode, world)
+        fed = min(self._fed.values(), default=len(self._feed))
+        del self._feed[:fed]
+        for mode in self._fed:
+            self._fed[mode] -= fed
+        self._seen = min((world.now for world in self._worlds.values()), default=now)
+        for lane, news in self._told.items():
+            while news and news[0][0] <= self._seen:
+                at, key, started, lost = news.popleft()
+                job = self._jobs.get(key)
+                if job is not None:
+                    job.starts(lane, at) if started else job.stops(lane, at, lost)
+
+    def _play_world(self, mode: Mode, world: World) -> None:
+        while self._fed[mode] < len(self._feed):
+            at, fact = self._feed[self._fed[mode]]
+            if at > world.now and not world.advance(at, self._now):
+                break
+            self._fed[mode] += 1
+            if not isinstance(fact, Workload):
+                world.take_in(fact)
+            elif (job := self._jobs.get(fact.key)) is not None and job.workload.uid == fact.uid:
+                world.put(fact)
+        else:
+            world.advance(self._now, self._now)
+        self._told[LANE[mode]].extend(world.news)
+        world.news.clear()
+
+    def _begin(self, mode: Mode) -> None:
+        """A world that begins with the real state."""
+        world = self._worlds[mode] = World(self._settings, mode, self._now, self._length, self._ran)
+        for item in self._facts.values():
+            world.take_in(Put(item))
+        self._fed[mode] = len(self._feed)
+        lane = LANE[mode]
+        self._told[lane] = deque(self._told[REAL])
+        for job in self._jobs.values():
+            job.waited[lane], job.since[lane] = job.waited[REAL], job.since[REAL]
+            if job.length is None:
+                world.adopt(job.workload, job.saved)
+
+    def _clean_up(self) -> None:
+        """Forget workloads that are over everywhere, and too old to be compared."""
+        over = [
+            key
+            for key, job in self._jobs.items()
+            if job.length is not None and not any(world.knows(key) for world in self._worlds.values())
+        ]
+        for key in islice(over, max(0, len(over) - MOST)):
+            self._forget_forecast(key)
+            del self._jobs[key]
+        for key in over:
+            job = self._jobs.get(key)
+            if job is not None and job.submitted < self._now - WINDOW:
+                self._forget_forecast(key)
+                del self._jobs[key]
+
+    def _compare(self, tree: str) -> bool:
+        """Whether the tree's mode changed."""
+        jobs = [job for job in self._jobs.values() if job.root == tree and job.started]
+        jobs = [job for job in jobs[-MOST:] if job.submitted >= self._seen - WINDOW]
+        if len(jobs) < FLOOR_LEAST:
+            return False
+        lanes: dict[Mode, int] = {mode: LANE[mode] if mode in self._worlds else REAL for mode in MODES}
+        by_mode: dict[Mode, Figures] = {mode: figures(jobs, lane, self._seen) for mode, lane in lanes.items()}
+        found = Comparison(self._seen, by_mode)
+        self.comparisons[tree] = found
+        mode = self.modes.get(tree, POLICY)
+        since = self.changed_at.get(tree, 0)
+        if self._now < since + DWELL:
+            return False
+        left = self._left.get(tree, (0, 0))
+        away = min(MOST_AWAY, AWAY << max(0, left[0] - 1))
+        may_return = mode == POLICY or self._now >= left[1] + away
+        options: list[Mode] = [each for each in MODES if each != POLICY or may_return]
+        best = min(options, key=found.cost)
+        own = found.cost(mode)
+        enough = own / TOLERATED if mode == POLICY else CLEARLY * own
+        if best == mode or found.cost(best) > enough:
+            return False
+        self.changed_at[tree], self._why[tree] = self._now, found.why(mode, best)
+        if mode == POLICY:
+            self._left[tree] = min(16, left[0] + 1), self._now
+        if POLICY not in self._worlds:
+            self._begin(POLICY)
+        if best == POLICY:
+            self.modes.pop(tree, None)
+        else:
+            self.modes[tree] = best
+        return True

@@ -1,0 +1,243 @@
+"""Hosts as filters and scorers see them, what a pod asks of one, and the places on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gangline.engine.cards.card_amounts import on_each
+from gangline.engine.cards.card_room import CardRoom, Resident
+from gangline.engine.cards.card_seating import bound
+from gangline.engine.cards.links import cheapest
+from gangline.engine.model import Device, Share, Taint
+from gangline.engine.model.devices import WHOLE
+from gangline.engine.rooms.fitting import PodRequests
+from gangline.engine.text.accelerators import accelerators, is_accelerator
+from gangline.engine.topology.node_filter import ANY_NODE, Selection
+from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, kind_mark
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+
+#: MiB that each process needs beyond what was declared for it, where that was not measured
+PER_PROCESS: Final = 600
+#: of the memory of a card, in thousandths, that stays free
+HEADROOM: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network interface of a host that pods share (a physical function): free bandwidth, and functions that can be given."""
+
+    bandwidth: int  #: Mbit/s
+    functions: int = 1 << 30
+
+
+@dataclass(slots=True)
+class Host:
+    """A host and what is free on it. `free` changes as pods come and go; the other facts of nodes change rarely."""
+
+    name: str
+    total: Mapping[str, int]
+    free: Mapping[str, int]
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    cards: Sequence[CardRoom] = ()
+    #: which pod sits on which card is known; otherwise only how full each card is
+    told_apart: bool = True
+    #: image -> bytes of it that the host has
+    images: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: dataset -> bytes of it that the host has near
+    data: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: Mbit/s at which it gets data that it has not
+    download: int = 0
+    links: Sequence[Link] = ()
+    taints: Sequence[Taint] = ()
+    #: those that policies look at
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: thousandths of CPU of the gang's pods that were given to it just now
+    dealt_cpu: int = 0
+
+    def others_kinds(self, kind: str) -> tuple[int, int]:
+        """How many placed pods of this kind are there, and how many of others."""
+        own = kind_mark(kind) if kind else ""
+        marks = {name: -amount for name, amount in self.free.items() if name.startswith(KIND_MARK)}
+        return max(0, marks.get(own, 0)), sum(max(0, count) for name, count in marks.items() if name != own)
+
+    def busy(self) -> int:
+        """Percent of one accelerator that the pods there use, all together: all of what they request, unless they say less."""
+        total, free = accelerators(self.total), accelerators(self.free)
+        return max(0, 100 * (total - free) + self.free.get(SPARED, 0))
+
+    def card_milli(self) -> tuple[int, ...]:
+        """What is free of each card, in thousandths, least first. Without an inventory each free accelerator is a whole card."""
+        if self.cards:
+            return tuple(sorted(max(0, room.milli) for room in self.cards if room.device.healthy))
+        return (WHOLE,) * max(0, accelerators(self.free))
+
+    def bound(self, ask: Ask) -> tuple[Share, ...]:
+        """The shares of a pod that its cards bound; none where nothing is known of its cards."""
+        return () if not self.cards else bound([room.device for room in self.cards], ask.shares)
+
+    def card_total(self) -> int:
+        """Thousandths of all its cards."""
+        if self.cards:
+            return sum(room.device.milli for room in self.cards)
+        return WHOLE * accelerators(self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one pod asks of a host. Equal asks share a table of places."""
+
+    requests: PodRequests
+    shares: tuple[Share, ...] = ()
+    selection: Selection = ANY_NODE
+    #: kind of work: equal kinds run the same program
+    kind: str = ""
+    #: percent of a card that it is known to use
+    utilisation: int = 0
+    #: the memory of its shares is what it was measured to use at most, not what was declared
+    measured: bool = False
+    #: image -> bytes
+    images: tuple[tuple[str, int], ...] = ()
+    #: dataset -> bytes
+    data: tuple[tuple[str, int], ...] = ()
+    #: seconds that it is expected to run where nothing has to be downloaded
+    seconds: int = 0
+    #: Mbit/s of each network interface that it asks for
+    network: tuple[int, ...] = ()
+
+    def amount(self, resource: str) -> int:
+        return next((amount for name, amount in self.requests if name == resource), 0)
+
+    @property
+    def card_milli(self) -> int:
+        """Thousandths of cards, all together."""
+        if self.shares:
+            return sum(share.count * (WHOLE if share.exclusive or share.unit else share.milli) for share in self.shares)
+        return WHOLE * self.whole_cards
+
+    @property
+    def whole_cards(self) -> int:
+        """Accelerators that it asks for by number."""
+        return sum(amount for name, amount in self.requests if is_accelerator(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host, and the cards of it that the pod would get: their positions, one after the other for each share."""
+
+    host: Host
+    cards: tuple[int, ...] = ()
+
+    def milli_after(self, ask: Ask) -> tuple[int, ...]:
+        """What would be free of each card, least first."""
+        host = self.host
+        if not host.cards:
+            return host.card_milli()[: max(0, len(host.card_milli()) - ask.whole_cards)]
+        if not self.cards:
+            return host.card_milli()
+        left = [max(0, room.milli) for room in host.cards]
+        for position, share in self.seats(ask):
+            part = share.of(host.cards[position].device)
+            left[position] = max(0, left[position] - (part.milli if part is not None else 0))
+        return tuple(sorted(left[number] for number, room in enumerate(host.cards) if room.device.healthy))
+
+    def seats(self, ask: Ask) -> Iterator[tuple[int, Share]]:
+        """Its cards with the share that sits on each."""
+        given = iter(self.cards)
+        for share in self.host.bound(ask):
+            for _ in range(share.count):
+                yield next(given), share
+
+    def residents(self, ask: Ask, holder: str) -> list[tuple[CardRoom, Resident]]:
+        """The pod on its cards."""
+        cards, busy = self.host.cards, on_each(ask.utilisation, len(self.cards))
+        return [
+            (
+                cards[position],
+                Resident.of(holder, share, cards[position].device, kind=ask.kind, utilisation=busy),
+            )
+            for position, share in self.seats(ask)
+        ]
+
+
+def places(host: Host, ask: Ask, *, safe: bool = False) -> list[Place]:
+    """The places on a host that differ, for a pod that fits there; none if its shares do not fit.
+
+    A share of one card is offered each card whose state differs. For more than one card, the set that is closest together is the
+    only offer; several shares are seated one after the other, each where least is left. `safe`: a margin of memory stays free.
+    """
+    shares = host.bound(ask) if ask.shares and host.cards else ()
+    if not shares:
+        return [Place(host)]
+    if len(shares) == 1 and shares[0].apart:
+        share = shares[0]
+        fitting = fitting_cards(host, ask, share, safe=safe)
+        if len(fitting) < share.count:
+            return []
+        if share.count == 1 and not share.exclusive:
+            return [Place(host, (position,)) for position in _different(host, fitting)]
+        return [Place(host, _closest(host, fitting, share.count))]
+    return _one_by_one(host, shares, ask, safe)
+
+
+def fitting_cards(host: Host, ask: Ask, share: Share, *, safe: bool = False) -> list[int]:
+    """The cards on which one pod with this share may sit; with an affinity, those with such neighbours if there are any."""
+    found = [
+        position
+        for position, room in enumerate(host.cards)
+        if not room.refuses(share, memory_margin=_margin(ask, share, room.device) if safe else 0)
+    ]
+    if share.affinity:
+        return [position for position in found if host.cards[position].wants(share)] or found
+    return found
+
+
+def _margin(ask: Ask, share: Share, device: Device) -> int:
+    """MiB that stay free beside a share: a part of the card, and what a process needs beyond what was declared for it."""
+    if share.alone_on(device) or not device.memory:
+        return 0
+    return device.memory * HEADROOM // WHOLE + (0 if ask.measured else PER_PROCESS)
+
+
+def _different(host: Host, positions: Sequence[int]) -> list[int]:
+    """The first of all cards that are alike: in model, in what is free, in who sits there."""
+    seen: dict[object, int] = {}
+    for position in positions:
+        room = host.cards[position]
+        device = room.device
+        alike = (
+            device.model, device.numa, device.milli, device.memory, room.milli, room.memory,
+            tuple((each.kind, each.utilisation) for each in room.residents),
+        )  # fmt: skip
+        seen.setdefault(alike if not device.links else (alike, position), position)
+    return list(seen.values())
+
+
+def _closest(host: Host, positions: Sequence[int], count: int) -> tuple[int, ...]:
+    chosen = cheapest([host.cards[position].device for position in positions], count)
+    return tuple(positions[number] for number in chosen)
+
+
+def _asked_apart(share: Share) -> Iterable[Share]:
+    return (share,) if share.apart else (replace(share, count=1),) * share.count
+
+
+def _one_by_one(host: Host, shares: Sequence[Share], ask: Ask, safe: bool) -> list[Place]:
+    trial = Host(host.name, host.total, host.free, host.labels, [room.copy() for room in host.cards])
+    given: list[int] = []
+    for share in [each for asked in shares for each in _asked_apart(asked)]:
+        fitting = fitting_cards(trial, ask, share, safe=safe)
+        if len(fitting) < share.count:
+            return []
+        if share.exclusive or share.count > 1:
+            chosen = _closest(trial, fitting, share.count)
+        else:
+            chosen = (min(fitting, key=lambda position: (trial.cards[position].milli, trial.cards[position].memory)),)
+        for position in chosen:
+            room = trial.cards[position]
+            room.seat(Resident.of("", share, room.device))
+        given += chosen
+    return [Place(host, tuple(given))]

@@ -1,0 +1,219 @@
+"""A placement policy on the hosts of a topology: a pipeline whose hosts are the leaves, kept in step with the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gangline.engine.cards.card_amounts import rooms_of
+from gangline.engine.cards.card_seating import seat_of
+from gangline.engine.model import CardSeat, Domain, PlacementPolicy, PlacementScore, Share, Workload
+from gangline.engine.placing.fragmentation import Fragments, TypicalPod
+from gangline.engine.placing.hosts import CPU, Ask, Host
+from gangline.engine.placing.pipeline import Pipeline
+from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
+from gangline.engine.placing.scorers import DATASETS, DOWNLOAD, Args, Field
+from gangline.engine.rooms.fitting import PodRequests, add, as_pod_requests
+from gangline.engine.rooms.room_ledger import LeafKey
+from gangline.engine.topology.node_filter import Selection
+from gangline.engine.topology.policy_filter import full_name, marks_of
+from gangline.engine.topology.topology_ledger import Leaf, TopologyLedger
+
+#: what excludes a host, as for all placements: its free amounts; taints, node selector and required affinity
+_FILTERS: Final = ("Fits", "NodeSelector")
+#: preferred affinity goes before every policy (where it counts at all)
+_FIRST: Final = -1
+#: what a scorer of hosts means for their cards
+_OF_CARDS: Final = {"ClassAffinity": "CardClass", "CardBalance": "CardUse"}
+#: the mix is taken again after so many new workloads, or a quarter of those it is made of
+_LEAST_NEW: Final = 20
+#: kinds of pods whose tables are kept for each topology and policy
+_TABLES_KEPT: Final = 64
+
+
+def profile_of(policy: PlacementPolicy) -> PlacingProfile:
+    """The tiers of a policy: its own scores, or else those of its profile."""
+    own = tuple(Score(each.name, each.tier, each.weight, _args(each)) for each in policy.scores)
+    chosen = own or PROFILES[policy.profile].scores
+    # hosts are compared first, and between equal ones and on the one that is best, cards
+    scores = [replace(each, tier=2 * each.tier) for each in chosen]
+    scores += [Score(_OF_CARDS[each.name], 2 * each.tier + 1) for each in chosen if each.name in _OF_CARDS]
+    return PlacingProfile(_FILTERS, (Score("NodeAffinity", _FIRST), *scores))
+
+
+def _args(score: PlacementScore) -> Args:
+    found: dict[str, object] = {}
+    for name in ("label", "value", "annotation", "deviation", "resource", "plugin"):
+        if getattr(score, name):
+            found[name] = getattr(score, name)
+    found |= {"least": score.least, "most": score.most, "target": score.target, "sensitivity": score.sensitivity}
+    return {**found, "weights": dict(score.weights)} if score.weights else found
+
+
+def looks_at(policy: PlacementPolicy) -> frozenset[str]:
+    """The annotations of nodes that a policy looks at."""
+    found = {each.annotation for each in (*policy.filters, *policy.scores)} | {each.deviation for each in policy.scores}
+    if any(score.name == "DataLocality" for score in profile_of(policy).scores):
+        found |= {DATASETS, DOWNLOAD}
+    return frozenset(found - {""})
+
+
+def excludes_by(policy: PlacementPolicy) -> frozenset[str]:
+    """Those that may exclude a node."""
+    return frozenset(each.annotation for each in policy.filters if each.annotation)
+
+
+def ask_of(pod_requests: PodRequests, selection: Selection, shares: tuple[Share, ...] = ()) -> Ask:
+    """What one pod asks of a host, with what policies know of it."""
+    if selection.policy is None:
+        return Ask(pod_requests, shares, selection)
+    traits = selection.policy.traits
+    return Ask(
+        pod_requests,
+        shares,
+        selection,
+        kind=traits.kind,
+        utilisation=traits.utilisation or 0,
+        images=tuple((full_name(image), 0) for image in traits.images),
+        data=traits.data,
+        seconds=traits.seconds,
+    )
+
+
+class TypicalMix:
+    """What the pods of all workloads ask for: for which pods the room that is left should be of use."""
+
+    def __init__(self, workloads: Callable[[], Iterable[Workload]]) -> None:
+        self._workloads = workloads
+        self._new = 0
+        self._size = -1
+        self._fragments = Fragments({})
+        #: grows when the mix is another
+        self.version = 0
+
+    def note(self) -> None:
+        """A workload arrived."""
+        self._new += 1
+
+    def fragments(self) -> Fragments:
+        if self._size < 0 or self._new > max(_LEAST_NEW, self._size // 4):
+            self._count()
+        return self._fragments
+
+    def _count(self) -> None:
+        pods: dict[TypicalPod, int] = {}
+        self._size = self._new = 0
+        for workload in self._workloads():
+            self._size += 1
+            for pod_set in workload.pod_sets if not workload.finished else ():
+                pod = TypicalPod.of(Ask(as_pod_requests(pod_set.requests)))
+                pods[pod] = pods.get(pod, 0) + pod_set.count
+        self._fragments = Fragments(pods)
+        self.version += 1
+
+
+class PolicyRanking:
+    """See `topology.leaf_ranking.LeafRanking`."""
+
+    def __init__(self, ledger: TopologyLedger, policy: PlacementPolicy, mix: TypicalMix) -> None:
+        self._ledger = ledger
+        self._profile = profile_of(policy)
+        self._mix = mix
+        self._mixed = -1
+        self._mark = (-1, 0)
+        self._leaves: list[Leaf] = []
+        self._pipeline = Pipeline(self._profile, [])
+
+    def deal(
+        self, pod_requests: PodRequests, selection: Selection, count: int, shares: tuple[Share, ...] = ()
+    ) -> tuple[Domain, ...] | None:
+        if self._ledger.pods_that_fit(pod_requests) < count:
+            return None
+        pipeline, ask = self._caught_up(), ask_of(pod_requests, selection, shares)
+        taken = dict(pod_requests)
+        if selection.policy is not None:
+            taken |= marks_of(selection.policy.traits, taken)
+        dealt: dict[int, list[tuple[CardSeat, ...]]] = {}
+        try:
+            for _ in range(count):
+                choice = pipeline.best(ask)
+                if choice is None:
+                    return None
+                seated = choice.place.residents(ask, "")
+                dealt.setdefault(choice.position, []).append(
+                    tuple(seat_of(room.device, resident) for room, resident in seated)
+                )
+                host = pipeline.hosts[choice.position]
+                host.free = dict(host.free)
+                add(host.free, taken, -1)
+                host.dealt_cpu += taken.get(CPU, 0)
+                for room, resident in seated:
+                    room.seat(resident)
+                pipeline.changed(choice.position)
+        finally:
+            for position in dealt:
+                leaf, host = self._leaves[position], pipeline.hosts[position]
+                host.free, host.cards, host.dealt_cpu = leaf.free, rooms_of(leaf.devices, leaf.free), 0
+                pipeline.changed(position)
+        return tuple(_domain(self._leaves[position].key, pods) for position, pods in sorted(dealt.items()))
+
+    def scores(self, pod_requests: PodRequests, selection: Selection, shares: tuple[Share, ...] = ()) -> Sequence[int]:
+        ranks = self._caught_up().ranks(ask_of(pod_requests, selection, shares))
+        order = {rank: number for number, rank in enumerate(sorted(set(ranks)))}
+        return [order[rank] for rank in ranks]
+
+    def _caught_up(self) -> Pipeline:
+        """The pipeline with the leaves as they are now."""
+        fragments = self._mix.fragments()
+        changed, self._mark = self._ledger.changed_since(self._mark)
+        if changed is None or self._mixed != self._mix.version or self._has_new_images(changed):
+            self._mixed = self._mix.version
+            self._leaves = [self._ledger.leaf_at(place) for place in range(self._ledger.size)]
+            hosts = [_host(leaf) for leaf in self._leaves]
+            self._pipeline = Pipeline(self._profile, hosts, Field(fragments=fragments), _TABLES_KEPT)
+            return self._pipeline
+        for position in set(changed):
+            leaf, host = self._leaves[position], self._pipeline.hosts[position]
+            host.free, host.labels, host.taints, host.total = leaf.free, leaf.labels, leaf.taints, _total(leaf)
+            host.annotations, host.images = leaf.annotations, leaf.images
+            host.cards = rooms_of(leaf.devices, leaf.free)
+            self._pipeline.field.grow(host)
+            self._pipeline.changed(position)
+        return self._pipeline
+
+    def _has_new_images(self, changed: Iterable[int]) -> bool:
+        """Images that no host had before: their sizes change what all hosts have of a pod's images."""
+        known = self._pipeline.field.images
+        return any(
+            size > known.get(image, 0)
+            for position in set(changed)
+            if self._leaves[position].images is not self._pipeline.hosts[position].images
+            for image, size in self._leaves[position].images.items()
+        )
+
+
+def _host(leaf: Leaf) -> Host:
+    return Host(
+        leaf.path[-1],
+        _total(leaf),
+        leaf.free,
+        leaf.labels,
+        rooms_of(leaf.devices, leaf.free),
+        taints=leaf.taints,
+        images=leaf.images,
+        annotations=leaf.annotations,
+        told_apart=False,
+    )
+
+
+def _domain(values: LeafKey, pods: list[tuple[CardSeat, ...]]) -> Domain:
+    return Domain(values, len(pods), tuple(pods) if any(pods) else ())
+
+
+def _total(leaf: Leaf) -> dict[str, int]:
+    """What the nodes of a host have (one node, unless labels are wrong)."""
+    total: dict[str, int] = {}
+    for node in leaf.nodes.values():
+        add(total, node.allocatable)
+    return total

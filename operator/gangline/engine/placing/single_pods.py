@@ -1,0 +1,45 @@
+"""One pod outside of all gangs on nodes that somebody else offers: whom a policy excludes, and how good the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gangline.engine.model import Node, PlacementPolicy, PodSet, Requests
+from gangline.engine.placing.fragmentation import Fragments
+from gangline.engine.placing.hosts import Host
+from gangline.engine.placing.pipeline import Pipeline
+from gangline.engine.placing.policy_ranking import ask_of, profile_of
+from gangline.engine.placing.profiles import PlacingProfile
+from gangline.engine.placing.scorers import Field
+from gangline.engine.rooms.fitting import add, as_pod_requests
+from gangline.engine.topology.node_filter import Selection
+from gangline.engine.topology.policy_filter import PolicyAsk
+
+
+def rank_nodes(
+    policy: PlacementPolicy,
+    pod_set: PodSet,
+    nodes: Sequence[tuple[Node, Sequence[Requests]]],
+    fragments: Fragments,
+) -> dict[str, str | tuple[int, ...]]:
+    """By node: why the policy excludes it, or its worth by tier. `nodes`: each with what is taken of it.
+
+    Whether there is room, and whether the pod tolerates the node, is the scheduler's to decide.
+    """
+    hosts = [_host(node, taken) for node, taken in nodes]
+    selection = Selection.of(pod_set, (), scored=True, policy=PolicyAsk(policy.filters, pod_set.traits))
+    ask = ask_of(as_pod_requests(pod_set.requests), selection)
+    excluded = {host.name: selection.policy.excludes(host) for host in hosts if selection.policy is not None}
+    kept = [host for host in hosts if not excluded.get(host.name)]
+    profile = PlacingProfile((), profile_of(policy).scores)
+    ranks: Mapping[str, tuple[int, ...]] = dict(
+        zip((host.name for host in kept), Pipeline(profile, kept, Field(fragments=fragments)).ranks(ask), strict=True)
+    )
+    return {host.name: excluded.get(host.name) or ranks[host.name] for host in hosts}
+
+
+def _host(node: Node, taken: Sequence[Requests]) -> Host:
+    free = dict(node.allocatable)
+    for amounts in taken:
+        add(free, amounts, -1)
+    return Host(node.name, node.allocatable, free, node.labels, images=node.images, annotations=node.annotations)

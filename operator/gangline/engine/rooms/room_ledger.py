@@ -1,0 +1,444 @@
+"""The ledger of room: nodes, the pods of others on them, and what workloads take.
+
+A workload takes room in two ways. Where a topology places its pods, it takes of *spots*: the hosts, or the domains above hosts
+that are the topology's lowest level. On flavors without a topology its pods are *assigned* to nodes. A node has room for
+assigned pods where neither leaves too little; topologies do not count assigned pods before they exist (they are then among
+`ForeignPod`s), as in Kueue.
+
+Who looks for room (`topology.topologies`, `nodes.node_rooms`) watches, and keeps tables of what fits where. What is taken is
+given back exactly: a simulation lifts workloads out of the ledger itself and restores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+from weakref import WeakSet
+
+from gangline.engine.cards import card_amounts
+from gangline.engine.model import ForeignPod, Node, NodeCards, Requests
+from gangline.engine.rooms.card_ledger import CardLedger
+from gangline.engine.rooms.fitting import HOSTNAME, shift, usage_of
+from gangline.engine.text.change_log import ChangeLog
+
+#: A lowest domain as topology assignments name it: the hostname alone where that is the lowest level, otherwise the whole path.
+LeafKey: TypeAlias = tuple[str, ...]
+
+#: The flavor of a domain ("" where it is a host, which flavors share), and its name.
+Spot: TypeAlias = tuple[str, LeafKey]
+
+#: A node label and its value: a domain that exclusive work takes for itself alone.
+DomainKey: TypeAlias = tuple[str, str]
+
+#: the flavor of spots that are hosts
+HOSTS: Final = ""
+
+#: The log of changed nodes starts over at this length.
+_LOG_LENGTH = 8192
+
+
+@dataclass(slots=True)
+class Room:
+    """A node, and what pods take of it: those assigned to it, and those that a topology placed on its host."""
+
+    node: Node
+    usable: bool
+    assigned: dict[str, int]
+    placed: Mapping[str, int]
+
+    @property
+    def idle(self) -> bool:
+        return not self.assigned and not self.placed
+
+    @property
+    def overfull(self) -> bool:
+        """More is taken than there is, of something that its assigned pods take."""
+        capacity, placed = self.node.allocatable, self.placed
+        return any(
+            resource in capacity and amount + placed.get(resource, 0) > capacity[resource]
+            for resource, amount in self.assigned.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What a workload's assignment takes: amounts on nodes, and domains for itself alone with how many times."""
+
+    on_nodes: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    domains: tuple[tuple[DomainKey, int], ...] = ()
+
+
+#: What a workload's placements take.
+Placed: TypeAlias = tuple[tuple[Spot, Mapping[str, int]], ...]
+
+NOWHERE: Final = Assigned()
+
+
+@dataclass(slots=True)
+class _Holder:
+    placed: Placed = ()
+    assigned: Assigned = NOWHERE
+    lifted: bool = False
+
+
+class Watcher(Protocol):
+    """Told of nodes, of the pods of others, and of workloads that take nothing any more, after the ledger has changed."""
+
+    def node_put(self, room: Room, old: Node | None) -> None: ...
+    def node_gone(self, name: str) -> None: ...
+    def cards_put(self, node: str) -> None: ...
+    def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> None: ...
+    def released(self, key: str) -> None: ...
+
+
+class SpotWatcher(Protocol):
+    """Told of what is taken of spots of one flavor (or of hosts), after the ledger has changed."""
+
+    def spot_shifted(self, key: LeafKey, amounts: Requests, sign: int) -> None: ...
+
+
+class RoomLedger:
+    def __init__(self) -> None:
+        #: by name of the node
+        self.rooms: dict[str, Room] = {}
+        #: grows when nodes come, go, or offer something else, and with the pods of others
+        self.version = 0
+        #: host -> its nodes; more than one only where labels are wrong
+        self._hosts: dict[str, list[str]] = {}
+        #: usage by assigned pods on nodes that are not known (any more)
+        self._elsewhere: dict[str, dict[str, int]] = {}
+        self._placed: dict[Spot, dict[str, int]] = {}
+        self._foreign_pods: dict[str, ForeignPod] = {}
+        self._foreign: dict[str, dict[str, int]] = {}
+        self.cards = CardLedger(self)
+        self._owners: dict[DomainKey, dict[str, int]] = {}
+        self._holders: dict[str, _Holder] = {}
+        #: node -> the holders with assigned pods there
+        self._on: dict[str, set[str]] = {}
+        self._watchers: list[Watcher] = []
+        self._spot_watchers: dict[str, list[SpotWatcher]] = {}
+        #: nodes on which the usage by assigned pods changed
+        self.changes: ChangeLog[str] = ChangeLog(_LOG_LENGTH)
+        #: other ledgers that get the same nodes and foreign pods (see engine.backfill.timeline_world)
+        self._mirrors: WeakSet[RoomLedger] = WeakSet()
+
+    def mirror_to(self, other: RoomLedger) -> None:
+        """`other` gets all nodes and foreign pods, present and future."""
+        for room in self.rooms.values():
+            other.put_node(room.node, usable=room.usable)
+        for pod in self._foreign_pods.values():
+            other.put_foreign(pod)
+        for node in self.cards.nodes():
+            other.cards.copy_from(self.cards, node)
+        self._mirrors.add(other)
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
+
+    def watch_spots(self, flavor: str, watcher: SpotWatcher) -> None:
+        self._spot_watchers.setdefault(flavor, []).append(watcher)
+
+    def unwatch_spots(self, flavor: str, watcher: SpotWatcher) -> None:
+        self._spot_watchers[flavor].remove(watcher)
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node, *, usable: bool) -> None:
+        """A node as it is now; `usable`: it is trusted with new pods."""
+        room, name, host = self.rooms.get(node.name), node.name, host_of(node)
+        old = room.node if room is not None else None
+        if room is None or old is None or room.usable != usable or _offer(old) != _offer(node):
+            self.version += 1
+        if room is None:
+            room = self.rooms[name] = Room(node, usable, self._elsewhere.pop(name, {}), self._settle(host, name))
+        else:
+            if old is not None and host_of(old) != host:
+                self._unsettle(host_of(old), name)
+                room.placed = self._settle(host, name)
+            room.node, room.usable = node, usable
+        for watcher in self._watchers:
+            watcher.node_put(room, old)
+        for mirror in self._mirrors:
+            mirror.put_node(node, usable=usable)
+
+    def remove_node(self, name: str) -> None:
+        """A node was deleted (unknown names are ignored)."""
+        room = self.rooms.pop(name, None)
+        if room is None:
+            return
+        self.version += 1
+        self._unsettle(host_of(room.node), name)
+        if room.assigned:
+            self._elsewhere[name] = room.assigned
+        for watcher in self._watchers:
+            watcher.node_gone(name)
+        for mirror in self._mirrors:
+            mirror.remove_node(name)
+
+    def _settle(self, host: str, name: str) -> dict[str, int]:
+        self._hosts.setdefault(host, []).append(name)
+        return self._placed.setdefault((HOSTS, (host,)), {})
+
+    def _unsettle(self, host: str, name: str) -> None:
+        self._hosts[host].remove(name)
+        if not self._hosts[host]:
+            del self._hosts[host]
+            self._tidy((HOSTS, (host,)))
+
+    def nodes_at(self, host: str) -> Iterable[str]:
+        return self._hosts.get(host, ())
+
+    # --- pods of others -----------------------------------------------------------------------------------------------
+
+    def put_foreign(self, pod: ForeignPod) -> None:
+        """A pod that uses a node without a topology placement."""
+        if self._foreign_pods.get(pod.key) == pod:
+            return
+        self.remove_foreign(pod.key)
+        self._foreign_pods[pod.key] = pod
+        self._shift_foreign(pod, 1)
+        for mirror in self._mirrors:
+            mirror.put_foreign(pod)
+
+    def remove_foreign(self, key: str) -> None:
+        pod = self._foreign_pods.pop(key, None)
+        if pod is not None:
+            self._shift_foreign(pod, -1)
+            for mirror in self._mirrors:
+                mirror.remove_foreign(key)
+
+    def _shift_foreign(self, pod: ForeignPod, sign: int) -> None:
+        self.version += 1
+        amounts = usage_of(pod.requests, 1)
+        self.shift_foreign(pod.node, amounts, sign)
+
+    def shift_foreign(self, node: str, amounts: Requests, sign: int) -> None:
+        """Pods of others take these amounts more of a node (sign -1: less); `pods` is up to the caller."""
+        taken = self._foreign.setdefault(node, {})
+        shift(taken, amounts, sign)
+        if not taken:
+            del self._foreign[node]
+        for watcher in self._watchers:
+            watcher.foreign_shifted(node, amounts, sign)
+
+    def foreign_on(self, node: str) -> Mapping[str, int]:
+        """What pods of others take of a node, whether it is known or not."""
+        return self._foreign.get(node, _NOTHING)
+
+    # --- cards --------------------------------------------------------------------------------------------------------
+
+    def put_cards(self, cards: NodeCards) -> None:
+        """The cards of a node and who sits there, as they are now; without devices: nothing is known of its cards."""
+        if self.cards.put(cards):
+            for mirror in self._mirrors:
+                mirror.cards.copy_from(self.cards, cards.node)
+        else:
+            self._tell_mirrors_taken(cards.node)
+
+    def _tell_mirrors_taken(self, node: str) -> None:
+        for mirror in self._mirrors:
+            mirror.cards.take(node, self.cards.taken(node))
+
+    def cards_changed(self, node: str | None) -> None:
+        self.version += 1
+        if node is not None:
+            for watcher in self._watchers:
+                watcher.cards_put(node)
+
+    def host_at(self, node: str) -> str | None:
+        room = self.rooms.get(node)
+        return host_of(room.node) if room is not None else None
+
+    def taken_at(self, host: str) -> Mapping[str, int]:
+        return self.on_spot((HOSTS, (host,)))
+
+    def placed_at(self, key: str, host: str) -> Mapping[str, int]:
+        spot = HOSTS, (host,)
+        return next((amounts for where, amounts in self.placed(key) if where == spot), _NOTHING)
+
+    def has_seats(self, key: str) -> bool:
+        return any(card_amounts.cards_in(amounts) for _, amounts in self.placed(key))
+
+    # --- holders ------------------------------------------------------------------------------------------------------
+
+    def place(self, key: str, placed: Placed) -> None:
+        """A workload takes this of spots, instead of what it took before."""
+        self.replace(key, placed)
+        if self.cards.known:
+            hosts = [leaf[0] for (flavor, leaf), _ in placed if flavor == HOSTS]
+            for node in self.cards.placed(key, [name for host in hosts for name in self.nodes_at(host)]):
+                self._tell_mirrors_taken(node)
+
+    def replace(self, key: str, placed: Placed) -> None:
+        """The same in a simulation: where its pods were seen counts as before."""
+        holder = self._holders.get(key)
+        if holder is None:
+            if not placed:
+                return
+            holder = self._holders[key] = _Holder()
+        if not holder.lifted:
+            self._shift_placed(holder.placed, -1)
+            self._shift_placed(placed, 1)
+        holder.placed = placed
+        self._forget_empty(key, holder)
+
+    def assign(self, key: str, assigned: Assigned) -> None:
+        """A workload's assigned pods take this, instead of what they took before."""
+        holder = self._holders.get(key)
+        if holder is None:
+            if assigned is NOWHERE:
+                return
+            holder = self._holders[key] = _Holder()
+        for node, _ in holder.assigned.on_nodes:
+            there = self._on.get(node)
+            if there is not None:
+                there.discard(key)
+                if not there:
+                    del self._on[node]
+        if not holder.lifted:
+            self._shift_assigned(key, holder.assigned, -1)
+            self._shift_assigned(key, assigned, 1)
+        holder.assigned = assigned
+        for node, _ in assigned.on_nodes:
+            self._on.setdefault(node, set()).add(key)
+        self._forget_empty(key, holder)
+
+    def _forget_empty(self, key: str, holder: _Holder) -> None:
+        if not holder.placed and holder.assigned is NOWHERE and not holder.lifted:
+            del self._holders[key]
+
+    def release(self, key: str) -> None:
+        """A workload takes nothing any more; unknown keys are ignored."""
+        if key in self._holders:
+            self.place(key, ())
+            self.assign(key, NOWHERE)
+            self._holders.pop(key, None)
+            for watcher in self._watchers:
+                watcher.released(key)
+
+    def lift(self, key: str) -> None:
+        """Simulate that a workload takes nothing; `restore` is the exact reverse."""
+        holder = self._holders.get(key)
+        if holder is not None and not holder.lifted:
+            self._shift_placed(holder.placed, -1)
+            self._shift_assigned(key, holder.assigned, -1)
+            holder.lifted = True
+
+    def restore(self, key: str) -> None:
+        holder = self._holders.get(key)
+        if holder is not None and holder.lifted:
+            holder.lifted = False
+            self._shift_assigned(key, holder.assigned, 1)
+            self._shift_placed(holder.placed, 1)
+            self._forget_empty(key, holder)
+
+    @contextmanager
+    def beside(self, placed: Placed) -> Generator[None]:
+        """The rooms as they would be if pods were placed there, too."""
+        self._shift_placed(placed, 1)
+        try:
+            yield
+        finally:
+            self._shift_placed(placed, -1)
+
+    def placed(self, key: str) -> Placed:
+        holder = self._holders.get(key)
+        return holder.placed if holder is not None else ()
+
+    def assigned(self, key: str) -> Assigned:
+        holder = self._holders.get(key)
+        return holder.assigned if holder is not None else NOWHERE
+
+    def placed_on(self, host: str) -> Iterator[str]:
+        """Workloads of which a topology placed pods on a host."""
+        spot = (HOSTS, (host,))
+        return (key for key, holder in self._holders.items() if any(where == spot for where, _ in holder.placed))
+
+    def assigned_to(self, node: str) -> Iterable[str]:
+        """Workloads with pods that are assigned to a node."""
+        return self._on.get(node, ())
+
+    # --- what is taken ------------------------------------------------------------------------------------------------
+
+    def on_spot(self, spot: Spot) -> Mapping[str, int]:
+        """What placed pods take of a spot."""
+        return self._placed.get(spot, _NOTHING)
+
+    def spots(self, flavor: str) -> dict[LeafKey, Mapping[str, int]]:
+        """What placed pods take of the spots of a flavor (or of hosts); spots of which nothing is taken are left out."""
+        return {key: held for (owner, key), held in self._placed.items() if owner == flavor and held}
+
+    def shift_spot(self, spot: Spot, amounts: Requests, sign: int) -> None:
+        """Placed pods take these amounts more of a spot (sign -1: less)."""
+        held = self._placed.setdefault(spot, {})
+        shift(held, amounts, sign)
+        if not held:
+            self._tidy(spot)
+        flavor, key = spot
+        for watcher in self._spot_watchers.get(flavor, ()):
+            watcher.spot_shifted(key, amounts, sign)
+
+    def _tidy(self, spot: Spot) -> None:
+        """Forget a spot of which nothing is taken, unless a room refers to it."""
+        flavor, key = spot
+        if not self._placed[spot] and (flavor != HOSTS or key[0] not in self._hosts):
+            del self._placed[spot]
+
+    def _shift_placed(self, placed: Placed, sign: int) -> None:
+        for spot, amounts in placed:
+            self.shift_spot(spot, amounts, sign)
+
+    def shift_node(self, name: str, amounts: Mapping[str, int], count: int) -> None:
+        """Assigned pods take `count` times these amounts more of a node (negative: less)."""
+        room = self.rooms.get(name)
+        held = room.assigned if room is not None else self._elsewhere.setdefault(name, {})
+        shift(held, amounts, count)
+        if room is not None:
+            self.changes.append(name)
+        elif not held:
+            del self._elsewhere[name]
+
+    def has_room(self, assigned: Assigned) -> bool:
+        """Whether all of this fits beside what is taken."""
+        self._shift_assigned(_SIMULATED, assigned, 1)
+        taken = [room for name, _ in assigned.on_nodes if (room := self.rooms.get(name)) is not None]
+        domains = (self.owners(domain) for domain, _ in assigned.domains)
+        free = not any(room.overfull for room in taken) and all(len(owners) == 1 for owners in domains)
+        self._shift_assigned(_SIMULATED, assigned, -1)
+        return free
+
+    def own(self, domain: DomainKey, key: str, count: int) -> None:
+        """`key` takes a domain for itself alone, `count` times more (negative: fewer)."""
+        owners = self._owners.setdefault(domain, {})
+        shift(owners, {key: 1}, count)
+        if not owners:
+            del self._owners[domain]
+
+    def owners(self, domain: DomainKey) -> Mapping[str, int]:
+        return self._owners.get(domain, _NOTHING)
+
+    def _shift_assigned(self, key: str, assigned: Assigned, sign: int) -> None:
+        for node, amounts in assigned.on_nodes:
+            self.shift_node(node, amounts, sign)
+        for domain, count in assigned.domains:
+            self.own(domain, key, sign * count)
+
+
+def host_of(node: Node) -> str:
+    """The host that topologies know a node by."""
+    return node.labels.get(HOSTNAME, node.name)
+
+
+def _offer(node: Node) -> object:
+    """What a node offers, and to which pods."""
+    return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable
+
+
+#: key of the holder in a simulation
+_SIMULATED = ""
+
+_NOTHING: Mapping[str, int] = {}

@@ -1,0 +1,180 @@
+"""The history store: finished and open runs in a database, SQLite by default, or any other that SQLAlchemy supports.
+
+Every call is one atomic transaction. Writing a run again replaces it. Calls block; an event loop makes them in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sqlalchemy import Connection, Row, String, Table, create_engine, delete, event, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from gangline import files
+from gangline.forecast.history.runs import Run
+from gangline.forecast.history.schema import RUNS, TALLIES, SchemaError, migrate
+
+RETENTION: Final = 180 * 86400.0  # seconds since the submission after which a run is forgotten
+MAX_RUNS: Final = 200_000  # the latest ones are kept
+_BATCH: Final = 500
+_RENAMED: Final = {"limit": "limit_seconds", "hint": "hint_seconds"}
+_READS: Final = "gangline_reads"
+_FIELDS: Final = tuple(field.name for field in fields(Run))
+_TEXT_LIMITS: Final = {c.name: c.type.length for c in RUNS.columns if isinstance(c.type, String) and c.type.length}
+
+
+class StoreError(RuntimeError):
+    """The history cannot be read or written; the message names the database without its password."""
+
+
+class HistoryStore:
+    """Store of runs by UID. Times are Unix seconds."""
+
+    def __init__(self, url: str, *, retention: float = RETENTION, max_runs: int = MAX_RUNS) -> None:
+        """Open or create the store. `url` is an SQLAlchemy URL, or the path of an SQLite file. Raises StoreError."""
+        self._retention, self._max_runs = retention, max_runs
+        try:
+            parsed = make_url(url if "://" in url else f"sqlite:///{url}")
+        except ArgumentError as error:
+            raise StoreError(f"{url!r} is not a database URL: {error}") from error
+        self._name = parsed.render_as_string(hide_password=True)
+        file = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
+        try:
+            if file and parsed.database:
+                files.make_private(Path(parsed.database))  # SQLite's other files get this file's mode
+            self._engine = create_engine(parsed, **({"poolclass": NullPool} if file else {"pool_pre_ping": True}))
+            if file:
+                event.listen(self._engine, "connect", _durable)
+                event.listen(self._engine, "begin", _begin)
+            with self._engine.begin() as connection:
+                migrate(connection)
+        except (SQLAlchemyError, SchemaError, ImportError, OSError) as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def put(self, runs: Iterable[Run]) -> int:
+        """Write runs atomically, replacing existing ones. Returns their number."""
+        by_uid = {run.uid: _row(run) for run in runs}
+        rows = [by_uid[uid] for uid in sorted(by_uid)]  # sorted, so that two writers can't deadlock
+        try:
+            with self._engine.begin() as connection:
+                for first in range(0, len(rows), _BATCH):
+                    _upsert(connection, RUNS, rows[first : first + _BATCH])
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+        return len(rows)
+
+    def runs(self, *, since: float = 0.0, limit: int | None = None) -> list[Run]:
+        """Runs submitted at or after `since`, in order of submission; with a `limit`, the latest ones."""
+        query = select(RUNS).where(RUNS.c.submit >= since).order_by(RUNS.c.submit.desc(), RUNS.c.uid.desc())
+        return [_run(row) for row in reversed(self._all(query if limit is None else query.limit(limit)))]
+
+    def ended(self, since: float, limit: int, namespace: str = "") -> list[Run]:
+        """Runs that finished at or after `since`, the last ones first; with a namespace, its own."""
+        query = select(RUNS).where(RUNS.c.finish >= since).order_by(RUNS.c.finish.desc(), RUNS.c.uid.desc())
+        if namespace:
+            query = query.where(RUNS.c.namespace == namespace)
+        return [_run(row) for row in self._all(query.limit(limit))]
+
+    def find(self, text: str, limit: int = 20) -> list[Run]:
+        """Runs whose UID or name is `text` (or namespace/name), latest first."""
+        namespace, _, name = text.rpartition("/")
+        wanted = (RUNS.c.name == name) & (RUNS.c.namespace == namespace) if namespace else RUNS.c.name == text
+        query = select(RUNS).where((RUNS.c.uid == text) | wanted).order_by(RUNS.c.submit.desc()).limit(limit)
+        return [_run(row) for row in self._all(query)]
+
+    def count(self) -> int:
+        return int(self._all(select(func.count()).select_from(RUNS))[0][0])
+
+    def keep(self, name: str, text: str) -> None:
+        """Store a text under a name, replacing the previous one."""
+        try:
+            with self._engine.begin() as connection:
+                _upsert(connection, TALLIES, [{"name": name, "text": text}])
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+    def kept(self, name: str) -> str | None:
+        """The text stored under a name, or None."""
+        rows = self._all(select(TALLIES.c.text).where(TALLIES.c.name == name))
+        return rows[0][0] if rows else None
+
+    def prune(self, now: float) -> int:
+        """Delete runs that are older than the retention or beyond the maximum number. Returns their number."""
+        oldest = now - self._retention
+        try:
+            with self._engine.begin() as connection:
+                newest = select(RUNS.c.submit).order_by(RUNS.c.submit.desc()).offset(self._max_runs - 1).limit(1)
+                edge = connection.execute(newest).scalar()
+                gone = connection.execute(delete(RUNS).where(RUNS.c.submit < max(oldest, edge or oldest)))
+                return int(gone.rowcount)
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+    def _all(self, query: Any) -> Sequence[Row[Any]]:
+        try:
+            with self._engine.connect().execution_options(**{_READS: True}) as connection:
+                return connection.execute(query).all()
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+
+def _durable(connection: Any, _record: Any) -> None:
+    """Configure SQLite: concurrent readers with one writer, commits that survive a power failure, waits for other writers."""
+    connection.isolation_level = None  # _begin starts transactions, so that they include schema changes
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    """Begin a transaction; a writer takes its lock at once, because upgrading a read lock can fail."""
+    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(_READS) else "BEGIN IMMEDIATE")
+
+
+def _upsert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows, replacing those with the same key."""
+    (key,) = table.primary_key.columns
+    dialect = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(connection.engine.dialect.name)
+    if dialect is None:  # no upsert that all databases support: delete and insert within the transaction
+        connection.execute(delete(table).where(key.in_([row[key.name] for row in rows])))
+        connection.execute(insert(table), list(rows))
+        return
+    statement = dialect(table)
+    new = {name: statement.excluded[name] for name in rows[0] if name != key.name}
+    connection.execute(statement.on_conflict_do_update(index_elements=[key.name], set_=new), list(rows))
+
+
+def _row(run: Run) -> dict[str, Any]:
+    """The stored row: texts truncated to their columns, without NUL, which PostgreSQL rejects."""
+    row = {_RENAMED.get(name, name): getattr(run, name) for name in _FIELDS}
+    for name, length in _TEXT_LIMITS.items():
+        row[name] = row[name][:length]
+    return {name: value.replace("\0", "") if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _run(row: Row[Any]) -> Run:
+    columns = row._mapping
+    return Run(**{name: columns[_RENAMED.get(name, name)] for name in _FIELDS})
+
+
+def _reason(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

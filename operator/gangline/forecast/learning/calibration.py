@@ -1,0 +1,76 @@
+"""Split-conformal correction of quantiles: each is shifted so that it has its nominal coverage on the latest runs.
+
+Among recent runs, mostly short ones have finished. The weight of a finished run is therefore one over the share of recent runs
+that have had time to run that long (inverse probability of censoring). Recent runs count more than older ones, so that the
+correction follows a drift that the model has not been trained on.
+
+Errors differ by queue, but a queue's few latest runs predict its next ones poorly: the more runs a group has, the more its own
+correction counts. Small groups corrected by their own runs alone would have less than nominal coverage. The upper quantiles of
+a queue are only ever widened by its own runs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from gangline.forecast.history.runs import StartedRun
+
+if TYPE_CHECKING:
+    from gangline.forecast.learning.shifts import Corrections, Floats, Ledger
+
+_MAX_RUNS: Final = 8000
+REFRESH: Final = 1800.0  # seconds for which shifts are reused
+
+
+def group_of(queue: str, gpus: int) -> str:
+    """The calibration group of a run: its queue and its size class (one GPU, up to eight, more)."""
+    return f"{queue}/{'1' if gpus <= 1 else '8' if gpus <= 8 else 'more'}"
+
+
+class Calibrator:
+    """Computes the shifts (in log seconds, one per level of LEVELS) that correct the latest forecasts."""
+
+    def __init__(self) -> None:
+        self._ledger: Ledger | None = None
+        self._running: dict[str, int] = {}
+        self._corrections: Corrections | None = None
+        self._due = -math.inf
+
+    def __len__(self) -> int:
+        return len(self._ledger) if self._ledger is not None else 0
+
+    def add(self, record: StartedRun) -> None:
+        """Add a run that has started. A second record of a run is ignored, because the first forecast is unbiased."""
+        if record.uid in self._running:
+            return
+        number = self._ledger_made().append(record)
+        if math.isnan(record.finish):
+            self._running[record.uid] = number
+
+    def finished(self, uid: str, at: float, target: float) -> None:
+        number = self._running.pop(uid, None)
+        if number is not None:
+            self._ledger_made().finish(number, at, target)
+
+    def forget(self, uid: str) -> None:
+        """Remove a run that was stopped: its runtime will not be known."""
+        number = self._running.pop(uid, None)
+        if number is not None:
+            self._ledger_made().strike(number)
+
+    def shifts(self, now: float, group: str = "") -> Floats:
+        """The correction as of `now`, at most REFRESH seconds old: of a group, or of all runs if the group is unknown."""
+        if self._corrections is None or not self._due - REFRESH <= now < self._due:
+            self._due = now + REFRESH
+            self._corrections = self._ledger_made().corrections(now)
+        return self._corrections.of(group)
+
+    def _ledger_made(self) -> Ledger:
+        if self._ledger is None:
+            from gangline.forecast.learning.shifts import (
+                Ledger,  # imported late: a process without a model doesn't load numpy
+            )
+
+            self._ledger = Ledger(_MAX_RUNS)
+        return self._ledger

@@ -1,0 +1,140 @@
+"""Training: builds a Model from finished runs. Equal runs, settings and instant give an identical model, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangline.forecast.errors import TooFewRunsError
+from gangline.forecast.history.runs import Run, StartedRun
+from gangline.forecast.learning import dataset
+from gangline.forecast.learning.boosting import Ensemble, lightgbm
+from gangline.forecast.learning.calibration import group_of
+from gangline.forecast.learning.dataset import Table
+from gangline.forecast.learning.guard import Validation
+from gangline.forecast.learning.quantile_model import Model
+from gangline.forecast.learning.settings import DEFAULTS, Settings
+from gangline.forecast.learning.shifts import censoring_weights
+from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.tracking import features, flavors
+from gangline.forecast.tracking.flavors import FlavorScale
+from gangline.forecast.tracking.tracker import Tracker
+
+#: minimum number of finished runs
+MIN_RUNS: Final = 200
+#: share of training runs whose hint (or limit) is removed
+_MASKED_SHARE: Final = 0.1
+
+
+def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Model:
+    """Train on what is known at `now`: runs submitted before, finished ones as samples, running ones as censored.
+
+    Raises TooFewRunsError.
+    """
+    known = [dataset.known_at(run, now) for run in runs if run.submit < now]
+    scale = flavors.learn(run for run in known if run.seconds is not None)
+    return fit(dataset.build(known, Tracker(scale), settings.rows), scale, now, settings)
+
+
+def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAULTS) -> Model:
+    """Train on a table as known at `now`; see `train`."""
+    started = table.where(np.array([run.start is not None for run in table.runs], dtype=bool))
+    done = ~np.isnan(started.target)
+    if done.sum() < MIN_RUNS:
+        raise TooFewRunsError(f"{int(done.sum())} finished runs; a model needs {MIN_RUNS}")
+    submit = np.array([run.submit for run in started.runs])
+    cut = max(float(np.quantile(submit, 1 - settings.holdout)), float(submit[-1]) - settings.holdout_seconds)
+    seen, unseen = submit < cut, submit >= cut
+    columns = np.flatnonzero(~np.all(np.isnan(started.matrix[seen & done]), axis=0))
+    weights = _weights(started, done, now)
+    matrix = _masked(started.matrix, settings.seed)
+    ensemble = _ensemble(matrix[seen & done][:, columns], started.target[seen & done], weights[seen[done]], settings)
+    model = Model(
+        ensemble=ensemble,
+        columns=tuple(int(c) for c in columns),
+        scale=scale,
+        trained_at=now,
+        samples=int((seen & done).sum()),
+        hints=sum(run.hint is not None for run, k in zip(started.runs, seen & done, strict=True) if k),
+        limits=sum(run.limit is not None for run, k in zip(started.runs, seen & done, strict=True) if k),
+        validation=None,
+    )
+    return _validated(model, started.where(unseen))
+
+
+def _masked(matrix: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """The matrix with some hints and limits removed, so that the model learns to handle missing values."""
+    masked = matrix.copy()
+    for name in ("hint", "limit"):
+        masked[np.random.default_rng(seed).random(len(masked)) < _MASKED_SHARE, features.NAMES.index(name)] = np.nan
+    return masked
+
+
+def _weights(table: Table, done: NDArray[np.bool_], now: float) -> NDArray[np.float64]:
+    """Weights of the finished runs (inverse probability of censoring): recent long runs have mostly not finished yet."""
+    age = now - np.array([run.start or 0.0 for run in table.runs])
+    seconds = np.array([run.seconds or 0.0 for run in table.runs])[done]
+    return censoring_weights(age, np.ones(len(age)), np.minimum(seconds, age[done]))
+
+
+def _ensemble(
+    matrix: NDArray[np.float32], target: NDArray[np.float64], weights: NDArray[np.float64], settings: Settings
+) -> Ensemble:
+    min_leaf = max(10, min(settings.min_leaf, len(target) // 50))
+    common: dict[str, Any] = {
+        "objective": "quantile",
+        "num_leaves": settings.leaves,
+        "learning_rate": settings.rate,
+        "min_data_in_leaf": min_leaf,
+        "max_bin": settings.bins,
+        "num_threads": 1,  # quantiles are trained in parallel; threads within one would only contend
+        "seed": settings.seed,
+        "deterministic": True,
+        "force_row_wise": True,
+        "verbose": -1,
+    }
+    data = lightgbm.Dataset(matrix, target, weight=weights, params=common, free_raw_data=False)
+    data.construct()
+    with ThreadPoolExecutor(settings.threads) as pool:
+        return Ensemble(
+            tuple(pool.map(lambda q: lightgbm.train({**common, "alpha": q}, data, settings.rounds), LEVELS))
+        )
+
+
+def _validated(model: Model, unseen: Table) -> Model:
+    """The model with its predictions for the held-out runs and its validation."""
+    if not len(unseen):
+        return model
+    logs = model.predict(unseen.matrix)
+    seeds = tuple(
+        StartedRun(
+            run.uid,
+            run.start or 0.0,
+            tuple(float(v) for v in row),
+            _or_nan(run.finish),
+            float(target),
+            group_of(run.queue, run.gpus),
+        )
+        for run, row, target in zip(unseen.runs, logs, unseen.target, strict=True)
+    )
+    known = ~np.isnan(unseen.target) & ~np.isnan(unseen.baseline)
+    if not known.any():
+        return replace(model, seeds=seeds)
+    submit = np.array([run.submit for run in unseen.runs])[known]
+    validation = Validation(
+        runs=int(known.sum()),
+        first=float(submit.min()),
+        last=float(submit.max()),
+        error=float(np.abs(logs[known, 1] - unseen.target[known]).mean()),
+        last_two=float(np.abs(unseen.baseline[known] - unseen.target[known]).mean()),
+    )
+    return replace(model, validation=validation, seeds=seeds)
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,74 @@
+"""Relative runtimes of the same work on different flavors, learned from classes that ran on several flavors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gangline.forecast.history.keys import KEYS, Key
+from gangline.forecast.history.runs import Run
+
+#: keys that identify the same work; the first key that a run has is its class here
+_WORK: Final = ("name", "command", "image")
+_MIN_RUNS: Final = 2  # of a class on each of two flavors
+_PRIOR: Final = 5.0  # weight in runs of a ratio of 1: with few runs the ratio is shrunk towards 1
+_SWEEPS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorScale:
+    """Offsets of log runtime by flavor, 0 on average. A flavor without a comparison has no offset: its factor is 1."""
+
+    offsets: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def offset(self, flavor: str) -> float:
+        return self.offsets.get(flavor, 0.0)
+
+
+def learn(runs: Iterable[Run]) -> FlavorScale:
+    """Fit the offsets that best explain the classes' differences between flavors: weighted least squares on mean logs."""
+    cells = _cells(runs)
+    weights: dict[str, float] = defaultdict(float)
+    for by_flavor in cells:
+        for flavor, (count, _) in by_flavor.items():
+            weights[flavor] += count
+    offsets = dict.fromkeys(weights, 0.0)
+    for _ in range(_SWEEPS):
+        offsets = _sweep(cells, offsets)
+    if not offsets:
+        return FlavorScale()
+    center = sum(weights[f] * offsets[f] for f in offsets) / sum(weights.values())
+    return FlavorScale({flavor: offset - center for flavor, offset in sorted(offsets.items())})
+
+
+def _cells(runs: Iterable[Run]) -> list[dict[str, tuple[int, float]]]:
+    """For each class that ran on at least two flavors: flavor -> (runs, mean log seconds)."""
+    sums: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        if run.flavor and run.seconds is not None and (key := _work(run)) is not None:
+            sums[key][run.flavor].append(run.log_seconds)
+    kept = (
+        {flavor: (len(logs), sum(logs) / len(logs)) for flavor, logs in by.items() if len(logs) >= _MIN_RUNS}
+        for by in sums.values()
+    )
+    return [cell for cell in kept if len(cell) > 1]
+
+
+def _work(run: Run) -> Key:
+    key = next((k for name in _WORK if (k := KEYS[name](run)) is not None), None)
+    return None if key is None else (key, run.gpus)
+
+
+def _sweep(cells: list[dict[str, tuple[int, float]]], offsets: dict[str, float]) -> dict[str, float]:
+    """One iteration: fit class levels given the offsets, then the offsets given the levels, shrunk towards 0."""
+    total: dict[str, float] = defaultdict(float)
+    weight: dict[str, float] = defaultdict(float)
+    for by_flavor in cells:
+        runs = sum(count for count, _ in by_flavor.values())
+        level = sum(count * (mean - offsets[flavor]) for flavor, (count, mean) in by_flavor.items()) / runs
+        for flavor, (count, mean) in by_flavor.items():
+            total[flavor] += count * (mean - level)
+            weight[flavor] += count
+    return {flavor: total[flavor] / (weight[flavor] + _PRIOR) for flavor in offsets}

@@ -1,0 +1,207 @@
+"""A job kind that is only declared: what the operator does with its jobs follows from `gangline.api.jobkinds`.
+
+Both starting and stopping are one patch each: the write that unsuspends the job injects its admission, and the write that
+suspends it restores what its user wrote. So a suspended job has the user's own templates, without an intermediate step that could
+be lost. Only where the job's controller refuses that while pods run (`withdrawn_at_rest`), stopping takes a second patch. The
+job's own controller makes its pods; nothing here writes them.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from gangline.api.jobkinds import declaration_of
+from gangline.api.jobkinds.declaration import Behaviour, Declaration, Place, at, drop, put, shown
+from gangline.api.read import merge
+from gangline.jobs import base, podspec, runtime_hints
+from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
+
+#: names of pod sets: what the schema of a Workload allows
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_NAME: Final = 63
+
+
+class DeclaredKind(Declared):
+    """Implements `gangline.jobs.base.JobKind`."""
+
+    def __init__(self, declaration: Declaration, behaviour: Behaviour) -> None:
+        self.declaration = declaration
+        self._behaviour = behaviour
+
+    def is_suspended(self, job: Json) -> bool:
+        return self.declaration.suspension.read(job)
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        return [_pod_set(place) for place in self._places(job)]
+
+    def resizable(self, job: Json) -> frozenset[str]:
+        """Not those that the job's controller makes by itself."""
+        if not self.declaration.elastic:
+            return frozenset()
+        return frozenset(place.name for place in self._places(job) if place.default is None)
+
+    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+        if not self.is_suspended(job):
+            return None
+        known = {info.name: info for info in infos}
+        wanted = _draft(job)
+        places = self._places(job)
+        if known.keys() != {place.name for place in places}:
+            raise JobError(f"the admission is for the pod sets {', '.join(sorted(known))}: they are others now", "spec")
+        if self._behaviour.injection is not None:
+            added = {
+                place.name: podspec.additions(place.counted, known[place.name], shown(place.path)) for place in places
+            }
+            self._behaviour.injection.write(wanted, added)
+        else:
+            for place in places:
+                template = at(job, place.path) or place.default or place.counted
+                put(wanted, place.path, podspec.merge(template, known[place.name], shown(place.path)))
+        self.declaration.suspension.release(wanted)
+        return Patch(_change(job, wanted))
+
+    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+        if self.finished(job):
+            return None
+        if self._behaviour.withdrawn_at_rest and not self.is_suspended(job):
+            wanted = _draft(job)
+            self.declaration.suspension.hold(wanted)
+        elif self._behaviour.withdrawn_at_rest and self._behaviour.active(job):
+            return None
+        else:
+            wanted = self._restored(job, pod_sets)
+        change = _change(job, wanted)
+        return Patch(change) if change else None
+
+    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        """`spec` of the suspended job, as its user wrote it; templates of which `pod_sets` says nothing stay."""
+        return self._restored(job, pod_sets)["spec"]
+
+    def _restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        wanted = _draft(job)
+        originals = {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
+        if self._behaviour.injection is not None:
+            self._behaviour.injection.clear(wanted, originals)
+        else:
+            for place in self._places(job):
+                if at(job, place.path) is not None and (original := originals.get(place.name)) is not None:
+                    _restore(wanted, place, original)
+        self.declaration.suspension.hold(wanted)
+        return wanted
+
+    def runtime_hints(self, job: Json) -> RuntimeHints:
+        return RuntimeHints(runtime_hints.annotated(job))
+
+    def workload_annotations(self, job: Json) -> dict[str, str]:
+        return self.node_loss(job) | base.checkpoints(job)
+
+    def attempt(self, job: Json) -> int | None:
+        if self._behaviour.injection is not None:
+            written = [{"metadata": added} for added in self._behaviour.injection.written(job)]
+        else:
+            written = [at(job, place.path) for place in self._places(job)]
+        return min((podspec.attempt_of(template) for template in written if template is not None), default=0)
+
+    def is_active(self, job: Json, children: Children) -> bool:
+        if self.declaration.remakes_children and children.jobs:
+            return any(map(_runs, children.jobs))
+        return self._behaviour.active(job)
+
+    def finished(self, job: Json) -> Outcome | None:
+        return self._behaviour.finished(job)
+
+    def pods_ready(self, job: Json) -> bool:
+        return self._behaviour.ready(job)
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        return self._behaviour.reclaimable(job)
+
+    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+        return []
+
+    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        body: Json = {"spec": self.restored(job, pod_sets)}
+        drop(body, self.managed_by)
+        return body["spec"]
+
+    def size_of(self, job: Json) -> Json:
+        return self.declaration.size(job)
+
+    def resized(self, remote: Json, job: Json) -> Json:
+        return self.declaration.resized(remote, job)
+
+    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+        status: Json = job.get("status") or {}
+        if remote is None:
+            runs = self._behaviour.active(job) and self.finished(job) is None
+            wanted = self._behaviour.idle(job) if runs else status
+        elif self.is_suspended(job) and self.finished(remote) is None and self._is_starting(job, remote):
+            return None
+        else:
+            wanted = remote.get("status") or {}
+        return wanted if merge.difference(status, wanted) else None
+
+    def _is_starting(self, job: Json, remote: Json) -> bool:
+        """The job here waits for its check: pods that run would keep it from being started."""
+        idle = not self._behaviour.active(job)
+        return not self.is_suspended(remote) or (idle and self._behaviour.active(remote))
+
+    def _places(self, job: Json) -> Sequence[Place]:
+        """The pod sets, each with a name that a Workload can have. Raises JobError."""
+        places = self._behaviour.places(job)
+        seen: set[str] = set()
+        for place in places:
+            if len(place.name) > _LONGEST_NAME or not _NAME.fullmatch(place.name):
+                raise JobError(f"{place.name[:80]!r} cannot be the name of a pod set", shown(place.path))
+            if place.name in seen:
+                raise JobError(f'there are two pod sets "{place.name}"', shown(place.path))
+            seen.add(place.name)
+        if not places:
+            raise JobError("the job has no pods", "spec")
+        return places
+
+
+def _runs(child: Json) -> bool:
+    """Pods of this job may run, now or soon."""
+    declaration = declaration_of(str(child.get("apiVersion", "")).rpartition("/")[0], str(child.get("kind", "")))
+    if declaration is None or declaration.behaviour is None:
+        return True
+    return not declaration.suspension.read(child) or declaration.behaviour.active(child)
+
+
+def _draft(job: Json) -> Json:
+    """The parts of a job that starting and stopping write, to be changed."""
+    annotations = job["metadata"].get("annotations")
+    metadata: Json = {"annotations": dict(annotations)} if annotations else {}
+    return {"metadata": metadata, "spec": copy.deepcopy(job["spec"])}
+
+
+def _change(job: Json, wanted: Json) -> Json:
+    """The merge patch to a changed draft, {} for none."""
+    metadata = {"annotations": job["metadata"].get("annotations") or {}}
+    change = {
+        "metadata": merge.difference(metadata, {"annotations": {}, **wanted["metadata"]}),
+        "spec": merge.difference(job["spec"], wanted["spec"]),
+    }
+    return {part: found for part, found in change.items() if found}
+
+
+def _pod_set(place: Place) -> Json:
+    pod_set: Json = {"name": place.name, "count": place.count, "template": copy.deepcopy(place.counted)}
+    if request := podspec.topology_request(place.counted, place.index_label, shown(place.path)):
+        if place.sub_groups is not None:
+            label, count = place.sub_groups
+            request |= {"subGroupIndexLabel": label, "subGroupCount": count}
+        pod_set["topologyRequest"] = request
+    return pod_set
+
+
+def _restore(wanted: Json, place: Place, original: Json) -> None:
+    """Put the template back as the Workload has it; one that only the admission had written is removed."""
+    restored = podspec.restore(at(wanted, place.path), original)
+    if not restored.get("metadata") and "metadata" not in original:
+        restored.pop("metadata", None)
+    put(wanted, place.path, None if restored == place.default else restored)

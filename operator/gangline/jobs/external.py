@@ -1,0 +1,43 @@
+"""A kind that another controller queues, and that may be sent to other clusters all the same (`multiKueue.externalFrameworks`).
+
+Nothing here starts, stops or counts it: its controller makes its Workload, here and in the other cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Path, Suspension
+from gangline.api.read import merge
+from gangline.api.read.configuration.external_frameworks import MANAGED_BY
+from gangline.jobs.base import SentAlone
+from gangline.kube.resources import Json, Resource
+
+
+class ExternalKind(SentAlone):
+    """Implements `gangline.jobs.base.RunsElsewhere`."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        #: as in Kueue, whatever the kind
+        self.managed_by: Path = MANAGED_BY
+        self.suspension: Suspension = SPEC_SUSPEND
+        self.followed: Sequence[Path] = ()
+
+    @property
+    def api_version(self) -> str:
+        return self.resource.api_version
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        return {name: value for name, value in job["spec"].items() if name != "managedBy"}
+
+    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+        """As there. What its status says of pods is not known, so it stays when nothing runs for it any more."""
+        if remote is None:
+            return None
+        status: Json = remote.get("status") or {}
+        return status if merge.difference(job.get("status") or {}, status) else None

@@ -1,0 +1,81 @@
+"""Parts of GPUs for the pods of a role, in the words of those who share GPUs out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangline import bounded
+from gangline.api.names import (
+    GPU_COUNT,
+    GPU_MEMORY,
+    GPU_SHARE,
+    HAMI_CORES,
+    HAMI_GPU,
+    HAMI_MEMORY,
+    HAMI_PERCENT,
+    KAI_DEVICES,
+    KAI_FRACTION,
+    KAI_MEMORY,
+)
+from gangline.api.sharing import numbers
+from gangline.jobs.base import JobError, Json
+
+HAMI: Final = "HAMi"
+KAI: Final = "KAI"
+OTHERS: Final = "Annotations"
+_ANNOTATIONS: Final = (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, GPU_SHARE, GPU_MEMORY, GPU_COUNT)
+
+
+def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: str, *, asks: bool) -> None:
+    """Let a pod ask for a part of each of `gpus` GPUs, in place of whole ones. `path` is that of the share; `asks`: the template
+    requests GPUs itself. Raises JobError.
+    """
+    by, percent = share.get("by"), share.get("percent")
+    if not isinstance(percent, int) or not 1 <= percent <= 99:
+        raise JobError("must be a whole number from 1 to 99", f"{path}.percent")
+    memory = share.get("memory")
+    mebibytes = None if memory is None else numbers.memory(str(memory))
+    if memory is not None and mebibytes is None:
+        raise JobError("must be memory of a card, such as 8Gi", f"{path}.memory")
+    if by == KAI and memory is not None:
+        raise JobError("KAI divides memory as it divides the compute power", f"{path}.memory")
+    if resource != HAMI_GPU and by != OTHERS:
+        raise JobError(f"{by} shares {HAMI_GPU} out, not {bounded.shown(resource)}", path)
+    if asks or _asks_for_parts(template):
+        raise JobError("the template asks for GPUs itself", path)
+    if gpus < 1:
+        raise JobError("there is no GPU to share: give their number", path)
+    if by == KAI:
+        annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations[KAI_FRACTION] = f"0.{percent:02}"
+        if gpus > 1:
+            annotations[KAI_DEVICES] = str(gpus)
+    elif by == HAMI:
+        bound = {HAMI_PERCENT: percent} if mebibytes is None else {HAMI_MEMORY: mebibytes}
+        add_requests(template, {HAMI_GPU: gpus, HAMI_CORES: percent, **bound})
+    elif by == OTHERS:
+        annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations[GPU_SHARE] = f"{percent * 10}m"
+        if mebibytes is not None:
+            annotations[GPU_MEMORY] = f"{mebibytes}Mi"
+        if gpus > 1:
+            annotations[GPU_COUNT] = str(gpus)
+    else:
+        raise JobError(f"must be {HAMI}, {KAI} or {OTHERS}", f"{path}.by")
+
+
+def _asks_for_parts(template: Json) -> bool:
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    resources = [container.get("resources") or {} for container in template["spec"]["containers"]]
+    asked = {name for each in resources for part in ("requests", "limits") for name in each.get(part) or ()}
+    return any(name in annotations for name in _ANNOTATIONS) or not asked.isdisjoint(
+        (HAMI_CORES, HAMI_PERCENT, HAMI_MEMORY)
+    )
+
+
+def add_requests(template: Json, amounts: dict[str, int]) -> None:
+    """Add requests, with equal limits, to the first container."""
+    first = template["spec"]["containers"][0]
+    resources = first["resources"] = dict(first.get("resources") or {})
+    for part in ("requests", "limits"):
+        resources[part] = {**(resources.get(part) or {}), **{name: str(amount) for name, amount in amounts.items()}}

@@ -1,0 +1,97 @@
+"""Pods that run in another cluster, while those here wait at their gates and show how far the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gangline.api.jobkinds.declaration import Path, Suspension
+from gangline.api.read import merge
+from gangline.jobs.base import SentAlone
+from gangline.jobs.pods.member import TERMINATION_TARGET
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource, condition_of, true_condition
+
+#: condition of Kubernetes' scheduler
+SCHEDULED: Final = "PodScheduled"
+_GATED: Final = "SchedulingGated"
+_ENDED: Final = ("Succeeded", "Failed")
+#: kept although the other one may differ: the API server lets nobody change it
+_FIXED: Final = "qosClass"
+
+
+class PodsElsewhere(SentAlone):
+    """Implements `gangline.jobs.base.RunsElsewhere`: for single pods, and for each pod of a group."""
+
+    resource: Resource = kube.PODS
+    managed_by: Path = ()
+    #: a pod has no such field, and whatever it shows may be written at any time
+    suspension: Suspension = Suspension(("spec", "(no field)"))
+    followed: Sequence[Path] = ()
+
+    @property
+    def api_version(self) -> str:
+        return self.resource.api_version
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+    @property
+    def pods_wait(self) -> bool:
+        return True
+
+    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+        """As it waits here: the gate is opened there. The number of a named priority is that cluster's to say."""
+        spec = {name: value for name, value in job["spec"].items() if name != "nodeName"}
+        if spec.get("priorityClassName"):
+            for name in ("priority", "preemptionPolicy"):
+                spec.pop(name, None)
+        return spec
+
+    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+        """That of the other pod, but for what would mislead here.
+
+        A cluster autoscaler adds nodes for pods that cannot be scheduled, so until the other one has a node, this one says that
+        it waits at its gate. A pod that its own cluster stops is about to be deleted there, and starts anew elsewhere: its end is
+        not that of this one.
+        """
+        if remote is None:
+            return idle(job)
+        if "deletionTimestamp" in job["metadata"] or true_condition(remote, TERMINATION_TARGET) is not None:
+            return None
+        now: Json = job.get("status") or {}
+        wanted = {name: value for name, value in (remote.get("status") or {}).items() if name != _FIXED}
+        if not wanted:
+            return None
+        if _FIXED in now:
+            wanted[_FIXED] = now[_FIXED]
+        here = condition_of(job, SCHEDULED)
+        if here is not None and true_condition(remote, SCHEDULED) is None:
+            rows = [row for row in wanted.get("conditions") or () if row.get("type") != SCHEDULED]
+            wanted["conditions"] = [*rows, {**here, "status": "False", "reason": _GATED} if _is_true(here) else here]
+        return wanted if merge.difference(now, wanted) else None
+
+
+def runs(pod: Json) -> bool:
+    """Its status says that it runs, or has a node to run on."""
+    status: Json = pod.get("status") or {}
+    return status.get("phase") not in _ENDED and (
+        status.get("phase") == "Running" or true_condition(pod, SCHEDULED) is not None
+    )
+
+
+def idle(pod: Json) -> Json | None:
+    """The status of a pod that runs nowhere any more; None if it does not say that it runs, or if it has ended."""
+    if not runs(pod):
+        return None
+    status: Json = pod["status"]
+    since = (condition_of(pod, SCHEDULED) or {}).get("lastTransitionTime")
+    row = {"type": SCHEDULED, "status": "False", "reason": _GATED, "lastTransitionTime": since}
+    row["message"] = "Scheduling is blocked due to non-empty scheduling gates"
+    kept = {_FIXED: status[_FIXED]} if _FIXED in status else {}
+    return {**kept, "phase": "Pending", "conditions": [row]}
+
+
+def _is_true(row: Json) -> bool:
+    return row.get("status") == "True"

@@ -1,0 +1,170 @@
+"""A queued pod, as far as queueing depends on it.
+
+There may be tens of thousands of them. So the rest of a pod's JSON is kept packed, in about a kilobyte, and is unpacked to create
+a Workload or to start the pod.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+
+from gangline import bounded
+from gangline.api import names
+from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.read import conditions
+from gangline.api.role_hash import role_hash
+from gangline.kube.resources import Json, as_revision, condition_of, key_of, revision, true_condition
+
+#: condition of a pod that is being stopped, by us or by others
+TERMINATION_TARGET: Final = "TerminationTarget"
+_ENDED: Final = ("Succeeded", "Failed")
+_META: Final = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod with the label `managed`. Times are milliseconds since the epoch, 0 = not (yet)."""
+
+    key: str
+    uid: str
+    version: str
+    group: str  #: name of its pod group; "" for a pod that stands alone
+    role: str
+    queue: str
+    total: int | None  #: how many pods its group has, as it says; None: not a number of at least 1
+    created: int
+    phase: str
+    node: str
+    gated: bool
+    ready: bool
+    deleted: int  #: when its deletion is due: when it was asked for, plus the grace period
+    failed: int  #: when its containers failed
+    finalizers: tuple[str, ...]
+    retriable: bool
+    fast: bool
+    serving: bool
+    #: the framework of the owner in whose place it waits, "" = none
+    parent: str
+    #: the Workload that it names, of a pod that stands alone; "" = it gets one of its own
+    prebuilt: str
+    marked: bool  #: it has the condition TerminationTarget
+    imported: int  #: when `gangline import` made it a member of its Workload
+    packed: bytes = field(repr=False)
+    left_behind: bool = False  #: it says that it was left behind on a node that is out of reach
+    lost: bool = False  #: it was, and the node still is: its place is free for another pod
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in _ENDED
+
+    @property
+    def succeeded(self) -> bool:
+        return self.phase == "Succeeded"
+
+    @property
+    def counts(self) -> bool:
+        """It runs, will run, or has succeeded. A pod that is deleted before it got a node will never run."""
+        return self.phase != "Failed" and not self.lost and (bool(self.node) or not self.deleted)
+
+    @property
+    def started(self) -> bool:
+        """It has passed the gate, and may use its quota: it has neither ended, nor was it deleted before it got a node."""
+        return not self.gated and not self.ended and self.counts
+
+    @property
+    def held(self) -> bool:
+        """It has our finalizer."""
+        return names.MANAGED in self.finalizers
+
+    @property
+    def ordinal(self) -> int:
+        """The number at the end of its name, which pods of StatefulSets have; 0 without one."""
+        return bounded.whole(self.name.rpartition("-")[2]) or 0
+
+    def without_finalizer(self) -> list[str] | None:
+        """Its other finalizers, None = no others: the value of a merge patch."""
+        return [each for each in self.finalizers if each != names.MANAGED] or None
+
+    def manifest(self) -> Json:
+        """`metadata` and `spec` of the pod. Not to be kept."""
+        found = self.seen()
+        found.pop("status", None)
+        return found
+
+    def seen(self) -> Json:
+        """The same, and its `status` while it is gated. Not to be kept."""
+        return orjson.loads(zlib.decompress(self.packed))
+
+
+def is_managed(pod: Json) -> bool:
+    """The pod is queued: it has the label with the value that the webhook sets."""
+    return (pod["metadata"].get("labels") or {}).get(names.MANAGED) == "true"
+
+
+def group_name(pod: Json) -> str:
+    """The group of a pod, "" = it stands alone. The annotation has precedence over the label, as in Kueue."""
+    meta = pod["metadata"]
+    for part in ("annotations", "labels"):
+        if name := (meta.get(part) or {}).get(names.POD_GROUP):
+            return name
+    return ""
+
+
+def read(pod: Json) -> Member:
+    """The member for a pod that is managed."""
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    annotations = meta.get("annotations") or {}
+    containers_ready = condition_of(pod, "ContainersReady") or {}
+    failed = containers_ready.get("status") == "False" and containers_ready.get("reason") == "PodFailed"
+    gated = any(gate.get("name") == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
+    kept = {"metadata": {part: meta[part] for part in _META if part in meta}, "spec": spec}
+    if gated:  # it may run in another cluster, whose status it has then
+        kept["status"] = status
+    group, parent = group_name(pod), annotations.get(names.SUSPENDED_BY_PARENT) or ""
+    imported = (bounded.whole(annotations.get(names.IMPORTED_AT)) or 0) * 1000
+    # those of a Deployment name none of their own, unless they were imported, or sent one by one by a manager cluster
+    alone = imported or names.MULTIKUEUE_ORIGIN in (meta.get("labels") or ())
+    names_none = bool(group) or (bool(parent) and not alone)
+    return Member(
+        key=key_of(pod),
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+        group=group,
+        role=annotations.get(names.ROLE_HASH) or role_hash(spec),
+        queue=queue_name(pod),
+        total=bounded.whole(annotations.get(names.POD_GROUP_TOTAL)) or None,
+        created=conditions.millis_of(meta.get("creationTimestamp")),
+        phase=status.get("phase") or "",
+        node=spec.get("nodeName") or "",
+        gated=gated,
+        ready=true_condition(pod, "Ready") is not None,
+        deleted=conditions.millis_of(meta.get("deletionTimestamp")),
+        failed=conditions.millis_of(containers_ready.get("lastTransitionTime")) if failed else 0,
+        finalizers=tuple(meta.get("finalizers") or ()),
+        retriable=annotations.get(names.RETRIABLE_IN_GROUP) != "false",
+        fast=annotations.get(names.POD_GROUP_FAST) == "true",
+        serving=annotations.get(names.POD_GROUP_SERVING) == "true",
+        parent=parent,
+        prebuilt="" if names_none else prebuilt_workload(pod),
+        marked=true_condition(pod, TERMINATION_TARGET) is not None,
+        imported=imported,
+        left_behind=names.LEFT_BEHIND in annotations,
+        packed=zlib.compress(orjson.dumps(kept), 1),
+    )
+
+
+def older(pod: Json, member: Member) -> bool:
+    """Whether `pod` is an earlier version of the same pod."""
+    return pod["metadata"]["uid"] == member.uid and revision(pod) < as_revision(member.version)

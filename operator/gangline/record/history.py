@@ -1,0 +1,81 @@
+"""A record as values: what was configured when, which nodes there were, and what became of each Workload. Times are Unix
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gangline.engine.model import Millis
+from gangline.kube.resources import Json
+
+
+class RecordError(ValueError):
+    """A record that can't be read; the message names the file, the line and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file."""
+
+    path: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object of the configuration, or a node, is as `body` says from now on; None: it is gone."""
+
+    at: Millis
+    kind: str
+    name: str
+    body: Json | None
+    place: Place
+
+
+@dataclass(slots=True)
+class Stay:
+    """A time for which a Workload was admitted. `end` is None while it lasts."""
+
+    start: Millis
+    end: Millis | None = None
+    reason: str = ""  #: why it ended: Finished, the reason of the eviction, or Deleted
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One Workload: what was kept of it last, and its history."""
+
+    uid: str
+    name: str  #: namespace/name
+    body: Json
+    place: Place
+    stays: list[Stay] = field(default_factory=list[Stay])
+    gone: Millis | None = None
+
+    @property
+    def created(self) -> Millis:
+        return self.body["created"]
+
+    @property
+    def finished(self) -> Millis | None:
+        return None if "finished" not in self.body else self.body["finished"]["at"]
+
+
+@dataclass(slots=True)
+class History:
+    """All of a record, in the order of time."""
+
+    first: Millis = 0
+    last: Millis = 0
+    changes: list[Change] = field(default_factory=list[Change])
+    workloads: dict[str, Recorded] = field(default_factory=dict[str, Recorded])
+    #: times for which nobody recorded
+    gaps: list[tuple[Millis, Millis]] = field(default_factory=list[tuple[Millis, Millis]])
+    #: lines that could not be read, and were passed over
+    cut: list[Place] = field(default_factory=list[Place])

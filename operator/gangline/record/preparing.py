@@ -1,0 +1,137 @@
+"""A record as the input of a replay: the jobs of the window with those that still ran or waited at its beginning, the history
+before it, and the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gangline.engine.model import Millis
+from gangline.forecast import from_trace
+from gangline.forecast.learning.dataset import known_at
+from gangline.record.history import History
+from gangline.record.workloads import Played, as_it_was, capacity, played
+from gangline.record.worlds import worlds
+from gangline.replay import metrics
+from gangline.replay.learned import school
+from gangline.replay.policies import Policy
+from gangline.replay.replay_plan import Plan, Prepared
+from gangline.replay.replayed import LONGEST, Cluster, Job, ReplayError, replayed
+from gangline.replay.run import Story
+from gangline.traces import TraceJob
+
+#: what really happened, beside the policies that are played
+RECORDED: Final = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A record that was read."""
+
+    history: History
+    played: Played
+    cluster: Cluster
+
+    @property
+    def first(self) -> float:
+        return self.history.first / 1000
+
+    @property
+    def last(self) -> float:
+        return self.history.last / 1000
+
+
+def source(history: History) -> Source:
+    """Raises RecordError for a Workload that can't be read, ReplayError where nothing ran."""
+    found = played(history)
+    if not found.trace.jobs:
+        raise ReplayError("no Workload of the record ever ran")
+    return Source(history, found, Cluster(capacity(history, found.accelerators), 0))
+
+
+def prepare(source: Source, plan: Plan) -> tuple[Prepared, list[str]]:
+    """Raises ReplayError if the window has no job."""
+    if unfit := [policy.name for policy in plan.policies if policy.ranked]:
+        raise ReplayError(f"--policy {unfit[0]}: it sets priorities, and a record has its own")
+    jobs = [job for job in source.played.trace.jobs if job.submit < plan.last and _matters(source, job, plan.first)]
+    if not any(job.submit >= plan.first for job in jobs):
+        raise ReplayError(
+            f"no job that ran was submitted between --from and --to; the record runs from {source.first:.0f} to "
+            f"{source.last:.0f} (Unix seconds)"
+        )
+    until = plan.first if plan.train_until is None else plan.train_until
+    chosen = {job.id for job in jobs}
+    earlier = [job for job in source.played.trace.jobs if job.submit < plan.first and job.id not in chosen]
+    past = [job.duration for job in earlier if job.submit + job.duration < until]
+    notes = _notes(source, plan)
+    schooling = None
+    history = [known_at(from_trace(_cut(job)), plan.first) for job in earlier]
+    if plan.needs("model"):
+        schooling = school(history, until, plan.first)
+        if schooling.note:
+            notes.append(f"no model: {schooling.note}")
+    longest = min(max(past, default=LONGEST / 1000), LONGEST / 1000)
+    limit = longest if plan.limit is None else plan.limit
+    sized = _sized(jobs)
+    return Prepared(
+        jobs=tuple(sized),
+        history=tuple(history),
+        past_seconds=tuple(past) or tuple(job.duration / 1000 for job in sized),
+        limit=round(max(limit, 1.0) * 1000),
+        quotas=None,
+        schooling=schooling,
+        worlds=worlds(source.history, source.played.shapes),
+    ), notes
+
+
+def _sized(jobs: Sequence[TraceJob]) -> list[Job]:
+    """Jobs without accelerators are played, too."""
+    sizes = {job.id: job.gpus for job in jobs}
+    return [
+        replace(job, gpus=sizes[job.id]) for job in replayed(replace(each, gpus=max(1, each.gpus)) for each in jobs)
+    ]
+
+
+def _matters(source: Source, job: TraceJob, first: float) -> bool:
+    """Submitted in the window, or still there when it begins."""
+    if job.submit >= first:
+        return True
+    recorded = source.played.recorded[job.id]
+    ends: list[Millis | None] = [recorded.finished, recorded.gone]
+    end = min((each for each in ends if each is not None), default=None)
+    return end is None or end >= first * 1000
+
+
+def _cut(job: TraceJob) -> TraceJob:
+    return replace(job, duration=min(job.duration, LONGEST / 1000))
+
+
+def _notes(source: Source, plan: Plan) -> list[str]:
+    history = source.history
+    notes = [f"{count} Workloads left out: {reason}" for reason, count in source.played.trace.skipped.items()]
+    open_ends = sum(not job.ended for job in source.played.trace.jobs)
+    if open_ends:
+        notes.append(f"{open_ends} Workloads had not ended: they are played as if they ended with the record")
+    if history.gaps:
+        hours = sum(until - since for since, until in history.gaps) / 3.6e6
+        notes.append(f"nobody recorded for {hours:.1f} h, {len(history.gaps)} times: Workloads may be missing")
+    if history.cut:
+        notes.append(f"{len(history.cut)} lines were cut off, the first at {history.cut[0]}")
+    if not source.played.accelerators:
+        notes.append("no Workload asks for accelerators: GPUs are cores here")
+    return notes
+
+
+def as_recorded(source: Source, plan: Plan, prepared: Prepared) -> Story:
+    """What really happened to the jobs of the window, by the same measures."""
+    rules = plan.rules
+    jobs = [rules.applied(job) for job in prepared.jobs if job.submit >= plan.first * 1000]
+    result = as_it_was(jobs, source.played.recorded, source.cluster, source.history.last)
+    return Story(RECORDED, result, metrics.of(result))
+
+
+def with_own(policies: Sequence[Policy], own: Policy) -> tuple[Policy, ...]:
+    """The cluster's own policy first: all others are compared with it."""
+    return (own, *(policy for policy in policies if policy.name != own.name))

@@ -1,0 +1,25 @@
+"""Tables and cells of Markdown."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+
+def listed(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
+
+
+def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def as_cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "&#124;").replace("<", "&lt;").replace("*", "\\*")
+
+
+def as_code(text: str) -> str:
+    if not set(text) & set("|`"):
+        return f"`{text}`" if text else ""
+    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;').replace('*', '&#42;')}</code>"

@@ -1,0 +1,245 @@
+"""The tables of what works: complete, and no row says more than the code does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from tests.api.accepted import schemas
+
+import gangline
+from gangline.api import admission, names
+from gangline.api.compatibility.features import FEATURES
+from gangline.api.compatibility.fields import FIELDS, without_effect
+from gangline.api.compatibility.keys import CONDITIONS, KEYS
+from gangline.api.compatibility.settings import SETTINGS
+from gangline.api.compatibility.states import State
+from gangline.api.read.configuration import gates, load, sections, shapes
+
+Json = dict[str, Any]
+DOCS = Path(__file__).parents[2] / "docs"
+PACKAGE = Path(gangline.__path__[0])
+WEBHOOKS = PACKAGE.parents[1] / "webhooks" / "gangline_webhooks"
+#: the tables themselves, the CRDs, and the conversion, which treats every field alike
+WITHOUT = ("api/compatibility/", "api/schema/", "api/convert/")
+STATES = [
+    *(state for fields in FIELDS.values() for state in fields.values()),
+    *KEYS.values(),
+    *CONDITIONS.values(),
+    *SETTINGS.values(),
+    *(feature.state for feature in FEATURES.values()),
+]
+
+
+def source() -> Iterator[tuple[str, str]]:
+    """Path within its package, and text, of each module that does something."""
+    for root in (PACKAGE, WEBHOOKS):
+        for path in sorted(root.rglob("*.py")):
+            within = path.relative_to(root).as_posix()
+            if root is WEBHOOKS or not within.startswith(WITHOUT):
+                yield within, path.read_text()
+
+
+def words_of_the_code() -> set[str]:
+    """Every name and every word of a text in the code; comments and docstrings do nothing."""
+    found: set[str] = set()
+    for _, text in source():
+        tree = ast.parse(text)
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                found.update(re.findall(r"\w+", node.value))
+            elif isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            elif isinstance(node, ast.Name):
+                found.add(node.id)
+            elif isinstance(node, ast.keyword | ast.arg):
+                found.add(node.arg or "")
+    return found
+
+
+def paths(schema: Json, path: str = "") -> Iterator[str]:
+    """Every field of a kind but its head; conditions are one field."""
+    for name, inner in schema.get("properties", {}).items():
+        if not path and name in ("apiVersion", "kind", "metadata"):
+            continue
+        whole = f"{path}{name}"
+        yield whole
+        inside = inner.get("items", inner)
+        if name != "conditions" and name != "template":
+            yield from paths(inside, f"{whole}[]." if "items" in inner else f"{whole}.")
+
+
+def test_every_word_stands_where_it_is_needed() -> None:
+    """What differs says how, what is not there says what holds instead."""
+    known = get_args(State.__dataclass_fields__["does"].type) or ("works", "differs", "no")
+    assert {state.does for state in STATES} <= set(known)
+    for state in STATES:
+        assert state.does == "works" or 10 < len(state.words) < 130, state
+
+
+def test_each_field_of_the_crds_has_a_row_and_each_row_is_a_field() -> None:
+    found: dict[str, set[str]] = {}
+    for kind, group, _, schema in schemas():
+        if group == names.GROUP:
+            found.setdefault(kind, set()).update(paths(schema))
+    assert {kind: set(fields) for kind, fields in FIELDS.items()} == found
+
+
+def test_a_field_that_works_is_used_somewhere() -> None:
+    used = words_of_the_code()
+    unused = [
+        f"{kind} {path}"
+        for kind, fields in FIELDS.items()
+        for path, state in fields.items()
+        if state.does == "works" and not state.words and not {(leaf := path.split(".")[-1]), _snake(leaf)} & used
+    ]
+    assert not unused
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def test_below_a_field_without_effect_nothing_works() -> None:
+    tables: dict[str, Mapping[str, State]] = {**FIELDS, "Configuration": SETTINGS}
+    for kind, fields in tables.items():
+        none = [path for path, state in fields.items() if state.does == "no"]
+        for path, state in fields.items():
+            inside = any(path.startswith((f"{outer}.", f"{outer}[]")) for outer in none)
+            assert not inside or state.does == "no", (kind, path)
+
+
+def test_every_key_that_the_code_uses_has_a_row() -> None:
+    """Written out, put together from the group, or a constant of `names`."""
+    written = {
+        key
+        for _, text in source()
+        for found in re.findall(r'"((?:\w+\.)?kueue\.x-k8s\.io/[a-z-]*)"|\{(?:names\.)?GROUP\}(/[a-z-]+)"', text)
+        for key in [found[0] or f"{names.GROUP}{found[1]}"]
+    }
+    assert len(written) > 20
+    assert written - {names.V1BETA1, names.V1BETA2, f"{names.GROUP}/v"} <= KEYS.keys()
+
+
+def is_used(value: str, *written: str) -> bool:
+    """The constant of `names` with this value, or one of these texts, stands somewhere else than where all of its kind stand."""
+    constant = next((name for name, each in vars(names).items() if each == value and name.isupper()), None)
+    patterns = [re.escape(text) for text in written] + ([rf"\b{constant}\b"] if constant is not None else [])
+    tables = ("api/names.py", "api/read/configuration/gate_table.py")
+    return any(re.search("|".join(patterns), text) for path, text in source() if path not in tables)
+
+
+#: keys that are checked on writes, and do nothing
+ONLY_CHECKED = {"kueue.x-k8s.io/elastic-job", "kueue.x-k8s.io/workload-slice-replacement-for"}
+#: written by the conversion to v1beta1 alone
+ONLY_CONVERTED = {"kueue.x-k8s.io/workloadpriorityclass"}
+
+
+def test_a_key_does_something_if_and_only_if_code_uses_it() -> None:
+    wrong = [
+        key
+        for key, state in KEYS.items()
+        if is_used(key, f'"{key}"', f'GROUP}}/{key.partition("/")[2]}"') != (state.does != "no")
+    ]
+    assert set(wrong) <= ONLY_CHECKED | ONLY_CONVERTED
+
+
+def test_a_condition_does_something_if_and_only_if_code_names_it() -> None:
+    """Types of a Workload's conditions are constants; those that nobody sets have no constant."""
+    for row, state in CONDITIONS.items():
+        kind, type_ = row.split(" ")
+        assert kind in FIELDS and "status.conditions" in FIELDS[kind]
+        assert is_used(type_, f'"{type_}"') == (state.does != "no"), row
+
+
+def settings_of(shape: Any, path: str = "") -> Iterator[str]:
+    if isinstance(shape, list):
+        yield from settings_of(shape[0], f"{path}[]")
+    elif isinstance(shape, Mapping):
+        for name, inner in shape.items():
+            whole = f"{path}.{name}" if path else name
+            yield whole
+            yield from settings_of(inner, whole)
+
+
+def test_each_field_of_the_configuration_has_a_row_and_each_row_is_a_field() -> None:
+    known = {*settings_of(sections.V1BETA1), *settings_of(sections.V1BETA2)}
+    # those are ours
+    known = {path for path in known if not path.startswith(("gangline", "integrations.declared"))}
+    covering = [path for path, state in SETTINGS.items() if state.does != "works"]
+    assert SETTINGS.keys() <= known
+    assert {
+        path for path in known if not any(path.startswith((f"{row}.", f"{row}[]")) for row in covering)
+    } == SETTINGS.keys()
+
+
+def test_settings_that_do_not_work_are_those_of_which_the_operator_says_so() -> None:
+    for path in (*sections.WITHOUT_EFFECT, *sections.ONLY_AS_USUAL):
+        assert SETTINGS[path].does != "works", path
+    told = {*sections.WITHOUT_EFFECT, *sections.ONLY_AS_USUAL, "integrations.frameworks"}
+    for path, state in SETTINGS.items():
+        if state.does != "works" and path not in told and not state.words.startswith("refused"):
+            body, usual = _set(path), load({})
+            found = load(body)
+            assert any(path.partition("[")[0] in text for text in found.ignored), path
+            assert not usual.ignored
+
+
+def _set(path: str) -> Json:
+    """A file in which this field has an effect in Kueue."""
+    samples: dict[str, Any] = {
+        "health.readinessEndpointName": {"health": {"readinessEndpointName": "ready"}},
+        "multiKueue.clusterProfile": {"multiKueue": {"clusterProfile": {"credentialsProviders": []}}},
+        "tls.curvePreferences": {"tls": {"curvePreferences": [29]}},
+        "health.livenessEndpointName": {"health": {"livenessEndpointName": "live"}},
+        "metrics.customLabels[].sourceAnnotationKey": {
+            "featureGates": {"CustomMetricLabels": True},
+            "metrics": {
+                "customLabels": [
+                    {"name": "a", "sourceAnnotationKey": "a/b", "sourceKind": "Workload", "trackedValues": ["x"]}
+                ]
+            },
+        },
+    }
+    return samples[path]
+
+
+def test_shapes_are_the_kinds_that_the_walk_knows() -> None:
+    """A `Map` has names of the user's own: no rows."""
+    assert isinstance(sections.V1BETA2, Mapping)
+    assert not list(settings_of(shapes.Map(shapes.TEXT)))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_agree_with_their_gates_and_pages(name: str) -> None:
+    feature = FEATURES[name]
+    for gate in feature.gates:
+        assert gates.does(gate), gate
+        if feature.state.does == "works":
+            assert gates.does(gate) in (gates.READ, gates.ON), gate
+    if feature.state.does == "no":
+        assert any(gates.does(gate) == gates.OFF for gate in feature.gates)
+    assert not feature.page or (DOCS / feature.page).is_file()
+
+
+# --- what authors of objects are told ---
+
+
+def test_the_author_of_a_field_without_effect_is_told() -> None:
+    policy = {"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}}
+    queue = {"apiVersion": names.V1BETA2, "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": policy}
+    row = FIELDS["ClusterQueue"]["spec.concurrentAdmissionPolicy"]
+    told = [f"spec.concurrentAdmissionPolicy has no effect: {row.words}"] if row.does == "no" else []
+    assert [text for text in admission.warnings(queue) if "has no effect" in text] == told
+    assert list(without_effect("ClusterQueue", {**queue, "spec": {}})) == []
+
+
+@pytest.mark.parametrize("spec", [None, 7, [], "x", {"preemptionGates": None}, {"preemptionGates": []}])
+def test_objects_of_any_shape_are_looked_through(spec: Any) -> None:
+    assert list(without_effect("Workload", {"spec": spec})) == []
+    assert list(without_effect("NoSuchKind", {"spec": spec})) == []

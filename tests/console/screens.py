@@ -1,0 +1,243 @@
+"""Pictures of the terminal: what each list looks like in a terminal of 80, 120 and 200 columns.
+
+`.venv/bin/python -m tests.console.screens` draws them again in tests/data/screens; look at each before it is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from tests import worlds
+from tests.console.texts import happened, texts
+from tests.worlds import NOW, Entry
+
+from gangline.console.commands import events, history, node_cards, nodes, plan, preempt, share, swap
+from gangline.console.output import presenting
+from gangline.console.output.columns import Listing
+from gangline.console.views import jobs
+from gangline.control.answers.answers import Wish
+from gangline.control.answers.nodes.cards import Owner, cards_of
+from gangline.control.answers.sight import ALL, Everybody, Sight
+from gangline.control.answers.usage.past import PastRun, rows
+from gangline.engine.model import CardUse, Device, NodeCards, Part
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+FOLDER: Final = Path(__file__).parents[1] / "data" / "screens"
+WIDTHS: Final = (80, 120, 200)
+GPU: Final = worlds.GPU
+
+
+def busy() -> Any:
+    """A cluster with long names, several teams and a queue that is full."""
+    short = (
+        f"couldn't assign flavors to pod set worker: insufficient unused quota for {GPU} in flavor h100, 8 more needed"
+    )
+    wide = (
+        f"couldn't assign flavors to pod set worker: insufficient quota for {GPU} in flavor h100, previously considered "
+        "podsets requests (0) + current podset request (512) > maximum capacity (64)"
+    )
+    return worlds.world_of(
+        flavor("h100"),
+        *worlds.queue("language-models", 64, cohort="lab"),
+        *worlds.queue("vision", 16, cohort="lab"),
+        *worlds.submitted(
+            "llama-3-70b-pretrain-continued-0017", 4, "6h", ago=9000, started=8000, queue="language-models"
+        ),
+        *named("llama-3-70b-pretrain-continued-0018", 4, "2h", ago=4000, started=3600, queue="language-models"),
+        *named("probe", 1, "30m", ago=600, queue="language-models", message=short),
+        *named("mixtral-8x22b-finetune-legal-summaries-a", 4, "90m", ago=500, queue="language-models", message=short),
+        *named("mixtral-8x22b-finetune-legal-summaries-b", 4, "90m", ago=400, queue="language-models", message=short),
+        *named("everything", 64, "1h", ago=100, queue="language-models", message=wide),
+        *named("resnet", 2, "1h", ago=100, started=60, queue="vision"),
+        node("gpu-a100-rack-17-node-0003"),
+        node("gpu-a100-rack-17-node-0004"),
+    )
+
+
+def flavor(name: str) -> Entry:
+    spec = {"nodeLabels": {"pool": "fast"}}
+    return kube.RESOURCE_FLAVORS, {"kind": "ResourceFlavor", "metadata": {"name": name, "uid": name}, "spec": spec}
+
+
+def node(name: str) -> Entry:
+    labels = {"pool": "fast", "kubernetes.io/hostname": name}
+    status = {
+        "allocatable": {"cpu": "192", "memory": "2Ti", "pods": "110", GPU: "8"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    return kube.NODES, {
+        "kind": "Node",
+        "metadata": {"name": name, "uid": name, "labels": labels},
+        "spec": {},
+        "status": status,
+    }
+
+
+def named(name: str, workers: int, expected: str, *, user: str = "mira", **more: Any) -> list[Entry]:
+    """A job whose label names its user."""
+    entries = worlds.submitted(name, workers, expected, **more)
+    entries[0][1]["metadata"].setdefault("labels", {})["gangline.io/user"] = user
+    return entries
+
+
+def _pod(name: str, on: str, workload: str = "") -> Json:
+    container = {"name": "c", "resources": {"limits": {GPU: "8"}}}
+    notes = {"kueue.x-k8s.io/workload": workload} if workload else {}
+    return {
+        "metadata": {"name": name, "namespace": "ml", "uid": name, "labels": {}, "annotations": notes},
+        "spec": {"containers": [container], "nodeName": on},
+        "status": {"phase": "Running"},
+    }
+
+
+def swapped() -> Json:
+    from tests.console.test_swap import OVER, struck
+
+    return struck("llama-3-70b-pretrain-continued-0017", OVER)
+
+
+def past() -> list[Json]:
+    """A run that succeeded, one that failed, and one of which only its end is remembered."""
+    first = PastRun(
+        key="ml/w1",
+        uid="1",
+        job="llama-3-70b-pretrain-continued-0016",
+        kind="GPUJob",
+        user="mira",
+        namespace="ml",
+        local_queue="language-models",
+        cluster_queue="language-models",
+        flavor="h100",
+        gpus=32,
+        pods=4,
+        submitted=NOW - 90_000,
+        started=NOW - 80_000,
+        ended=NOW - 9_000,
+        state="Succeeded",
+        preemptions=2,
+    )
+    failed = {"job": "probe", "gpus": 8, "submitted": NOW - 900.0, "started": NOW - 800.0, "ended": NOW - 700.0}
+    second = replace(
+        first, uid="2", key="ml/w2", state="Failed", message="worker 3 ran out of memory", preemptions=0, **failed
+    )
+    old = {"kind": "", "user": "", "state": "Ended", "flavor": "a100", "preemptions": None, "job": "resnet"}
+    third = replace(first, uid="3", key="ml/resnet", ended=NOW - 70_000, **old)
+    return list(rows([second, first, third], ALL))
+
+
+def victims() -> list[Json]:
+    one = {
+        "namespace": "ml",
+        "job": "gpujob/llama-3-70b-pretrain-continued-0016",
+        "user": "mira",
+        "clusterQueue": "language-models",
+        "priority": 0,
+        "gpus": 32,
+        "reason": "InClusterQueue",
+        "ranSeconds": 7200,
+        "unsavedSeconds": 1800,
+        "lostGpuHours": 16.0,
+    }
+    hidden = {"namespace": "", "job": "hidden-1a2b3c4d", "user": "", "priority": None, "reason": "InCohortReclamation"}
+    return [one, {**one, **hidden, "gpus": 8, "lostGpuHours": 4.0}]
+
+
+def carded() -> list[Json]:
+    """A node with a shared card, a free one and a failed one, and a pod on some card; a node without an inventory."""
+    name, model = "gpu-a100-rack-17-node-0003", "NVIDIA-A100-SXM4-80GB"
+    devices = tuple(
+        Device(
+            name, f"GPU-7c1f{number}a2e-4b77-9d05-5f2a-0c9e8b7d6a51", number, model, memory=81_920, healthy=number != 2
+        )
+        for number in range(3)
+    )
+    uses = (
+        CardUse("ml/probe-0", devices[0].uuid, Part(500, 40_960), "ml/probe"),
+        CardUse("ml/probe-1", devices[0].uuid, Part(250, 20_480), "ml/probe"),
+        CardUse("vision/serving", devices[0].uuid, Part(100, 1_024)),
+        CardUse("ml/notebook-mira", "", Part(200, 8_192)),
+    )
+    owners = {f"ml/probe-{number}": Owner("probe", "ml", workload="ml/probe") for number in range(2)}
+    cards = cards_of(NodeCards(name, devices, uses), owners).seen_by(
+        Sight(namespaces=frozenset({"ml"}), secret=b"fixed")
+    )
+    return node_cards.of([{"metadata": {"name": name}, **cards.as_json()}, {"metadata": {"name": "cpu-1"}}])
+
+
+async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
+    """Name -> the list, its entries, the value of -o and the present time."""
+    here = busy()
+    here.pods.upsert(_pod("serving-5d8f7c9b4-x2x7k", "gpu-a100-rack-17-node-0003"))
+    answers = here.answers()
+    found = (await answers.jobs(Everybody(), Wish("ml", times=True))).items
+    waiting = [item for item in found if item["state"] == "Pending"]
+    runs = (await answers.plan(Everybody(), "", "", 86_400)).items
+    machines = (await answers.nodes(Everybody(), "")).items
+    shares = (await answers.shares(Everybody(), "")).items
+    from tests.console.objects import NOW as LATER
+
+    return {
+        "queue": (jobs.LISTING, jobs.of_items(found), "", NOW),
+        "queue-times": (jobs.listing(with_times=True), jobs.of_items(found), "", NOW),
+        "eta": (jobs.STARTS, jobs.by_start(jobs.of_items(waiting)), "", NOW),
+        "plan": (plan.listing(86_400), runs, "", NOW),
+        "nodes": (nodes.listing(), machines, "", NOW),
+        "nodes-cards": (node_cards.listing(2), carded(), "", NOW),
+        "share": (share.SHARES, shares, "", NOW),
+        "limits": (share.LIMITS, share.quotas(shares), "", NOW),
+        "events": (events.LISTING, happened(), "", NOW),
+        "history": (history.LISTING, past(), "", NOW),
+        "preempt": (preempt.VICTIMS, victims(), "", NOW),
+        "swap": (swap.LISTING, swap.rows_of([swapped()]), "", LATER),
+    }
+
+
+def draw(listing: Listing[Any], entries: Sequence[Any], kind: str, now: float, width: int) -> str:
+    shape = presenting.Shape(presenting.Format(kind))
+    return click.unstyle("\n".join(presenting.drawn(listing, shape, entries, now, width))) + "\n"
+
+
+def in_utc(work: Callable[[], Any]) -> Any:
+    """Pictures have times of the wall clock."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        return work()
+    finally:
+        os.environ.pop("TZ")
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
+
+
+def pictures() -> dict[str, str]:
+    """File name -> picture."""
+    return in_utc(
+        lambda: (
+            {
+                f"{name}-{width}.txt": draw(*scene, width)
+                for name, scene in asyncio.run(scenes()).items()
+                for width in WIDTHS
+            }
+            | {
+                f"{name}-{width}.txt": click.unstyle("\n".join(draw_text(width))) + "\n"
+                for name, draw_text in texts().items()
+                for width in WIDTHS
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in pictures().items():
+        (FOLDER / name).write_text(text)

@@ -1,0 +1,398 @@
+"""Commands that change jobs and queues, on a small API server made of dictionaries: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import click
+import pytest
+from tests.console.objects import condition, local_queue, pending, running, workload
+
+from gangline.console.commands import cancel, hold, limits_set, move
+from gangline.console.output.selection import Selection
+from gangline.console.views import targets
+from gangline.control.answers.workloads.snapshot import State
+from gangline.kube.client import Listing
+from gangline.kube.errors import Conflict, Forbidden, NotFound
+from gangline.kube.resources import (
+    CLUSTER_QUEUES,
+    JOBS,
+    LEADER_WORKER_SETS,
+    LOCAL_QUEUES,
+    PODS,
+    STATEFUL_SETS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Json,
+    Resource,
+)
+
+HERE = "team-vision"
+
+
+class Api:
+    """`between` runs before each write: what others do between a look and a write."""
+
+    def __init__(self, *objects: tuple[Resource, Json]) -> None:
+        self.objects: dict[tuple[str, str], Json] = {}
+        for resource, obj in objects:
+            obj["metadata"].setdefault("resourceVersion", "1")
+            obj["metadata"].setdefault("uid", obj["metadata"]["name"])
+            self.objects[resource.plural, obj["metadata"]["name"]] = obj
+        self.deleted: list[str] = []
+        self.queries: list[Any] = []
+        self.between: Callable[[], None] | None = None
+        self.forbidden: set[str] = set()
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        if (resource.plural, name) not in self.objects:
+            raise NotFound(404, "NotFound", f"{name} not found")
+        return copy.deepcopy(self.objects[resource.plural, name])
+
+    async def list(self, resource: Resource, namespace: str | None = None, *, label_selector: str = "") -> Listing:
+        if resource.plural in self.forbidden:
+            raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
+        key, _, value = label_selector.partition("=")
+        found = [copy.deepcopy(obj) for (plural, _), obj in self.objects.items() if plural == resource.plural]
+        labelled = [obj for obj in found if not key or (obj["metadata"].get("labels") or {}).get(key) == value]
+        return Listing(labelled, "1")
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, body: Json, *, query: Any) -> Json:
+        if self.between is not None:
+            self.between, work = None, self.between
+            work()
+        if resource.plural in self.forbidden:
+            raise Forbidden(403, "Forbidden", f"you may not patch {resource.plural}")
+        obj = self.objects[resource.plural, name]
+        if body["metadata"].get("resourceVersion") != obj["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict", "the object has been modified")
+        self.queries.append(query)
+        if not query:
+            merge(obj, body)
+            self.touch(resource, name)
+        return obj
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, propagation: str = "", uid: str = ""
+    ) -> Json:
+        assert uid == self.objects[resource.plural, name]["metadata"]["uid"]
+        self.deleted.append(f"{resource.plural}/{name}")
+        return {}
+
+    def touch(self, resource: Resource, name: str) -> None:
+        meta = self.objects[resource.plural, name]["metadata"]
+        meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
+
+
+def merge(obj: Json, body: Json) -> None:
+    for key, value in body.items():
+        if isinstance(value, dict):
+            merge(obj.setdefault(key, {}), value)
+        else:
+            obj[key] = value
+
+
+def job(name: str, **labels: str) -> tuple[Resource, Json]:
+    meta = {
+        "name": name,
+        "namespace": HERE,
+        "uid": f"job-{name}",
+        "labels": {"kueue.x-k8s.io/queue-name": "gpus", **labels},
+    }
+    return JOBS, {"kind": "Job", "metadata": meta}
+
+
+def of(made: Json) -> tuple[Resource, Json]:
+    made["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    return WORKLOADS, made
+
+
+def cluster(*more: tuple[Resource, Json]) -> Any:
+    return Api(
+        *(job("waits"), of(pending("waits")), job("runs"), of(running("runs", pods=2))),
+        *((LOCAL_QUEUES, with_spec(local_queue())), (LOCAL_QUEUES, with_spec(local_queue("other")))),
+        *more,
+    )
+
+
+def with_spec(obj: Json, **spec: Any) -> Json:
+    return {**obj, "spec": {**obj["spec"], **spec}}
+
+
+def workload_of(api: Api, name: str) -> Json:
+    return api.objects["workloads", f"job-{name}-1a2b3"]
+
+
+# --- hold and release -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_waits_is_held_and_released() -> None:
+    api = cluster()
+    assert await hold.held(api, HERE, "waits") == "job/waits is held"
+    assert workload_of(api, "waits")["spec"]["active"] is False
+    assert await hold.held(api, HERE, "job/waits") == "job/waits is held already"
+    assert await hold.released(api, HERE, "waits") == "job/waits is queued again"
+    assert workload_of(api, "waits")["spec"]["active"] is True
+    assert await hold.released(api, HERE, "waits") == "job/waits is not held: it waits"
+
+
+async def test_a_job_that_runs_is_stopped_only_if_that_is_said() -> None:
+    api = cluster()
+    with pytest.raises(
+        click.ClickException, match=r"job/runs runs on 16 GPUs: to hold it would stop it. --stop does so"
+    ):
+        await hold.held(api, HERE, "runs")
+    assert "active" in workload_of(api, "runs")["spec"] and workload_of(api, "runs")["spec"]["active"]
+    assert await hold.held(api, HERE, "runs", stop=True) == "job/runs is held, and stops"
+
+
+async def test_a_job_that_starts_meanwhile_is_not_held() -> None:
+    api = cluster()
+
+    def starts() -> None:
+        _, started = of(running("waits"))
+        api.objects["workloads", "job-waits-1a2b3"] = {
+            **started,
+            "metadata": {**started["metadata"], "resourceVersion": "7"},
+        }
+
+    api.between = starts
+    with pytest.raises(click.ClickException, match="job/waits runs on 8 GPUs"):
+        await hold.held(api, HERE, "waits")
+    assert workload_of(api, "waits")["spec"]["active"]
+
+
+async def test_a_change_that_does_not_matter_is_no_obstacle() -> None:
+    api = cluster()
+    api.between = lambda: api.touch(WORKLOADS, "job-waits-1a2b3")
+    assert await hold.held(api, HERE, "waits") == "job/waits is held"
+
+
+async def test_a_dry_run_changes_nothing() -> None:
+    api = cluster()
+    assert await hold.held(api, HERE, "waits", dry_run=True) == "job/waits is held"
+    assert api.queries == [{"dryRun": "All"}] and workload_of(api, "waits")["spec"]["active"]
+
+
+async def test_who_has_no_right_hears_who_has() -> None:
+    api = cluster()
+
+    def revoked() -> None:
+        api.forbidden.add("workloads")
+
+    api.between = revoked
+    with pytest.raises(
+        click.ClickException, match="you may not patch workloads\nthe ClusterRole kueue-workload-editor-role"
+    ):
+        await hold.held(api, HERE, "waits")
+
+
+async def test_queues_are_held_drained_and_released() -> None:
+    api = cluster((CLUSTER_QUEUES, {"metadata": {"name": "vision"}, "spec": {}}))
+    assert await hold.held(api, HERE, "lq/gpus") == "LocalQueue gpus starts no jobs; those that run go on"
+    assert api.objects["localqueues", "gpus"]["spec"]["stopPolicy"] == "Hold"
+    assert await hold.held(api, HERE, "clusterqueue/vision", stop=True) == (
+        "ClusterQueue vision starts no jobs, and those that run are stopped"
+    )
+    assert api.objects["clusterqueues", "vision"]["spec"]["stopPolicy"] == "HoldAndDrain"
+    assert await hold.released(api, HERE, "localqueue/gpus") == "LocalQueue gpus starts jobs"
+    assert await hold.released(api, HERE, "localqueue/gpus") == "LocalQueue gpus starts jobs already"
+
+
+async def test_what_does_not_exist_or_is_in_no_queue_is_said() -> None:
+    api = cluster(job("lost"))
+    with pytest.raises(click.ClickException, match="no job 'none' in namespace team-vision that you may read"):
+        await hold.held(api, HERE, "none")
+    with pytest.raises(click.ClickException, match="job/lost has no Workload, so it is in no queue"):
+        await hold.held(api, HERE, "lost")
+    ended = Api(of(workload("done", condition("Finished", True, "Succeeded"))), job("done"))
+    with pytest.raises(click.ClickException, match="has ended: there is nothing to hold"):
+        await hold.held(ended, HERE, "done")  # type: ignore[arg-type]
+
+
+# --- cancel -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_job_that_was_looked_at_is_deleted() -> None:
+    api = cluster()
+    assert await cancel.cancelled(api, HERE, "runs") == "job/runs is cancelled (it runs on 16 GPUs)"
+    assert await cancel.cancelled(api, HERE, "waits", dry_run=True) == "job/waits would be cancelled (it waits)"
+    assert api.deleted == ["jobs/runs"]
+
+
+async def test_a_job_that_has_ended_meanwhile_stops_no_other_cancellation(capsys: pytest.CaptureFixture[str]) -> None:
+    api = cluster()
+    missing = await cancel.cancel(api, HERE, ["job/waits", "gone", "job/runs"])
+    assert missing == [f"no job 'gone' in namespace {HERE} that you may read"]
+    assert api.deleted == ["jobs/waits", "jobs/runs"]
+    assert "job/runs is cancelled" in capsys.readouterr().out
+
+
+async def test_a_group_of_pods_is_cancelled_by_its_pods() -> None:
+    group = pending("group")
+    del group["metadata"]["ownerReferences"]
+    group["metadata"] |= {"name": "group", "annotations": {"kueue.x-k8s.io/is-group-workload": "true"}}
+    pods = [
+        (PODS, {"metadata": {"name": f"p{i}", "labels": {"kueue.x-k8s.io/pod-group-name": "group" if i < 2 else "b"}}})
+        for i in range(3)
+    ]
+    api: Any = Api((WORKLOADS, group), *pods)
+    assert "podgroup/group is cancelled" in await cancel.cancelled(api, HERE, "group")
+    assert api.deleted == ["pods/p0", "pods/p1"]
+
+
+def serving(kind: str, name: str, **notes: str) -> Json:
+    """The Workload of a group that such an object has made, which owns it together with the group's pods."""
+    made, group = pending("any"), "apps/v1" if kind == "StatefulSet" else "leaderworkerset.x-k8s.io/v1"
+    owners = [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p0", "uid": "p0"},
+        {"apiVersion": group, "kind": kind, "name": name, "uid": name},
+    ]
+    told = {"is-group-workload": "true", "job-owner-gvk": f"{group}, Kind={kind}", "job-owner-name": name, **notes}
+    keys = {f"kueue.x-k8s.io/{key}": value for key, value in told.items()}
+    made["metadata"] |= {"name": f"{name}-1a", "ownerReferences": owners, "annotations": keys}
+    return made
+
+
+async def test_a_group_that_is_named_by_annotation_is_cancelled_by_its_pods() -> None:
+    group = pending("group")
+    del group["metadata"]["ownerReferences"]
+    group["metadata"] |= {"name": "group", "annotations": {"kueue.x-k8s.io/is-group-workload": "true"}}
+    pod = {"metadata": {"name": "p0", "annotations": {"kueue.x-k8s.io/pod-group-name": "group"}}}
+    api: Any = Api((WORKLOADS, group), (PODS, pod))
+    await cancel.cancelled(api, HERE, "group")
+    assert api.deleted == ["pods/p0"]
+
+
+async def test_what_serves_is_cancelled_as_a_whole_and_nothing_that_is_made_again() -> None:
+    database = {"metadata": {"name": "db"}}
+    api: Any = Api((WORKLOADS, serving("StatefulSet", "db")), (STATEFUL_SETS, database))
+    assert "statefulset/db is cancelled" in await cancel.cancelled(api, HERE, "statefulset/db")
+    assert api.deleted == ["statefulsets/db"]
+
+    of_group = serving("LeaderWorkerSet", "llm", **{"component-workload-index": "1"})
+    api = Api((WORKLOADS, of_group), (LEADER_WORKER_SETS, {"metadata": {"name": "llm"}}))
+    with pytest.raises(
+        click.ClickException, match=r"leaderworkerset/llm-1 is one group .* or cancel leaderworkerset/llm"
+    ):
+        await cancel.cancelled(api, HERE, "leaderworkerset/llm-1")
+    assert len(await cancel.cancel(api, HERE, ["leaderworkerset/llm-1"])) == 1
+    assert api.deleted == []
+    assert "leaderworkerset/llm is cancelled" in await cancel.cancelled(api, HERE, "leaderworkerset/llm")
+    assert api.deleted == ["leaderworkersets/llm"]
+
+    replica = pending("web-5f")
+    replica["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "web-5f", "controller": True}]
+    owner = {"kind": "ReplicaSet", "name": "web", "controller": True}
+    api = Api((WORKLOADS, replica), (PODS, {"metadata": {"name": "web-5f", "ownerReferences": [owner]}}))
+    assert "the ReplicaSet web that made it makes another" in await cancel.cancelled(api, HERE, "pod/web-5f")
+
+
+async def test_jobs_are_chosen_by_user_state_and_queue() -> None:
+    _, owned = of(pending("tuned"))
+    owned["metadata"]["labels"] = {"gangline.io/user": "mira"}
+    api = cluster(job("tuned"), (WORKLOADS, owned), of(workload("done", condition("Finished", True, "Succeeded"))))
+    assert await cancel.matching(api, HERE, Selection(users=("mira",))) == ["job/tuned"]
+    assert await cancel.matching(api, HERE, Selection(states=("running",))) == ["job/runs"]
+    everything = await cancel.matching(api, HERE, Selection(queues=("gpus",)))
+    assert sorted(everything) == ["job/runs", "job/tuned", "job/waits"], "what has ended is kept"
+
+
+# --- move and top ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_job_moves_by_its_label() -> None:
+    api = cluster()
+    assert await move.moved(api, HERE, "waits", "other") == "job/waits moves from gpus to LocalQueue other"
+    assert api.objects["jobs", "waits"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "other"
+    assert await move.moved(api, HERE, "waits", "other") == "job/waits is in LocalQueue other already"
+    with pytest.raises(click.ClickException, match="has no LocalQueue 'none' \\(there is: gpus, other\\)"):
+        await move.moved(api, HERE, "waits", "none")
+    with pytest.raises(click.ClickException, match="job/runs runs on 16 GPUs: only a job that waits can be moved"):
+        await move.moved(api, HERE, "runs", "other")
+
+
+async def test_a_job_that_no_queue_has_moves_too_and_a_stopped_queue_is_told() -> None:
+    api = cluster(job("lost"))
+    api.objects["localqueues", "other"]["spec"]["stopPolicy"] = "Hold"
+    assert "LocalQueue other is stopped" in await move.moved(api, HERE, "lost", "other")
+
+
+def classes(**values: int) -> list[tuple[Resource, Json]]:
+    return [(WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value}) for name, value in values.items()]
+
+
+async def test_a_job_comes_first_by_the_lowest_class_that_suffices() -> None:
+    before, behind = of(pending("before", priority=10, ago=60)), of(pending("behind", ago=5))
+    api = cluster(before, behind, job("before"), job("behind"), *classes(low=1, same=10, more=11, most=100))
+    assert "already" in await move.topped(api, HERE, "before")
+    assert await move.topped(api, HERE, "behind") == (
+        "job/behind gets WorkloadPriorityClass more, to be before job/before"
+    )
+    assert api.objects["jobs", "behind"]["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "more"
+
+
+async def test_an_older_job_comes_first_by_an_equal_class() -> None:
+    api = cluster(of(pending("newer", priority=10, ago=5)), job("newer"), *classes(same=10, more=11))
+    assert "WorkloadPriorityClass same" in await move.topped(api, HERE, "waits")
+
+
+async def test_without_a_class_that_is_high_enough_it_is_said_which_there_are() -> None:
+    api = cluster(of(pending("first", priority=1000)), job("first"), *classes(low=1))
+    with pytest.raises(
+        click.ClickException, match=r"no WorkloadPriorityClass is above job/first .* \(there is: low \(1\)\)"
+    ):
+        await move.topped(api, HERE, "waits")
+    api.forbidden.add("workloadpriorityclasses")
+    with pytest.raises(click.ClickException, match="name the class: --class NAME"):
+        await move.topped(api, HERE, "waits")
+    assert "gets WorkloadPriorityClass mine" in await move.topped(api, HERE, "waits", "mine")
+
+
+# --- limits -------------------------------------------------------------------------------------------------------------
+
+
+def quotas() -> Json:
+    rows = [
+        {"name": "cpu", "nominalQuota": "8"},
+        {"name": "nvidia.com/gpu", "nominalQuota": "8", "borrowingLimit": "4"},
+    ]
+    flavors = [{"name": "a100", "resources": rows}, {"name": "h100", "resources": copy.deepcopy(rows)}]
+    groups = [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": flavors}]
+    return {"metadata": {"name": "vision"}, "spec": {"cohortName": "lab", "resourceGroups": groups}}
+
+
+async def test_one_quota_is_changed_and_all_others_stay() -> None:
+    api: Any = Api((CLUSTER_QUEUES, quotas()))
+    told = await limits_set.changed(
+        api, "vision", "h100", "nvidia.com/gpu", {"nominalQuota": "16", "borrowingLimit": "none"}
+    )
+    assert told == "ClusterQueue vision, nvidia.com/gpu of h100: nominalQuota 8 → 16, borrowingLimit 4 → none"
+    expected = quotas()["spec"]
+    expected["resourceGroups"][0]["flavors"][1]["resources"][1] = {"name": "nvidia.com/gpu", "nominalQuota": "16"}
+    assert api.objects["clusterqueues", "vision"]["spec"] == expected
+
+
+async def test_a_quota_that_the_queue_does_not_have_is_refused_with_those_it_has() -> None:
+    api: Any = Api((CLUSTER_QUEUES, quotas()))
+    with pytest.raises(
+        click.ClickException, match=r"has no memory of h100 \(it has: cpu of a100, nvidia.com/gpu of a100"
+    ):
+        await limits_set.changed(api, "vision", "h100", "memory", {"nominalQuota": "1"})
+
+
+# --- the kind of a job ----------------------------------------------------------------------------------------------------
+
+
+def test_a_kind_is_found_by_its_owner_reference() -> None:
+    assert targets.resource_of("batch/v1", "Job") == JOBS
+    assert targets.resource_of("gangline.io/v1alpha1", "GPUJob").plural == "gpujobs"
+    own = targets.resource_of("example.com/v1", "Simulation")
+    assert (own.group, own.version, own.plural) == ("example.com", "v1", "simulations")
+
+
+def test_words_for_what_a_job_does() -> None:
+    assert targets.Target("job/x", None, None, None, None).what_it_does() == "is not queued"
+    assert targets.Target("job/x", None, None, None, None).state is State.NOT_QUEUED

@@ -1,0 +1,132 @@
+"""The command itself: its help, its table of subcommands, and completion by a shell."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+from tests.console.objects import condition, local_queue, pending, workload
+
+from gangline.console import cli
+from gangline.console.commands import completion
+from gangline.console.views import completing
+from gangline.kube.client import Listing
+
+ALL = sorted(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_of_the_table_exists(name: str) -> None:
+    command = cli.COMMANDS[name].load()
+    assert isinstance(command, click.Command) and command.help
+
+
+def test_help_lists_every_command_under_what_it_is_for() -> None:
+    told = CliRunner().invoke(cli.main, ["--help"]).output
+    for heading, entries in cli.SECTIONS.items():
+        assert f"{heading}:" in told
+        for name, entry in entries.items():
+            assert f"  {name} " in told and entry.about.split()[0] in told
+    assert max(map(len, told.splitlines())) <= 80
+    assert {len(entry.about) <= 70 for entry in cli.COMMANDS.values()} == {True}
+
+
+def test_help_imports_no_command_and_nothing_that_is_slow() -> None:
+    script = (
+        "import json, sys\nfrom gangline.console.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stderr)
+    assert "Usage: " in done.stdout
+    ours = [
+        name
+        for name in loaded
+        if name.startswith("gangline") and name not in ("gangline", "gangline.console", "gangline.console.cli")
+    ]
+    assert ours == []
+    assert not {"aiohttp", "rich", "pydantic", "yaml", "orjson"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", ["queue", "share", "history", "cancel"])
+def test_commands_that_ask_load_no_operator(name: str) -> None:
+    module = cli.COMMANDS[name].where.partition(":")[0]
+    script = f"import json, sys\nimport gangline.console.commands.{module}\nprint(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
+    heavy = ("gangline.control.mirror", "gangline.engine.engine", "gangline.forecast", "pydantic", "sqlalchemy", "rich")
+    assert [each for each in loaded if each in heavy] == []
+
+
+# --- completion -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_the_script_of_a_shell_is_one_that_it_understands(shell: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.main, ["completion", shell])
+    assert done.exit_code == 0 and f"_GANGLINE_COMPLETE={shell}_complete" in done.output.replace("env ", "")
+    if (found := shutil.which(shell)) is not None:
+        path = tmp_path / "script"
+        path.write_text(done.output)
+        subprocess.run([found, "-n", str(path)], check=True)
+
+
+def completed(*words: str, incomplete: str = "") -> list[str]:
+    found = ShellComplete(cli.main, {}, "gangline", completion.VARIABLE)
+    return [item.value for item in found.get_completions(list(words), incomplete)]
+
+
+def test_commands_and_formats_are_completed() -> None:
+    assert sorted(completed(incomplete="wh")) == ["whatif", "why"]
+    assert "wide" in completed("queue", "-o") and "custom-columns=" in completed("queue", "-o", incomplete="cu")
+    assert completed("completion", incomplete="z") == ["zsh"]
+
+
+class Api:
+    async def list(self, resource: Any, namespace: str) -> Listing:
+        done = workload("resolved", condition("Finished", True, "Succeeded"))
+        found = {"workloads": [pending("resnet"), pending("bert", kind="GPUJob"), done], "localqueues": [local_queue()]}
+        return Listing(found[resource.plural], "1")
+
+
+def named(monkeypatch: pytest.MonkeyPatch, names: Any, incomplete: str) -> list[str]:
+    class Opened:
+        def __init__(self, login: Any) -> None:
+            pass
+
+        async def __aenter__(self) -> Api:
+            return Api()
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    from gangline.kube import client, config
+
+    monkeypatch.setattr(client, "ApiClient", Opened)
+    monkeypatch.setattr(config, "load", lambda *_: type("Login", (), {"namespace": "team-vision"})())
+    ctx = click.Context(cli.main)
+    return [item.value for item in names(ctx, click.Argument(["job"]), incomplete)]
+
+
+def test_names_of_jobs_come_from_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named(monkeypatch, completing.jobs, "") == ["bert", "resnet"]
+    assert named(monkeypatch, completing.jobs, "re") == ["resnet"], "one that has ended is not offered"
+    assert named(monkeypatch, completing.jobs, "gpu") == ["gpujob/bert"]
+    assert named(monkeypatch, completing.local_queues, "g") == ["gpus"]
+    assert named(monkeypatch, completing.held, "loc") == ["localqueue/gpus"]
+
+
+def test_without_a_cluster_nothing_is_offered_and_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert completed("why", incomplete="re") == []
+    assert capfd.readouterr() == ("", "")

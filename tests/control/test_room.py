@@ -1,0 +1,208 @@
+"""Room on nodes: who sits where, in queues and outside of any, and what a gang waits for whose pods are not scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from tests import worlds
+from tests.worlds import GPU, NOW, SECRET, key_of
+
+from gangline.console.commands.nodes import listing
+from gangline.console.output.layout import plain
+from gangline.control.answers.answers import Wish
+from gangline.control.answers.pages import Page
+from gangline.control.answers.sight import Everybody, Sight
+from gangline.control.mirror.pod import read_pod
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+INSUFFICIENT = (
+    "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2 nodes are available: no victims."
+)
+
+
+class Reader:
+    """May list the Workloads of these namespaces."""
+
+    def __init__(self, *namespaces: str) -> None:
+        self.namespaces = frozenset(namespaces)
+
+    async def sight(self, namespaces: Collection[str], queues: Collection[str]) -> Sight:
+        return Sight(namespaces=self.namespaces, queues=frozenset(queues))
+
+
+def node(name: str, gpus: int = 8, **spec: Any) -> worlds.Entry:
+    ready = {"type": "Ready", "status": "True"}
+    status = {"allocatable": {GPU: str(gpus), "cpu": "64", "memory": "512Gi"}, "conditions": [ready]}
+    meta = {"name": name, "uid": name, "labels": {"pool": "fast", "kubernetes.io/hostname": name}}
+    return kube.NODES, {"metadata": meta, "spec": spec, "status": status}
+
+
+def flavor(name: str = "h100", **labels: str) -> worlds.Entry:
+    resource, body = worlds.flavor(name)
+    return resource, body | {"spec": {"nodeLabels": labels}}
+
+
+def pod(name: str, on: str, gpus: int, namespace: str = "ml", owner: str = "", workload: str = "") -> Json:
+    meta: Json = {"name": name, "namespace": namespace, "uid": name, "labels": {}, "annotations": {}}
+    if owner:
+        kind, _, of = owner.partition("/")
+        meta["ownerReferences"] = [{"kind": kind, "name": of, "uid": of, "controller": True}]
+    if workload:
+        meta["annotations"]["kueue.x-k8s.io/workload"] = workload
+        meta["labels"]["kueue.x-k8s.io/podset"] = "worker"
+    spec = {"containers": [{"name": "main", "resources": {"requests": {GPU: gpus}}}]}
+    status: Json = {"phase": "Running"}
+    if on:
+        spec["nodeName"] = on
+    else:
+        row = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": INSUFFICIENT}
+        status = {"phase": "Pending", "conditions": [row]}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+def crowded(*nodes: worlds.Entry) -> Any:
+    """A gang of two pods of 8 GPUs is admitted. A Deployment has what the second one needs."""
+    machines = nodes or (node("n1"), node("n2"))
+    here = worlds.world_of(
+        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100, started=60), *machines
+    )
+    workload = key_of(here, "gang").partition("/")[2]
+    for each in (
+        pod("gang-0", "n1", 8, workload=workload),
+        pod("gang-1", "", 8, workload=workload),
+        pod("llm-1", "n2", 2, SECRET, "ReplicaSet/llm-5d"),
+        pod("llm-2", "n2", 2, SECRET, "ReplicaSet/llm-5d"),
+        pod("note", "n2", 0, "ml"),
+    ):
+        here.pods.upsert(each)
+    here.engine.decide(NOW * 1000)
+    return here
+
+
+async def why(here: Any, asker: Any = None) -> dict[str, list[str]]:
+    told: dict[str, list[str]] = {}
+    for line in (await here.answers().why(asker or Everybody(), "ml", "", "gang"))[1]:
+        told.setdefault(line.label, []).append(line.text)
+    return told
+
+
+async def test_an_admitted_gang_says_which_pods_wait_for_what_and_who_has_it() -> None:
+    told = await why(crowded())
+    assert told["state"] == ["Starting for 60s in ClusterQueue a"]
+    assert told["pods"] == [
+        "1 of 2 pods not scheduled (gang-1): 0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
+    ]
+    assert told["nodes"] == ["h100: 4 GPUs of 16 free on 2 nodes, at most 4 on one of them"]
+    assert told["on nodes"] == [f"h100, outside of any queue: replicaset/llm-5d in namespace {SECRET} (4 GPUs)"]
+    assert told["needs"] == ["the pods outside of any queue to leave 4 GPUs of h100"]
+
+
+async def test_the_queue_says_so_too() -> None:
+    (item,) = (await crowded().answers().jobs(Everybody(), Wish("ml"))).items
+    assert item["why"] == "on h100; 1 pod is not scheduled"
+
+
+async def test_another_teams_pods_are_held_against_nobody_by_name() -> None:
+    told = await why(crowded(), Reader("ml"))
+    assert SECRET not in str(told) and "llm" not in str(told)
+    assert told["on nodes"][0].startswith("h100, outside of any queue: hidden-") and "(4 GPUs)" in told["on nodes"][0]
+
+
+async def test_a_flavor_without_nodes_is_said_to_have_none() -> None:
+    here = worlds.world_of(
+        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100, started=60)
+    )
+    here.pods.upsert(pod("gang-0", "", 8, workload=key_of(here, "gang").partition("/")[2]))
+    told = await why(here)
+    assert told["nodes"] == ["no node has the labels of flavor h100"]
+    assert told["needs"] == ["nodes with the labels of flavor h100"]
+
+
+async def test_nodes_that_cannot_be_used_are_named_with_the_reason() -> None:
+    told = await why(crowded(node("n1"), node("n2", unschedulable=True)))
+    assert told["nodes"][1] == "h100: 1 of 2 nodes can't be used: n2 (Cordoned)"
+    assert "1 node of h100 to be usable again" in told["needs"][0]
+
+
+async def test_a_gang_whose_pods_have_their_nodes_hears_nothing_of_nodes() -> None:
+    here = worlds.world_of(
+        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100, started=60), node("n1")
+    )
+    assert not {"pods", "nodes", "on nodes", "needs"} & (await why(here)).keys()
+
+
+async def test_a_gang_that_waits_for_nodes_hears_who_is_there() -> None:
+    message = (
+        "couldn't assign flavors to pod set worker: insufficient healthy capacity in flavor h100: room for 1 out of 2"
+    )
+    here = worlds.world_of(
+        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100), node("n1")
+    )
+    workload = here.mirror.objects[kube.WORKLOADS][key_of(here, "gang")]
+    row = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForCapacity", "message": message}
+    workload["status"] = {"conditions": [row]}
+    here.pods.upsert(pod("llm-1", "n1", 3, "ml", "ReplicaSet/llm-5d"))
+    told = await why(here)
+    assert told["on nodes"] == ["h100, outside of any queue: replicaset/llm-5d in namespace ml (3 GPUs)"]
+
+
+# --- the nodes --------------------------------------------------------------------------------------------------------
+
+
+async def test_each_node_has_its_capacity_and_those_who_sit_there() -> None:
+    here = crowded()
+    first, second = (await here.answers().nodes(Everybody(), "ml")).items
+    assert (first["metadata"]["name"], first["flavors"], first["trouble"]) == ("n1", ["h100"], "")
+    assert (first["capacity"][GPU], first["used"][GPU]) == ("8", "8")
+    assert [(each["job"], each["outside"], each["amounts"][GPU]) for each in first["occupants"]] == [
+        ("gang", False, "8")
+    ]
+    assert [(each["job"], each["namespace"], each["outside"], each["pods"]) for each in second["occupants"]] == [
+        ("replicaset/llm-5d", SECRET, True, 2),
+        ("pod/note", "ml", True, 1),
+    ]
+    text = plain(listing().rows([first, second], NOW))
+    assert "8/8" in text and "ml/gang (8)" in text and f"{SECRET}/replicaset/llm-5d (outside queues, 4)" in text
+    assert "note" not in text, "where there are GPUs, those without are of no interest"
+
+
+async def test_pods_placed_by_topology_count_once() -> None:
+    here = crowded()
+    placed = pod("gang-1", "n2", 8, workload=key_of(here, "gang").partition("/")[2])
+    placed["metadata"]["labels"]["kueue.x-k8s.io/tas"] = "true"
+    placed["metadata"]["annotations"]["kueue.x-k8s.io/podset-required-topology"] = "rack"
+    assert read_pod(placed, "ml/x").placed
+    here.pods.upsert(placed)
+    second = (await here.answers().nodes(Everybody(), "ml")).items[1]
+    assert second["used"][GPU] == "12" and second["occupants"][0]["job"] == "gang"
+
+
+async def test_a_flavor_that_does_not_exist_has_no_nodes() -> None:
+    missing = worlds.queue("a", 8)
+    missing[0][1]["spec"]["resourceGroups"][0]["flavors"][0]["name"] = "not-there"
+    here = worlds.world_of(*missing, node("n1"))
+    assert (await here.answers().nodes(Everybody(), "ml")).items == []
+
+
+async def test_only_nodes_of_the_namespaces_queues_and_others_jobs_as_labels() -> None:
+    here = crowded()
+    resource, other = node("other")
+    other["metadata"]["labels"] = {"pool": "slow"}
+    other["metadata"]["resourceVersion"] = "77"
+    here.mirror.upsert(resource, other)
+    found = (await here.answers().nodes(Reader("ml"), "ml")).items
+    assert [each["metadata"]["name"] for each in found] == ["n1", "n2"] and SECRET not in str(found)
+    assert found[1]["occupants"][0]["hidden"] and found[1]["occupants"][0]["amounts"] == {GPU: "4"}
+    assert (await here.answers().nodes(Everybody(), "nobody")).items == []
+    page = await here.answers().nodes(Everybody(), "ml", Page(1, 1))
+    assert ([each["metadata"]["name"] for each in page.items], page.left) == (["n2"], 0)
+
+
+@pytest.mark.parametrize("message", ["", "x" * 5000, "Insufficient " * 200])
+async def test_a_long_message_is_cut(message: str) -> None:
+    body = pod("gang-1", "", 8, workload="w")
+    body["status"]["conditions"][0]["message"] = message
+    assert 0 < len(read_pod(body, "ml/w").unscheduled) <= 1024

@@ -1,0 +1,240 @@
+"""The floor: modes of queues, counterfactuals, and when a tree leaves its policy and returns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from tests.engine.world import GPU, START, cluster_queue, gang
+
+from gangline.engine import MODES, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
+from gangline.engine.floor.floor import AWAY, DWELL, EVERY, FLOOR_LEAST
+from gangline.engine.floor.waits import LANE, REAL, Figures, Job
+from gangline.engine.floor.world import World
+from gangline.engine.model import (
+    Admission,
+    Backfill,
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    Gone,
+    LocalQueue,
+    Millis,
+    Ordering,
+    PodSetAssignment,
+    Put,
+    RuntimeForecast,
+    Settings,
+    Workload,
+)
+
+SETTINGS = Settings(pods_ready=None)
+MINUTE = 60_000
+TREE = "ClusterQueue/q"
+
+
+def policied() -> ClusterQueue:
+    return cluster_queue("q", 1, ordering=Ordering("ShortestFirst"), backfill=Backfill())
+
+
+def test_a_queue_in_a_mode() -> None:
+    queue = replace(policied(), strategy="StrictFIFO")
+    assert under(queue, POLICY) is queue
+    best_effort, easy = under(queue, "BestEffort"), under(queue, "Easy")
+    assert (best_effort.ordering, best_effort.backfill, best_effort.strategy) == (None, None, "BestEffortFIFO")
+    assert (easy.ordering, easy.backfill) == (None, Backfill()), "nothing is evicted"
+    assert best_effort.fallen_back == "BestEffort" and easy.fallen_back == "Easy"
+    refused = replace(queue, floor=False)
+    assert under(refused, "Easy") is refused
+    shares = replace(queue, ordering=Ordering("FairShare"))
+    assert under(shares, "BestEffort").ordering == Ordering("FairShare"), "it uses no forecasts"
+    assert not has_floor(cluster_queue("q")), "there is nothing to fall back from"
+    assert not has_floor(replace(shares, backfill=None))
+    assert has_floor(replace(queue, backfill=None))
+    assert not has_floor(replace(queue, ordering=None, backfill=Backfill(depth=0)))
+
+
+# --- a counterfactual -------------------------------------------------------------------------------------------------
+
+
+def world(mode: Mode, lengths: dict[str, Millis]) -> World:
+    made = World(SETTINGS, mode, START, lambda key, least: lengths.get(key), lambda key: None)
+    for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
+        made.take_in(Put(item))
+    return made
+
+
+def forecast(name: str, minutes: float) -> Put:
+    return Put(RuntimeForecast(f"team/{name}", ((0.5, round(minutes * MINUTE)), (0.9, round(2 * minutes * MINUTE)))))
+
+
+def starts(made: World) -> list[tuple[int, str]]:
+    return [((at - START) // MINUTE, key.removeprefix("team/")) for at, key, started, _ in made.news if started]
+
+
+def test_the_same_arrivals_in_two_worlds() -> None:
+    lengths = {"team/g0": 10 * MINUTE, "team/g1": 30 * MINUTE, "team/g2": 5 * MINUTE}
+    orders: dict[Mode, list[str]] = {"BestEffort": ["g0", "g1", "g2"], POLICY: ["g0", "g2", "g1"]}
+    for mode, order in orders.items():
+        made = world(mode, lengths)
+        for name, minutes in (("g0", 10), ("g1", 30), ("g2", 5)):
+            made.take_in(forecast(name, minutes))
+            made.put(gang(name, created=START))
+            made.advance(made.now + 1)
+        made.advance(START + 60 * MINUTE)
+        assert [key for _, key in starts(made)] == order
+        assert not made.knows("team/g2"), "it has ended"
+
+
+def test_what_came_out_precedes_what_was_drawn_and_evicted_work_that_is_saved_is_not_repeated() -> None:
+    lengths: dict[str, Millis] = {"team/g0": 60 * MINUTE, "team/g1": MINUTE}
+    made = world("BestEffort", lengths)
+    made.put(gang("g0", created=START))
+    made.put(gang("g1", created=START + 1))
+    made.advance(START + 20 * MINUTE)
+    assert starts(made) == [(0, "g0")]
+    lengths["team/g0"] = 20 * MINUTE
+    made.came_out("team/g0")
+    made.advance(START + 30 * MINUTE)
+    assert starts(made) == [(0, "g0"), (20, "g1")]
+    lengths["team/g2"] = 10 * MINUTE
+    made.put(gang("g2", created=START))
+    made.advance(made.now + 1)
+    lengths["team/g2"] = 50 * MINUTE  # it really runs longer than was drawn: it is not taken for ended
+    made.advance(START + 45 * MINUTE)
+    assert made.knows("team/g2")
+    made.remove("team/g2")
+    assert not made.knows("team/g2")
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+def test_waits_by_lane() -> None:
+    job = Job(gang("g"), TREE, START)
+    job.since[REAL] = job.since[LANE["Easy"]] = START
+    job.starts(REAL, START + 5)
+    assert (job.wait(REAL, START + 100), job.wait(LANE["Easy"], START + 100)) == (5, 100)
+    job.stops(REAL, START + 10, lost=3)
+    assert job.wait(REAL, START + 12) == 10, "waited 5, lost 3, and waits again since 2"
+
+
+def compared(**by_mode: tuple[float, float]) -> Comparison:
+    named: dict[Mode, Figures] = {mode: Figures(500, by_mode[mode][0] * 1e6, by_mode[mode][1] * 1e6) for mode in MODES}
+    return Comparison(START, named)
+
+
+def test_the_better_plain_mode_is_measured_by_its_mean_and_then_by_its_tail() -> None:
+    found = compared(Policy=(1, 10), BestEffort=(1, 20), Easy=(1.04, 10))
+    assert found.plain == "Easy"
+    assert found.cost("BestEffort") == pytest.approx(2, rel=0.05)
+    found = compared(Policy=(0.5, 30), BestEffort=(1, 20), Easy=(1.5, 10))
+    assert found.plain == "BestEffort"
+    assert found.cost("BestEffort") == 1
+    assert found.cost("Policy") == pytest.approx(1.5, rel=0.05), "its tail is what it costs"
+    nothing = compared(Policy=(0, 0.001), BestEffort=(0, 0), Easy=(0, 0))
+    assert nothing.cost("Policy") < 1.05, "seconds do not matter"
+
+
+# --- the floor --------------------------------------------------------------------------------------------------------
+
+
+class Reality:
+    """One GPU, and workloads that really start in the order of their forecasts, one after the other."""
+
+    def __init__(self, floor: Floor) -> None:
+        self.floor = floor
+        self.now = START
+        self.count = 0
+        for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
+            floor.observe(Put(item), self.now)
+        floor.advance(self.now)
+
+    def rush(self, count: int, *, lie: bool) -> list[str]:
+        """So many workloads at once, one in ten long; with a lie, these are forecast to be the shortest."""
+        waiting: list[tuple[float, int, Workload]] = []
+        for number in range(self.count, self.count + count):
+            name, long = f"g{number}", number % 10 == 0
+            length = 60.0 if long else 1.0
+            told = (0.5 if long else 30.0) if lie else length
+            workload = gang(name, created=self.now)
+            self.floor.observe(forecast(name, told), self.now)
+            self.floor.observe(Put(workload), self.now)
+            waiting.append((told, round(length * MINUTE), workload))
+        self.count += count
+        changed: list[str] = []
+        for _, length, workload in sorted(waiting, key=lambda each: each[0]):
+            admission = Admission("q", (PodSetAssignment("main", 1, {GPU: "a100"}, {GPU: 1}),))
+            runs = replace(workload, admission=admission, reserved_at=self.now, admitted=True, admitted_at=self.now)
+            self.floor.observe(Put(runs), self.now)
+            changed += self.floor.advance(self.now)
+            self.now += length
+            changed += self.floor.advance(self.now)
+            self.floor.observe(Gone(Workload, workload.key), self.now)
+        return changed
+
+
+def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() -> None:
+    reality = Reality(Floor(SETTINGS))
+    assert [tree for _ in range(6) for tree in reality.rush(50, lie=True)] == [TREE]
+    floor = reality.floor
+    assert floor.modes[TREE] in ("BestEffort", "Easy")
+    assert [queue.fallen_back for queue in floor.under_floor()] == [floor.modes[TREE]]
+    told = floor.fallen_back()["q"]
+    assert told.mode == floor.modes[TREE] and told.since == floor.changed_at[TREE]
+    assert re.fullmatch(r"\d+ workloads would have waited .* under their policy, .* under (best effort|EASY)", told.why)
+    assert floor.comparisons[TREE].cost(POLICY) > 1.05
+    reality.now += 8 * 86_400_000  # what was is too old to count
+    floor.advance(reality.now)
+    assert [tree for _ in range(9) for tree in reality.rush(50, lie=False)] == [TREE]
+    assert floor.mode_of("q") == POLICY and not floor.fallen_back()
+
+
+def test_honest_forecasts_are_followed() -> None:
+    reality = Reality(Floor(SETTINGS))
+    assert [tree for _ in range(6) for tree in reality.rush(50, lie=False)] == []
+    comparison = reality.floor.comparisons[TREE]
+    assert comparison.by_mode[POLICY].mean < 0.6 * comparison.by_mode["BestEffort"].mean
+
+
+def test_a_floor_begun_anew_stays_in_its_mode_until_there_is_evidence() -> None:
+    since = START - 1
+    reality = Reality(Floor(SETTINGS, {"q": FallenBack("Easy", since, "long ago")}))
+    assert reality.floor.fallen_back() == {"q": FallenBack("Easy", since, "long ago")}
+    assert reality.rush(FLOOR_LEAST - 10, lie=False) == []
+    assert reality.floor.mode_of("q") == "Easy"
+    reality.now += AWAY + DWELL + EVERY
+    assert [tree for _ in range(6) for tree in reality.rush(50, lie=False)] == [TREE]
+    assert reality.floor.mode_of("q") == POLICY
+
+
+def test_a_cohort_is_one_tree_and_queues_without_a_floor_are_left_alone() -> None:
+    floor = Floor(SETTINGS, {name: FallenBack("BestEffort", START) for name in "acx"})
+    for item in (
+        Cohort("pool", "root"),
+        replace(policied(), name="a", cohort="pool"),
+        replace(policied(), name="b", cohort="root"),
+        replace(policied(), name="c", floor=False),
+    ):
+        floor.observe(Put(item), START)
+    floor.advance(START)
+    assert {floor.tree_of("a"), floor.tree_of("b")} == {"Cohort/root"}
+    assert set(floor.fallen_back()) == {"a", "b"}
+    assert floor.mode_of("c") == POLICY
+    floor.observe(Gone(ClusterQueue, "a"), START)
+    floor.observe(Put(replace(policied(), name="b", cohort="root", floor=False)), START)
+    floor.advance(START + EVERY)
+    assert floor.fallen_back() == {} and floor.modes == {}
+
+
+def test_workloads_that_are_withdrawn_count_for_nothing() -> None:
+    floor = Floor(SETTINGS)
+    for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q"), gang("g0", created=START)):
+        floor.observe(Put(item), START)
+    floor.advance(START)
+    floor.advance(START + MINUTE)
+    floor.observe(Gone(Workload, "team/g0"), START + MINUTE)
+    floor.observe(Put(replace(gang("g1", created=START), active=False)), START + MINUTE)
+    assert not floor._jobs  # pyright: ignore[reportPrivateUsage]
+    assert not any(each.knows("team/g0") for each in floor._worlds.values())  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,136 @@
+"""GPUJobs whose pods use parts of GPUs: what their pods ask for, and what that counts for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.jobs.gangs import gpu_job, pod_template, role
+
+from gangline.api.names import GPU_MEM, GPU_MILLI
+from gangline.api.read import parse
+from gangline.jobs.base import JobError
+from gangline.jobs.gpujob import gang
+
+Json = dict[str, Any]
+
+
+def template(job: Json) -> Json:
+    return gang.read(job).roles[0].template
+
+
+def milli(pod: Json) -> int:
+    return charges(pod)[GPU_MILLI]
+
+
+def charges(pod: Json) -> Json:
+    body = {"name": "main", "count": 1, "template": pod}
+    read = parse.workload({"metadata": {"namespace": "a", "name": "b", "uid": "c"}, "spec": {"podSets": [body]}})
+    return dict(read.pod_sets[0].charges)
+
+
+@pytest.mark.parametrize(("gpus", "percent", "counted"), [(1, 50, 500), (2, 20, 400), (1, 99, 990), (4, 1, 40)])
+def test_hami_divides_every_gpu_that_the_pod_requests(gpus: int, percent: int, counted: int) -> None:
+    pod = template(gpu_job(role("w", 1, gpus, share={"by": "HAMi", "percent": percent})))
+    asked = {
+        "nvidia.com/gpu": str(gpus),
+        "nvidia.com/gpucores": str(percent),
+        "nvidia.com/gpumem-percentage": str(percent),
+    }
+    resources = pod["spec"]["containers"][0]["resources"]
+    assert asked.items() <= resources["limits"].items() and asked.items() <= resources["requests"].items()
+    assert milli(pod) == counted
+
+
+@pytest.mark.parametrize(("gpus", "percent", "counted"), [(1, 50, 500), (2, 60, 1200), (1, 5, 50)])
+def test_kais_pods_request_no_gpu_and_are_annotated(gpus: int, percent: int, counted: int) -> None:
+    pod = template(gpu_job(role("w", 1, gpus, share={"by": "KAI", "percent": percent})))
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["gpu-fraction"] == f"0.{percent:02}"
+    assert annotations.get("gpu-fraction-num-devices") == (str(gpus) if gpus > 1 else None)
+    resources = pod["spec"]["containers"][0].get("resources") or {}
+    assert not any(name.startswith("nvidia.com/") for part in resources.values() for name in part)
+    assert milli(pod) == counted
+
+
+def test_hami_bounds_memory_in_mib_where_it_is_given() -> None:
+    pod = template(gpu_job(role("w", 1, 2, share={"by": "HAMi", "percent": 20, "memory": "1Gi"})))
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert {"nvidia.com/gpu": "2", "nvidia.com/gpucores": "20", "nvidia.com/gpumem": "1024"}.items() <= limits.items()
+    assert "nvidia.com/gpumem-percentage" not in limits
+    assert charges(pod) == {GPU_MILLI: 400, GPU_MEM: 2 << 30}
+
+
+def test_annotations_say_what_something_else_shares_out() -> None:
+    share = {"by": "Annotations", "percent": 50, "memory": "8Gi"}
+    pod = template(gpu_job(role("w", 1, 2, share=share), gpuResource="amd.com/gpu"))
+    annotations = pod["metadata"]["annotations"]
+    expected = {"gangline.io/gpu-share": "500m", "gangline.io/gpu-memory": "8192Mi", "gangline.io/gpu-count": "2"}
+    assert expected.items() <= annotations.items()
+    assert not (pod["spec"]["containers"][0].get("resources") or {}).get("limits")
+    assert charges(pod) == {GPU_MILLI: 1000, GPU_MEM: 16 << 30}
+
+
+def test_the_short_form_has_a_share_too() -> None:
+    job = gpu_job(workers=2, gpusPerWorker=1, share={"by": "KAI", "percent": 25}, template=pod_template())
+    pod = template(job)
+    assert pod["metadata"]["annotations"]["gpu-fraction"] == "0.25"
+    assert "share" not in pod["spec"]
+
+
+def test_what_the_user_wrote_is_not_changed() -> None:
+    job = gpu_job(role("w", 1, 1, share={"by": "KAI", "percent": 25}))
+    template(job)
+    assert job == gpu_job(role("w", 1, 1, share={"by": "KAI", "percent": 25}))
+
+
+HALF = {"by": "HAMi", "percent": 50}
+
+
+@pytest.mark.parametrize(
+    ("fields", "job", "said"),
+    [
+        ({"gpus": 0, "share": HALF}, {}, "spec.roles[0].share: there is no GPU to share: give their number"),
+        ({"gpus": 1, "share": {"by": "HAMi"}}, {}, "spec.roles[0].share.percent: must be a whole number from 1 to 99"),
+        ({"gpus": 1, "share": {"by": "HAMi", "percent": 100}}, {}, "spec.roles[0].share.percent: must be"),
+        (
+            {"gpus": 1, "share": {"by": "Run", "percent": 5}},
+            {},
+            "spec.roles[0].share.by: must be HAMi, KAI or Annotations",
+        ),
+        ({"gpus": 1, "share": {**HALF, "memory": "much"}}, {}, "spec.roles[0].share.memory: must be memory of a card"),
+        (
+            {"gpus": 1, "share": {"by": "KAI", "percent": 5, "memory": "1Gi"}},
+            {},
+            "spec.roles[0].share.memory: KAI divides",
+        ),
+        (
+            {"gpus": 1, "share": HALF},
+            {"gpuResource": "amd.com/gpu"},
+            "spec.roles[0].share: HAMi shares nvidia.com/gpu out",
+        ),
+    ],
+)
+def test_a_share_that_cannot_be_asked_for_is_refused(fields: Json, job: Json, said: str) -> None:
+    gpus = fields.pop("gpus")
+    with pytest.raises(JobError) as refused:
+        gang.read(gpu_job(role("w", 1, gpus, **fields), **job))
+    assert f"{refused.value.field}: {refused.value.message}".startswith(said)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        {"resources": {"requests": {"nvidia.com/gpucores": "10"}}},
+        {"annotations": {"gpu-memory": "2000"}},
+    ],
+)
+def test_a_template_does_not_ask_for_gpus_besides(asks: Json) -> None:
+    fields = role("w", 1, 1, share=HALF)
+    if "annotations" in asks:
+        fields["template"]["metadata"] = asks
+    else:
+        fields["template"]["spec"]["containers"][0].update(asks)
+    with pytest.raises(JobError, match="the template asks for GPUs itself"):
+        gang.read(gpu_job(fields))

@@ -1,0 +1,94 @@
+"""The floor in a replay: forecasts that are worse than none are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.replay.jobs import trace_jobs
+from tests.replay.recount import Schedule
+from tests.replay.test_foresight import corrupted, of_the_past
+
+from gangline.engine.model import Millis, RuntimeForecast
+from gangline.replay import metrics, policies, schedule
+from gangline.replay.foresight import Blind
+from gangline.replay.replayed import Cluster, Job, Result, replayed
+from gangline.replay.simulator import Rules, Simulator
+
+HOUR = 3_600_000
+
+
+class UpsideDown(Blind):
+    """Short jobs are forecast to be long, and long ones short."""
+
+    def __init__(self, believed: Mapping[int, Millis] | None = None) -> None:
+        """`believed`: durations by the number of a job, instead of the true ones."""
+        super().__init__()
+        self._believed = believed or {}
+        self._news: list[RuntimeForecast] = []
+
+    def submitted(self, job: Job, now: Millis) -> None:
+        duration = self._believed.get(job.number, job.duration)
+        median = max(60_000, HOUR * HOUR // (4 * max(60_000, duration)))
+        self._news.append(RuntimeForecast(job.key, ((0.5, median), (0.9, 2 * median))))
+
+    def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
+        news, self._news = self._news, []
+        return news
+
+
+def run(jobs: list[Job], *, floor: bool, believed: Mapping[int, Millis] | None = None) -> Result:
+    queue = replace(policies.POLICIES["gangline"].queue, floor=floor)
+    return Simulator(jobs, Cluster(112), queue, UpsideDown(believed), rules=Rules(None)).run()
+
+
+def mean(result: Result) -> float:
+    waits = [outcome.wait or 0 for outcome in result.outcomes]
+    return sum(waits) / len(waits) / 1000
+
+
+def test_forecasts_that_are_worse_than_none_are_given_up() -> None:
+    jobs = replayed(trace_jobs(350, seed=11, days=1.2))
+    plain = Simulator(jobs, Cluster(112), policies.POLICIES["besteffort"].queue, Blind(), rules=Rules(None)).run()
+    without, with_floor = run(jobs, floor=False), run(jobs, floor=True)
+    assert plain.modes == without.modes == []
+    assert with_floor.modes[0][1] == f"ClusterQueue/{policies.QUEUE}"
+    assert metrics.of(with_floor)["modes"][0]["mode"] == with_floor.modes[0][2] != "Policy"
+    assert mean(without) > 1.1 * mean(plain)
+    assert mean(with_floor) - mean(plain) < 0.5 * (mean(without) - mean(plain))
+
+
+def test_a_second_count_agrees_with_a_schedule_in_which_a_queue_fell_back(tmp_path: Path) -> None:
+    """By code that shares nothing with the engine; and from the fall to best effort on, no job waits though it fits."""
+    result = run(replayed(trace_jobs(350, seed=11, days=1.2)), floor=True)
+    schedule.write(result, tmp_path, "floor")
+    told, found = metrics.of(result), Schedule(tmp_path, "floor", 14, 8)
+    assert found.over_committed() == []
+    assert sum(found.waits()) / len(found.waits()) == pytest.approx(told["wait"]["mean"])
+    assert sum(run.lost * run.gpus for run in found.runs) / 3600 == pytest.approx(told["gpu_hours_lost"])
+    causes = ("backfill", "loss_budget", "early_end")
+    delay = sum(told[f"head_delay_{cause}_seconds"] for cause in causes)
+    assert 0 < delay <= found.head_delay(by_age=False) + 1e-6
+    (fell, _, mode), *later = [(at / 1000, tree, mode) for at, tree, mode in result.modes]
+    assert mode in ("BestEffort", "Easy")
+    until = later[0][0] if later else float("inf")
+    idle = found.idle_work()
+    assert any(at < fell for at in idle), "the policy holds work back for reserved heads"
+    if mode == "BestEffort":
+        assert not [at for at in idle if fell <= at < until]
+        assert not [head for head in found.heads if fell < head.since < until]
+
+
+def test_the_floor_knows_no_future() -> None:
+    """The durations of all jobs that have not ended by a date are tripled: modes and schedule before it stay as they were."""
+    jobs = replayed(trace_jobs(350, seed=11, days=1.2))
+    believed = {job.number: job.duration for job in jobs}
+    whole = run(jobs, floor=True, believed=believed)
+    assert whole.modes
+    ends = sorted(outcome.finish for outcome in whole.outcomes if outcome.finish is not None)
+    at = max(ends[len(ends) // 2], whole.modes[0][0] + HOUR)
+    other = run(corrupted(whole, at), floor=True, believed=believed)
+    assert of_the_past(whole, at) == of_the_past(other, at)
+    assert [each for each in whole.modes if each[0] < at] == [each for each in other.modes if each[0] < at]

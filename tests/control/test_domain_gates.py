@@ -133,6 +133,6 @@ def test_no_pod_of_a_gang_that_stops_loses_its_gate(workload: model.Workload | N
     """It would be bound before its Job has it deleted, and its place may be another's by then."""
     world, store = World(workload), PodIndex(lambda change: None, lambda workload: {})
     store.upsert(waiting())
-    gates = domain_gates.DomainGates(cast(Mirror, world), store, cast(Writer, world), cast(Engine, world))
+    gates = domain_gates.DomainGates(cast(Mirror, world), store, cast(Writer, world), cast(Engine, world), lambda: None)
     gates.act(0)
     assert [write.key.name for write in world.written] == (["p"] if goes else [])

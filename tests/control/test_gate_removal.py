@@ -31,6 +31,7 @@ class World:
         self.owners = PodOwners(self.mirror)
         self.pods = PodIndex(lambda change: None, self.mirror.pod_counts)
         self.writer = Listener()
+        self.woken = False
         self.gates = gates(
             self.mirror,
             self.pods,
@@ -39,6 +40,7 @@ class World:
             Metrics(),
             now=lambda: T,
             quarantine=Quarantine(lambda subject, obj, what: None),
+            wake=lambda: setattr(self, "woken", True),
             **({"owners": self.owners} if gates is PodGates else {}),
         )
         self.mirror.upsert(kube.WORKLOADS, a_workload(*HOSTS, owner="train"))
@@ -93,6 +95,28 @@ def test_each_pod_gets_a_place_of_its_own_whenever_it_comes() -> None:
     assert world.places() == Counter(HOSTS)
 
 
+def test_each_pod_of_a_host_gets_a_card_of_its_own_whenever_it_comes() -> None:
+    world = World()
+    workload = a_workload("n1", "n1", owner="train", version=2)
+    cards = [
+        {
+            "domainCount": 1,
+            "podCounts": {"universal": 1},
+            "valuesPerLevel": [{"universal": "n1"}, {"universal": f"{card}:500:8192:"}],
+        }
+        for card in ("GPU-a", "GPU-b")
+    ]
+    [row] = workload["status"]["admission"]["podSetAssignments"]
+    row["topologyAssignment"] = {"levels": [HOST, f"{names.CARD_LEVEL}1"], "slices": cards}
+    world.mirror.upsert(kube.WORKLOADS, workload)
+    told: list[str] = []
+    for name in ("d", "a"):
+        world.comes(name)
+        assert world.look() == [name]
+        told.append(world.writer.writes[-1].body["metadata"]["annotations"][names.CARDS])  # type: ignore[index, call-overload]
+    assert told == ["GPU-a", "GPU-b"]
+
+
 def test_a_conflict_may_hide_that_an_earlier_try_came_through() -> None:
     world = World()
     world.comes("d")
@@ -125,6 +149,32 @@ def test_a_conflict_is_forgotten_for_the_next_try() -> None:
     for name in ("a", "d"):
         world.answer(name)
     assert world.places() == Counter(("n1", "n2"))
+
+
+def test_a_conflict_with_a_version_that_was_seen_before_its_answer_came() -> None:
+    """The scheduler says that a new pod waits at its gate, just as the gate is taken off: nothing else happens afterwards."""
+    world = World()
+    world.comes("d")
+    world.look()
+    world.at["d"]["metadata"] = {**world.at["d"]["metadata"], "resourceVersion": "3"}
+    world.pods.upsert({**world.at["d"]})
+    assert world.look() == [], "it may come through"
+    world.answer("d", Conflict(409, "Conflict", "the object has been modified"))
+    assert world.woken
+    assert world.look() == ["d"]
+    world.answer("d")
+    assert world.places() == Counter(("n1",))
+
+
+def test_a_pod_whose_start_was_refused_is_tried_again() -> None:
+    world = World()
+    world.comes("d")
+    world.look()
+    world.answer("d", Forbidden(403, "Forbidden", "no"))
+    assert world.woken
+    assert world.look() == []
+    assert world.gates.due == T + 60_000
+    assert world.look(T + 60_000) == ["d"]
 
 
 def test_a_place_that_was_refused_is_free_again() -> None:

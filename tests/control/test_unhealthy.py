@@ -377,6 +377,7 @@ def test_a_workload_without_owner_gives_its_places_to_pods_that_claim_it() -> No
         owners=world.owners,
         now=lambda: T,
         quarantine=Quarantine(lambda subject, obj, what: None),
+        wake=lambda: None,
     )
     for name in ("a", "b", "c"):
         pod = a_pod(name, "", phase="Pending", ready=False)

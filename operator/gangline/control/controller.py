@@ -322,9 +322,12 @@ class Controller:
             Variants(mirror, writes, recorder, gates=gates, wake=self.wake, quarantine=quarantine),
             # gated pods, whose domains follow from admissions
             # placed by topology
-            PodGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, owners=owners),
-            ElasticGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine),  # of jobs that grow
-            DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
+            PodGates(
+                mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake, owners=owners
+            ),
+            # of jobs that grow
+            ElasticGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake),
+            DomainGates(mirror, pods, writer, engine, self.wake),  # gangs that take whole domains
             # what users see
             floor,  # modes of ClusterQueues whose policy costs more than it gains
             # statuses of queues and policies

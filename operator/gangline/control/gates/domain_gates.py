@@ -22,6 +22,7 @@ from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine
 from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError, Conflict
 from gangline.kube.resources import Json, ObjectKey
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -36,19 +37,29 @@ class DomainGates(Part):
 
     name = "steering"
 
-    def __init__(self, mirror: Mirror, pods: PodIndex, writer: Writer, engine: Engine) -> None:
+    def __init__(
+        self, mirror: Mirror, pods: PodIndex, writer: Writer, engine: Engine, wake: Callable[[], None]
+    ) -> None:
         self._mirror = mirror
         self._pods = pods
         self._writer = writer
         self._engine = engine
+        self._wake = wake
 
     def act(self, now: int) -> None:
         waiting = (pod for pod in self._pods.at_domain_gate() if not self._stops(pod.workload))
         for pod, body in released(waiting, self._whole_domains, self._engine.domains_of):
             target = ObjectKey.parse(kube.PODS, pod.key)
             if not self._writer.pending(target):
-                write = Write(target, "patch", body, priority=Priority.START_STOP, on_done=self._pods.upsert)
-                self._writer.submit(write)
+                done, failed = self._pods.upsert, self._failed
+                self._writer.submit(
+                    Write(target, "patch", body, priority=Priority.START_STOP, on_done=done, on_error=failed)
+                )
+
+    def _failed(self, error: ApiError) -> None:
+        """The pod's newest version may have been seen already, while the answer was on its way."""
+        if isinstance(error, Conflict):
+            self._wake()
 
     def _stops(self, workload: str) -> bool:
         """Its pods are about to be deleted: one that lost its gate now would be bound while its gang holds no quota."""

@@ -21,18 +21,19 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.engine.model.units import SECOND
 from gangline.kube import resources as kube
-from gangline.kube.errors import ApiError, Conflict
+from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.resources import Json, ObjectKey, key_of
 
-#: within this time after a conflict the newest version of a pod is seen, or the pod is gone
-_SEEN_AFTER: Final = 60 * SECOND
+#: within this time after a conflict the newest version of a pod is seen, or the pod is gone; after a refusal it is tried again
+_LATER: Final = 60 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The write that removes a pod's gate: the version of the pod that it changes, and what its spec has afterwards."""
+    """The write that removes a pod's gate: the version of the pod that it changes, and what the pod has afterwards."""
 
     version: str
+    annotations: Json
     spec: Json
 
 
@@ -57,6 +58,7 @@ class GateRemoval(Part):
         *,
         now: Callable[[], int],
         quarantine: Quarantine,
+        wake: Callable[[], None],
     ) -> None:
         self._mirror = mirror
         self._pods = pods
@@ -65,8 +67,9 @@ class GateRemoval(Part):
         self._metrics = metrics
         self._now = now
         self._quarantine = quarantine
+        self._wake = wake
         self._asked: dict[str, _Asked] = {}  # by the key of the pod
-        self._conflicts: deque[tuple[int, str, _Asked]] = deque()  # when it is over, key of the pod
+        self._failures: deque[tuple[int, str, str, _Asked]] = deque()  # when it is over, keys of workload and pod
         of_workloads, of_pods = self._changes()
         self._changed = of_workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
         of_pods.feed(self._changed)
@@ -88,13 +91,17 @@ class GateRemoval(Part):
         if not on_its_way and pod["metadata"]["resourceVersion"] != asked.version:
             del self._asked[key_of(pod)]
             return pod
-        return {**pod, "spec": {**pod["spec"], **asked.spec}}
+        meta = pod["metadata"]
+        annotations = {**(meta.get("annotations") or {}), **asked.annotations}
+        return {**pod, "metadata": {**meta, "annotations": annotations}, "spec": {**pod["spec"], **asked.spec}}
 
     def act(self, now: int) -> None:
-        while self._conflicts and self._conflicts[0][0] <= now:
-            _, pod, asked = self._conflicts.popleft()
+        while self._failures and self._failures[0][0] <= now:
+            _, workload, pod, asked = self._failures.popleft()
+            self._changed.add(workload)
             if self._asked.get(pod) is asked:  # and was not asked for again
                 del self._asked[pod]
+        self.due = self._failures[0][0] if self._failures else None
         for key in sorted(self._changed.take()):
             self._quarantine.attempt(self.doing, kube.WORKLOADS, key, partial(self._let_start, key))
 
@@ -108,8 +115,9 @@ class GateRemoval(Part):
         for pod, body in self._ungating(key, workload, raw):
             target, name = ObjectKey.of(kube.PODS, pod), key_of(pod)
             if not self._writer.pending(target):
-                self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], body["spec"])
-                done, failed = partial(self._started, raw), partial(self._failed, name, asked)
+                told = body["metadata"].get("annotations", {})
+                self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], told, body["spec"])
+                done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
                 self._writer.submit(
                     Write(target, "patch", body, priority=Priority.START_STOP, on_done=done, on_error=failed)
                 )
@@ -119,12 +127,19 @@ class GateRemoval(Part):
         self._pods.upsert(pod)
         self._metrics.kueue.gate_removed(self.gate, workload, self._now())
 
-    def _failed(self, pod: str, asked: _Asked, error: ApiError) -> None:
-        """After a conflict the pod's newest version has to be seen: an earlier try, its answer lost, may have come through."""
+    def _failed(self, workload: str, pod: str, asked: _Asked, error: ApiError) -> None:
+        """After a conflict the pod's newest version has to be seen: an earlier try, its answer lost, may have come through. That
+        version may have been seen already, while the answer was on its way.
+        """
+        if isinstance(error, NotFound):
+            self._asked.pop(pod, None)
+            return
         if isinstance(error, Conflict):
-            self._conflicts.append((self._now() + _SEEN_AFTER, pod, asked))
+            self._changed.add(workload)
         else:
             self._asked.pop(pod, None)
+        self._failures.append((self._now() + _LATER, workload, pod, asked))
+        self._wake()
 
 
 def runs(workload: model.Workload) -> bool:

@@ -106,8 +106,8 @@ def test_a_larger_size_may_be_seen_before_the_slice_for_it() -> None:
 def test_its_slice_is_cut_when_the_pods_have_ended() -> None:
     first = sent(a_slice(6, 1, None, admit(6), run_changes.pods_ready(False)))
     job = running(3, first, first)
-    assert steps(job, first, first, bound={"main": 5}) == []
-    [cut, _] = steps(job, first, first, bound={"main": 3})
+    assert steps(job, first, first, started={"main": 5}) == []
+    [cut, _] = steps(job, first, first, started={"main": 3})
     assert isinstance(cut, PatchWorkload) and cut.body["spec"]["podSets"][0]["count"] == 3
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 
+from gangline.api import names
 from gangline.control.mirror import pod as pods
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import read_pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.recovery import fencing
-from gangline.control.recovery.fencing import Fencing
+from gangline.control.recovery.fencing import Fencing, started_pods
 from gangline.control.recovery.swap_rules import are_in_the_way
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -210,3 +211,14 @@ def test_only_pods_that_end_are_in_the_way_of_the_next_attempt() -> None:
     ended["status"]["phase"] = "Failed"
     assert [in_the_way(each) for each in (owned("p", "PyTorchJob"), running, ended)] == [True, False, False]
     assert not in_the_way(owned("p", "Job", generateName="c-"))
+
+
+def test_pods_of_elastic_jobs_hold_quota_once_they_have_passed_their_gate() -> None:
+    """The scheduler may bind them at any time, whatever size their job has then."""
+    bound, unbound, gated = a_pod("a"), a_pod("b", ""), a_pod("c", "")
+    leaving, ended = a_pod("d", "", due=T), a_pod("e", phase="Succeeded")
+    gated["spec"]["schedulingGates"] = [{"name": names.ELASTIC_GATE}]
+    gang = [read_pod(each, "ns/w") for each in (bound, unbound, gated, leaving, ended)]
+    assert started_pods(gang, a_node, lambda pod: False) == {"main": 2}
+    assert started_pods(gang, a_node, lambda pod: pod.name == "c") == {"main": 3}
+    assert started_pods(gang, lambda node: None, lambda pod: False) == {"main": 1}, "its node is gone"

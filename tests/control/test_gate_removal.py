@@ -31,11 +31,12 @@ class World:
         self.owners = PodOwners(self.mirror)
         self.pods = PodIndex(lambda change: None, self.mirror.pod_counts)
         self.writer = Listener()
+        self.writes = Requests()
         self.woken = False
         self.gates = gates(
             self.mirror,
             self.pods,
-            Requests(),
+            self.writes,
             self.writer,
             Metrics(),
             now=lambda: T,
@@ -201,3 +202,12 @@ def test_no_more_pods_of_an_elastic_job_start_than_are_admitted() -> None:
         world.answer(name)
     world.comes("a")
     assert world.look() == []
+
+
+def test_no_pod_of_an_elastic_job_starts_while_its_workload_may_be_cut() -> None:
+    world = World(ElasticGates)
+    world.comes("a")
+    world.writes.waiting = True
+    assert world.look() == []
+    world.writes.waiting = False
+    assert world.look() == ["a"]

@@ -15,6 +15,7 @@ from gangline.control.gates.gate_removal import GateRemoval
 from gangline.control.mirror.pod import Pod, waits_at_elastic_gate
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import model
+from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
 
@@ -29,6 +30,9 @@ class ElasticGates(GateRemoval):
         return self._mirror.changes.elastic, self._pods.changed_elastic
 
     def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+        if self._writes.pending(kube.WORKLOADS, key):  # it may be cut just now
+            self._changed.add(key)
+            return
         counts = {pod_set.name: pod_set.count for pod_set in workload.pod_sets}
         pods = [replace(pod, at_elastic_gate=self._waits(pod)) for pod in self._pods.of(key)]
         for pod in to_start(counts, pods):

@@ -102,8 +102,8 @@ def _plan(view: JobView, found: slices.Slices, lookups: Lookups) -> list[Step]:
     if running is not None and (forget := _counted_anew(running)):
         return forget
     if now != before:
-        if running is not None and any(view.bound.get(name, 0) > count for name, count in now.items()):
-            return []  # pods that it gives up still run: their quota is given back when they have ended
+        if running is not None and any(view.started.get(name, 0) > count for name, count in now.items()):
+            return []  # pods that it gives up run, or will: their quota is given back when they have ended
         return _resize(view, newest, recorded, now, lookups)
     if running is None or found.waiting is None:
         return job_plan.plan(_with(view, newest), lookups)

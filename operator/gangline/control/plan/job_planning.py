@@ -24,7 +24,7 @@ from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import elastic_plan, job_workload, plan_steps
 from gangline.control.plan.workload_writes import WorkloadWrites
-from gangline.control.recovery.fencing import bound_pods, lingering
+from gangline.control.recovery.fencing import lingering, started_pods
 from gangline.control.recovery.swap_rules import are_in_the_way, holds_back
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.writes.events import EventRecorder
@@ -128,7 +128,7 @@ class JobPlanning(Part):
             revision=_revision(job, cluster) if grows else "",
             sizes=ray.sizes(job, cluster) if cluster is not None else {},
             ready_pods=sum(pod.ready or pod.ended for pod in pods),
-            bound=bound_pods(pods, self._mirror.objects[kube.NODES].get),
+            started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
             planned = limited(lambda: elastic_plan.plan(view, self._mirror))
@@ -142,6 +142,9 @@ class JobPlanning(Part):
             return
         for step in planned:
             self._carry_out(ref, job, step)
+
+    def _is_written(self, pod: Pod) -> bool:
+        return self._writes.pending(kube.PODS, pod.key)
 
     def _running_cluster(self, kind: JobKind, job: Json) -> Json | None:
         """The RayCluster that runs an elastic job: its autoscaler sizes it."""

@@ -87,8 +87,8 @@ class JobView:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     #: pods of an elastic job that are ready or have ended
     ready_pods: int = 0
-    #: pod set -> pods of an elastic job that are on nodes
-    bound: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: pod set -> pods of an elastic job that are on nodes, or will be
+    started: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def pod_sets(self) -> list[Json]:
         """`spec.podSets` of the Workload that describes it. Raises JobError."""

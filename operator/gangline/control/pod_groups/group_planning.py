@@ -258,7 +258,9 @@ class GroupPlanning(Part):
         return replace(pod, lost=True, ready=False) if out else pod
 
     def _uses_quota(self, pod: Member) -> bool:
-        """It may run: it has passed the gate, and its node, if it has one, can be reached."""
+        """It may run: it passes the gate, or has passed it, and its node, if it has one, can be reached."""
+        if self._pod_writes.is_starting(pod):
+            return True
         if not pod.started:
             return False
         return not pod.node or out_of_reach_since(self._mirror.get(kube.NODES, pod.node)) is None
@@ -272,7 +274,9 @@ class GroupPlanning(Part):
             case group_plan.TellWorkload(workload, reason, message):
                 self._recorder.record(workload, "Normal", reason, message)
             case group_plan.PatchPod(pod, body):
-                self._pod_writes.send(ref, pod, "patch", body, partial(self._started, ref) if "spec" in body else None)
+                starts = "spec" in body
+                done = partial(self._started, ref) if starts else None
+                self._pod_writes.send(ref, pod, "patch", body, done, starts=starts)
             case group_plan.MarkPod(pod, body):
                 self._pod_writes.send(ref, pod, "status", body)
             case group_plan.DeletePod(pod):

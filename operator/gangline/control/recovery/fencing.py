@@ -85,10 +85,20 @@ def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str
     )
 
 
-def bound_pods(pods: Iterable[Pod], node_of: Callable[[str], Json | None]) -> Counter[str]:
-    """Pod set -> its pods that are on reachable nodes: whatever they were told, they hold what they have."""
-    there = (pod for pod in pods if pod.node and not pod.ended)
-    return Counter(pod.pod_set for pod in there if out_of_reach_since(node_of(pod.node)) is None)
+def started_pods(
+    pods: Iterable[Pod], node_of: Callable[[str], Json | None], starting: Callable[[Pod], bool]
+) -> Counter[str]:
+    """Pod set -> its pods that are on reachable nodes, or will be: they have passed the gate of elastic jobs, or pass it.
+
+    Whatever pods on nodes were told, they hold what they have. `starting`: a write of this pod is on its way.
+    """
+
+    def holds(pod: Pod) -> bool:
+        if pod.node:
+            return not pod.ended and out_of_reach_since(node_of(pod.node)) is None
+        return pod.alive and (not pod.at_elastic_gate or starting(pod))
+
+    return Counter(pod.pod_set for pod in pods if holds(pod))
 
 
 def left_behind(pod: Pod) -> Json:

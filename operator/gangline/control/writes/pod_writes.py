@@ -36,6 +36,7 @@ class PodWrites:
         self._writer = writer
         self._report = report
         self._asked: dict[str, str] = {}  # uid of a pod -> the version on which a write was planned
+        self._starting: dict[str, str] = {}  # those of them by which a pod passes its gate
 
     def send(
         self,
@@ -46,11 +47,14 @@ class PodWrites:
         done: Callable[[Json], object] | None = None,
         *,
         patch: PatchKind | None = None,
+        starts: bool = False,
     ) -> None:
-        """A status is usually patched strategically."""
+        """A status is usually patched strategically. `starts`: the pod passes its gate by it."""
         if self._asked.get(pod.uid) == pod.version:
             return
         self._asked[pod.uid] = pod.version
+        if starts:
+            self._starting[pod.uid] = pod.version
         self._writer.submit(
             Write(
                 ObjectKey.parse(kube.PODS, pod.key),
@@ -63,9 +67,14 @@ class PodWrites:
             )
         )
 
+    def is_starting(self, pod: Written) -> bool:
+        """Whether a write lets it pass its gate, and its next version is not known yet."""
+        return self._starting.get(pod.uid) == pod.version
+
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._asked.pop(uid, None)
+        self._starting.pop(uid, None)
 
     def _refused(self, owner: JobRef, pod: Written, error: ApiError) -> None:
         """After a conflict the watch shows another version, or that the pod is gone; other refusals are tried again."""

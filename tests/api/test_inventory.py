@@ -344,6 +344,13 @@ def test_claims_take_capacity_or_the_whole_device() -> None:
     assert uses(allocated=(Allocation("d/p/unknown", ("team/a",)),)) == ()
 
 
+def test_a_share_by_a_claim_counts_where_the_claim_is() -> None:
+    """Annotations say the same as its claim: the pod takes it once."""
+    asked = Share(milli=600, memory=8192, mode="Claim")
+    given = Allocation("d/p/gpu-0", ("team/a",), {"memory": 8 << 30, "milli": 600})
+    assert uses(asked, allocated=(given,)) == (CardUse("team/a", "GPU-0", Part(600, 8192), "team/w"),)
+
+
 def test_hamis_annotation_is_believed_of_hamis_cards_only() -> None:
     written = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,30:;GPU-0,NVIDIA,9000,90:;GPU-x,NVIDIA,1,1:;"}
     asked = Share(count=3, milli=300, memory=3000, mode="Software", resource="nvidia.com/gpu")

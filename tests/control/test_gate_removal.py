@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.control.gang_pods import Json, Listener, Requests, T, a_pod
+from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_pod
 from tests.control.test_unhealthy import HOST, a_workload
 
 from gangline.api import names
@@ -32,6 +32,7 @@ class World:
         self.pods = PodIndex(lambda change: None, self.mirror.pod_counts)
         self.writer = Listener()
         self.writes = Requests()
+        self.recorder = Recorder()
         self.woken = False
         self.gates = gates(
             self.mirror,
@@ -42,7 +43,7 @@ class World:
             now=lambda: T,
             quarantine=Quarantine(lambda subject, obj, what: None),
             wake=lambda: setattr(self, "woken", True),
-            **({"owners": self.owners} if gates is PodGates else {}),
+            **({"owners": self.owners, "recorder": self.recorder} if gates is PodGates else {}),
         )
         self.mirror.upsert(kube.WORKLOADS, a_workload(*HOSTS, owner="train"))
         self.at: dict[str, Json] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.jobs.gangs import KIND as GPU_KIND
-from tests.jobs.gangs import gpu_job
+from tests.jobs.gangs import gpu_job, role
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -177,6 +177,21 @@ def test_a_missing_priority_class_is_an_error_of_the_job() -> None:
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "missing"
     with pytest.raises(JobError, match="not found"):
         steps(job)
+
+
+def test_a_gang_that_needs_a_kind_which_is_not_served_is_not_queued() -> None:
+    share = {"by": "DRA", "percent": 50, "memory": "8Gi", "deviceClass": "gpu.example.com"}
+    job = gpu_job(role("w", 1, 1, share=share))
+    job["metadata"]["labels"] = {names.QUEUE_NAME: "lq"}
+    view = JobView(kind=GPU_KIND, job=job, workloads=[], children=Children(), served=lambda resource: False)
+    with pytest.raises(JobError) as refused:
+        job_plan.plan(view, Lookups())
+    assert refused.value.field == "spec.roles[0].share.by"
+    assert refused.value.message == (
+        "needs ResourceClaimTemplate of resource.k8s.io/v1, which this cluster does not serve"
+    )
+    served = dataclasses.replace(view, served=lambda resource: True)
+    assert any(isinstance(step, CreateWorkload) for step in job_plan.plan(served, Lookups()))
 
 
 def test_a_waiting_job_just_waits() -> None:

@@ -375,6 +375,7 @@ def test_a_workload_without_owner_gives_its_places_to_pods_that_claim_it() -> No
         world.writer,
         Metrics(),
         owners=world.owners,
+        recorder=Recorder(),
         now=lambda: T,
         quarantine=Quarantine(lambda subject, obj, what: None),
         wake=lambda: None,

@@ -12,6 +12,7 @@ from tests.merging import merge_patch
 from gangline.api import names
 from gangline.jobs.base import Children, Create, Delete, JobWrite, Patch, PodSetInfo
 from gangline.jobs.gpujob import GPUJob
+from gangline.kube.resources import Resource
 
 KIND = GPUJob()
 CREATED = "2026-01-01T00:00:00Z"
@@ -73,21 +74,22 @@ class FakeNamespace:
         self.job = copy.deepcopy(job)
         self.jobs: dict[str, Json] = {}
         self.services: dict[str, Json] = {}
+        self.templates: dict[str, Json] = {}
         self.created = 0
         self.ticks = 0
 
     @property
     def children(self) -> Children:
-        return Children(list(self.jobs.values()), list(self.services.values()))
+        return Children(*(list(store.values()) for store in (self.jobs, self.services, self.templates)))
 
     def now(self) -> str:
         self.ticks += 1
         return f"2026-01-01T{1 + self.ticks // 60:02}:{self.ticks % 60:02}:00Z"
 
     def sync(self, infos: Sequence[PodSetInfo] | None) -> list[JobWrite]:
-        before = copy.deepcopy((self.job, self.jobs, self.services))
+        before = copy.deepcopy((self.job, self.jobs, self.services, self.templates))
         writes = KIND.sync(self.job, infos, self.children)
-        assert (self.job, self.jobs, self.services) == before, "sync must not change what it is given"
+        assert (self.job, self.jobs, self.services, self.templates) == before, "sync must not change what it is given"
         for write in writes:
             self.carry_out(write)
         return writes
@@ -112,21 +114,26 @@ class FakeNamespace:
                     assert {"type", "status", "reason", "message", "lastTransitionTime"} <= set(condition)
                 self.job = changed
             case Create(resource, body):
-                store = self.jobs if resource.plural == "jobs" else self.services
+                store = self.store(resource)
                 name = body["metadata"]["name"]
                 assert name not in store, "AlreadyExists"
                 self.created += 1
                 stamps = {"uid": f"uid-{self.created}", "creationTimestamp": self.now()}
                 store[name] = copy.deepcopy(body) | {"metadata": {**body["metadata"], **stamps}}
-            case Delete(_, _, name, uid):
-                child = self.jobs[name]
+            case Delete(resource, _, name, uid):
+                child = self.store(resource)[name]
                 assert child["metadata"]["uid"] == uid
                 assert "deletionTimestamp" not in child["metadata"], "deleted twice"
                 child["metadata"]["deletionTimestamp"] = self.now()
 
+    def store(self, resource: Resource) -> dict[str, Json]:
+        return {"jobs": self.jobs, "services": self.services, "resourceclaimtemplates": self.templates}[resource.plural]
+
     def collect(self) -> None:
         """The garbage collector: what is being deleted goes."""
-        self.jobs = {name: child for name, child in self.jobs.items() if "deletionTimestamp" not in child["metadata"]}
+        for store in (self.jobs, self.templates):
+            for name in [name for name, child in store.items() if "deletionTimestamp" in child["metadata"]]:
+                del store[name]
 
     def report(self, child: str, **status: Any) -> None:
         self.jobs[child]["status"] = {**self.jobs[child].get("status", {}), **status}

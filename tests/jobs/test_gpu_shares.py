@@ -85,6 +85,20 @@ def test_what_the_user_wrote_is_not_changed() -> None:
 
 
 HALF = {"by": "HAMi", "percent": 50}
+CLAIMED = {"by": "DRA", "percent": 50, "memory": "8Gi", "deviceClass": "gpu.example.com"}
+
+
+def test_a_share_by_a_claim_counts_once_and_its_template_claims_nothing_yet() -> None:
+    pod = template(gpu_job(role("w", 1, 2, share={**CLAIMED, "compute": "cores"}), gpuResource="amd.com/gpu"))
+    assert pod["metadata"]["annotations"] == {
+        "gangline.io/gpu-share": "500m",
+        "gangline.io/gpu-memory": "8192Mi",
+        "gangline.io/gpu-count": "2",
+        "gangline.io/gpu-device-class": "gpu.example.com",
+        "gangline.io/gpu-compute": "cores",
+    }
+    assert "resourceClaims" not in pod["spec"]
+    assert charges(pod) == {GPU_MILLI: 1000, GPU_MEM: 16 << 30}
 
 
 @pytest.mark.parametrize(
@@ -96,13 +110,30 @@ HALF = {"by": "HAMi", "percent": 50}
         (
             {"gpus": 1, "share": {"by": "Run", "percent": 5}},
             {},
-            "spec.roles[0].share.by: must be HAMi, KAI or Annotations",
+            "spec.roles[0].share.by: must be HAMi, KAI, DRA or Annotations",
         ),
         ({"gpus": 1, "share": {**HALF, "memory": "much"}}, {}, "spec.roles[0].share.memory: must be memory of a card"),
         (
             {"gpus": 1, "share": {"by": "KAI", "percent": 5, "memory": "1Gi"}},
             {},
             "spec.roles[0].share.memory: KAI divides",
+        ),
+        (
+            {"gpus": 1, "share": {**CLAIMED, "deviceClass": "GPU!"}},
+            {},
+            "spec.roles[0].share.deviceClass: must be the name",
+        ),
+        (
+            {"gpus": 1, "share": {**CLAIMED, "memory": None}},
+            {},
+            "spec.roles[0].share.memory: is required: a claim that",
+        ),
+        ({"gpus": 1, "share": {**CLAIMED, "compute": "x"}}, {}, "spec.roles[0].share.compute: must be milli or cores"),
+        ({"gpus": 33, "share": CLAIMED}, {}, "spec.roles[0].share: a claim has at most 32 GPUs"),
+        (
+            {"gpus": 1, "share": {**HALF, "compute": "milli"}},
+            {},
+            "spec.roles[0].share.compute: belongs to a claim",
         ),
         (
             {"gpus": 1, "share": HALF},

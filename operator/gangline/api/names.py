@@ -210,6 +210,10 @@ GPU_SHARE: Final = f"{OWN_GROUP}/gpu-share"
 GPU_MEMORY: Final = f"{OWN_GROUP}/gpu-memory"
 #: annotation on pod templates: of how many cards each pod uses so much (1)
 GPU_COUNT: Final = f"{OWN_GROUP}/gpu-count"
+#: annotation on pod templates with a share and memory: a ResourceClaim of this DeviceClass gives it to each pod
+GPU_CLASS: Final = f"{OWN_GROUP}/gpu-device-class"
+#: annotation on these: the capacity by which the claim asks for compute, milli (default) or cores, with a domain if it has one
+GPU_COMPUTE: Final = f"{OWN_GROUP}/gpu-compute"
 #: annotation on pod templates: the kind of work; placement policies put equal kinds together
 CLASS: Final = f"{OWN_GROUP}/class"
 #: annotation on pod templates: percent of one GPU that each pod uses

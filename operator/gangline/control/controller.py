@@ -306,7 +306,16 @@ class Controller:
             *([StuckPods(mirror, writer, recorder, self.wake)] if gates.get(stuck_pods.GATE) else []),
             # plans
             JobPlanning(
-                mirror, pods, recoveries, writes, notices, recorder, metrics, wake=self.wake, quarantine=quarantine
+                mirror,
+                pods,
+                recoveries,
+                writes,
+                notices,
+                recorder,
+                metrics,
+                wake=self.wake,
+                quarantine=quarantine,
+                served=served,
             ),
             serving,  # kinds whose pods wait in their place: their Workloads, and the groups of their pods
             # slices of elastic jobs that grew
@@ -323,7 +332,16 @@ class Controller:
             # gated pods, whose domains follow from admissions
             # placed by topology
             PodGates(
-                mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake, owners=owners
+                mirror,
+                pods,
+                writes,
+                writer,
+                metrics,
+                now=now,
+                quarantine=quarantine,
+                wake=self.wake,
+                owners=owners,
+                recorder=recorder,
             ),
             # of jobs that grow
             ElasticGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake),

@@ -95,11 +95,13 @@ OPERATOR: Final = Account(
         # what is added to the requests of pods
         Right(kube.LIMIT_RANGES, READ),
         Right(kube.RUNTIME_CLASSES, READ),
-        Right(kube.RESOURCE_CLAIM_TEMPLATES, READ),
+        # those of GPUJobs with shares by DRA are made, too
+        Right(kube.RESOURCE_CLAIM_TEMPLATES, (*READ, "create", "delete")),
         Right(kube.DEVICE_CLASSES, READ),
         # the cards of nodes, and who got which
         Right(kube.RESOURCE_SLICES, READ),
-        Right(kube.RESOURCE_CLAIMS, READ),
+        # their pods that are placed get claims for their cards
+        Right(kube.RESOURCE_CLAIMS, (*READ, "create", "delete")),
         Right(kube.NODES, READ),
         # patch: finalizers keep an object while others use it
         Right(kube.ADMISSION_CHECKS, (*READ, "patch")),

@@ -77,10 +77,12 @@ JobWrite: TypeAlias = Patch | Create | Delete
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The objects that the job owns, as last seen: its child Jobs and the Services of its gang."""
+    """The objects that the job owns, as last seen: its child Jobs, the Services of its gang and the ResourceClaimTemplates of its
+    pods."""
 
     jobs: Sequence[Json] = ()
     services: Sequence[Json] = ()
+    claim_templates: Sequence[Json] = ()
 
 
 def checkpoints(job: Json, interval: str | None = None) -> dict[str, str]:
@@ -311,6 +313,15 @@ class AnswersRefusals(Protocol):
 
     def rejected(self, job: Json, message: str) -> Patch | None:
         """`message` is the API server's answer to a create. None if it is not about the content, and may be temporary."""
+        ...
+
+
+@runtime_checkable
+class NeedsKinds(Protocol):
+    """Some of its jobs need kinds that not every API server has."""
+
+    def needed_kinds(self, job: Json) -> Mapping[Resource, str]:
+        """Each with the field that asks for it. Raises JobError."""
         ...
 
 

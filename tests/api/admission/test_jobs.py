@@ -591,6 +591,7 @@ def test_the_short_form_is_one_role():
 
 
 HALF = {"by": "HAMi", "percent": 50}
+CLAIMED = {"by": "DRA", "percent": 50, "memory": "8Gi", "deviceClass": "gpu.example.com"}
 #: a template that leaves GPUs to the role
 BARE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 
@@ -619,7 +620,7 @@ def test_parts_of_gpus_can_be_asked_for():
         (
             {"by": "Run", "percent": 5},
             {},
-            'spec.roles[0].share.by: Invalid value: "Run": must be one of HAMi, KAI, Annotations',
+            'spec.roles[0].share.by: Invalid value: "Run": must be one of HAMi, KAI, DRA, Annotations',
         ),
         (
             {"by": "KAI", "percent": 0},
@@ -642,16 +643,58 @@ def test_parts_of_gpus_can_be_asked_for():
             "spec.roles[0].share.memory: Forbidden: KAI divides memory as it divides the compute power",
         ),
         (HALF, {"gpus": 0}, "spec.roles[0].gpus: Required value: there is no GPU to share"),
+        (
+            {**CLAIMED, "deviceClass": None},
+            {},
+            "spec.roles[0].share.deviceClass: Required value: the DeviceClass of the cards",
+        ),
+        (
+            {**CLAIMED, "memory": None},
+            {},
+            "spec.roles[0].share.memory: Required value: a claim that does not say takes all memory of the card",
+        ),
+        (
+            {**CLAIMED, "compute": "tflops"},
+            {},
+            'spec.roles[0].share.compute: Invalid value: "tflops": must be milli or cores, with the domain of its driver if it '
+            "has one",
+        ),
+        (CLAIMED, {"gpus": 33}, "spec.roles[0].gpus: Invalid value: 33: a claim has at most 32 GPUs"),
+        (
+            {**HALF, "deviceClass": "gpu.example.com"},
+            {},
+            "spec.roles[0].share.deviceClass: Forbidden: belongs to a claim, which only DRA makes",
+        ),
+        (
+            {**HALF, "compute": "cores"},
+            {},
+            "spec.roles[0].share.compute: Forbidden: belongs to a claim, which only DRA makes",
+        ),
     ],
 )
 def test_shares_that_make_no_sense(share: Json, more: Json, said: str):
     assert errors(gpujob(roles=[sharing(**{"share": share, **more})])) == [said]
 
 
+def test_claims_share_cards_of_any_kind():
+    assert errors(gpujob(roles=[sharing(4, CLAIMED)], gpuResource="amd.com/gpu")) == []
+    assert errors(gpujob(roles=[sharing(1, {**CLAIMED, "compute": "gpu.example.com/cores"})])) == []
+    (error,) = errors(gpujob(roles=[sharing(1, {**CLAIMED, "deviceClass": "GPU!"})]))
+    assert error.startswith('spec.roles[0].share.deviceClass: Invalid value: "GPU!": ')
+
+
+def test_a_template_has_no_claim_of_the_same_name():
+    own = {"spec": {**BARE["spec"], "resourceClaims": [{"name": "gangline-gpu", "resourceClaimName": "mine"}]}}
+    assert errors(gpujob(roles=[sharing(1, CLAIMED, own)])) == [
+        'spec.roles[0].template.spec.resourceClaims[0].name: Duplicate value: "gangline-gpu"'
+    ]
+
+
 @pytest.mark.parametrize(
     "template",
     [
         {"metadata": {"annotations": {"gpu-fraction": "0.5"}}},
+        {"metadata": {"annotations": {"gangline.io/gpu-share": "0.5"}}},
         {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}},
     ],
 )

@@ -1,7 +1,7 @@
 """The cards of the pods of placed gangs, as pods are told: `gangline.io/cards`, and HAMi's annotation for pods that ask HAMi.
 
 Which of the cards of its host a pod gets is decided when its gate is taken off, and stands on the pod from then on: whoever looks
-later, after a crash too, gives the others the cards that are left.
+later, after a crash too, gives the others the cards that are left. Of a pod with a claim it is decided when that is written.
 """
 
 from __future__ import annotations
@@ -11,16 +11,23 @@ from typing import Final
 
 from gangline.api import names
 from gangline.engine import model
-from gangline.kube.resources import Json
+from gangline.kube.resources import Json, key_of
 
 _HAMI: Final = frozenset({names.HAMI_CORES, names.HAMI_MEMORY, names.HAMI_PERCENT})
 
 
 class CardChoice:
-    """The cards of the domains of one pod set that no pod has yet. `started`: its living pods without their gate."""
+    """The cards of the domains of one pod set that no pod has yet. `started`: its living pods without their gate; `claimed`: the
+    cards for which pods that wait have a claim, by pod, and the place that each of these gets now."""
 
-    def __init__(self, topology: model.TopologyAssignment, started: Iterable[Json]) -> None:
+    def __init__(
+        self,
+        topology: model.TopologyAssignment,
+        started: Iterable[Json],
+        claimed: Iterable[tuple[Json, Mapping[str, str], str]] = (),
+    ) -> None:
         self._level = topology.levels[-1]
+        self._kept: dict[str, str] = {}
         self._left = {domain.values[-1]: [_text(pod) for pod in domain.cards] for domain in topology.domains}
         if not any(self._left.values()):
             return
@@ -31,11 +38,16 @@ class CardChoice:
                 left.remove(told)
             elif left:  # it started before its cards were chosen: some are its own
                 left.pop()
+        for pod, place, cards in claimed:
+            left = self._left.get(place.get(self._level, ""), [])
+            if cards in left:
+                left.remove(cards)
+                self._kept[key_of(pod)] = cards
 
     def annotations(self, pod: Json, place: Mapping[str, str]) -> dict[str, str]:
         """What a pod is told that starts in this place; nothing where cards do not bound it."""
         left = self._left.get(place.get(self._level, ""))
-        chosen = left.pop(0) if left else ""
+        chosen = self._kept.get(key_of(pod)) or (left.pop(0) if left else "")
         if not chosen:
             return {}
         by_hami = _asks_hami(pod["spec"]) and not chosen.startswith("~")

@@ -69,7 +69,8 @@ class GateRemoval(Part):
         self._quarantine = quarantine
         self._wake = wake
         self._asked: dict[str, _Asked] = {}  # by the key of the pod
-        self._failures: deque[tuple[int, str, str, _Asked]] = deque()  # when it is over, keys of workload and pod
+        #: when it is over, keys of workload and pod; without the latter the workload is only looked at again
+        self._failures: deque[tuple[int, str, str, _Asked | None]] = deque()
         of_workloads, of_pods = self._changes()
         self._changed = of_workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
         of_pods.feed(self._changed)
@@ -99,7 +100,7 @@ class GateRemoval(Part):
         while self._failures and self._failures[0][0] <= now:
             _, workload, pod, asked = self._failures.popleft()
             self._changed.add(workload)
-            if self._asked.get(pod) is asked:  # and was not asked for again
+            if asked is not None and self._asked.get(pod) is asked:  # and was not asked for again
                 del self._asked[pod]
         self.due = self._failures[0][0] if self._failures else None
         for key in sorted(self._changed.take()):
@@ -121,6 +122,14 @@ class GateRemoval(Part):
                 self._writer.submit(
                     Write(target, "patch", body, priority=Priority.START_STOP, on_done=done, on_error=failed)
                 )
+
+    def _look_again(self, workload: str) -> None:
+        self._changed.add(workload)
+        self._wake()
+
+    def _look_later(self, workload: str) -> None:
+        self._failures.append((self._now() + _LATER, workload, "", None))
+        self._wake()
 
     def _started(self, workload: Json, pod: Json) -> None:
         self._asked.pop(key_of(pod), None)

@@ -3,7 +3,7 @@
 The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one domain
 and loses its gate: by its rank where the kind numbers its pods (neighbours in rank are neighbours in the topology), else in any
 domain of the gang that still lacks pods. A pod that replaces a lost one gets the domain of the lost pod. Pods that claim a
-Workload without owner get its domains, too.
+Workload without owner get its domains, too. A pod that gets its cards by DRA has its claim before it loses its gate.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from gangline import bounded
 from gangline.api import names
 from gangline.control.gates.card_choice import CardChoice
 from gangline.control.gates.gate_removal import GateRemoval
+from gangline.control.gates.pod_claims import PodClaims
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.parts.changed_keys import ChangedKeys
+from gangline.control.writes.events import EventRecorder
 from gangline.engine import model
+from gangline.jobs import podspec
 from gangline.kube.resources import Json, deleting
 
 Selector: TypeAlias = Mapping[str, str]
@@ -31,10 +34,11 @@ class PodGates(GateRemoval):
     gate = names.TOPOLOGY_GATE
     doing = "placing its pods"
 
-    def __init__(self, *parts: Any, owners: PodOwners, **more: Any) -> None:
+    def __init__(self, *parts: Any, owners: PodOwners, recorder: EventRecorder, **more: Any) -> None:
         super().__init__(*parts, **more)
         self._owners = owners
         owners.changed.feed(self._changed)
+        self._claims = PodClaims(self._mirror, self._writes, recorder, again=self._look_again, later=self._look_later)
 
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.placed, self._pods.changed_placed
@@ -43,7 +47,12 @@ class PodGates(GateRemoval):
         pods = [pod.manifest for pod in self._pods.of(key) if pod.placed]
         if workload.unowned:  # as in Kueue: nobody can prove that a pod is of it, and its places bound how many are
             pods += self._owners.claimants(key)
-        return ungating(workload, raw["spec"].get("podSets") or (), [self._as_asked(pod) for pod in pods])
+        pod_sets = raw["spec"].get("podSets") or ()
+        asked = {pod_set["name"]: podspec.annotations_of(pod_set.get("template") or {}) for pod_set in pod_sets}
+        for pod, body in ungating(workload, pod_sets, [self._as_asked(pod) for pod in pods], self._claims.cards_of):
+            cards = body["metadata"].get("annotations", {}).get(names.CARDS, "")
+            if self._claims.are_there(key, pod, asked.get(_pod_set_of(pod), {}), cards):
+                yield pod, body
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -57,13 +66,20 @@ def ended(pod: Json) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or deleting(pod)
 
 
-def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[Json]) -> list[tuple[Json, Json]]:
-    """Each gated pod that has a domain, and the merge patch that removes its gate. `pod_sets` come from the Workload's spec."""
+def ungating(
+    workload: model.Workload,
+    pod_sets: Iterable[Json],
+    pods: Iterable[Json],
+    claimed: Callable[[Json], str] = lambda pod: "",
+) -> list[tuple[Json, Json]]:
+    """Each gated pod that has a domain, and the merge patch that removes its gate. `pod_sets` come from the Workload's spec;
+    `claimed`: the cards for which a pod that waits has a claim.
+    """
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return []
     by_pod_set: dict[str, list[Json]] = {}
     for pod in pods:
-        by_pod_set.setdefault((pod["metadata"].get("labels") or {}).get(names.PODSET, ""), []).append(pod)
+        by_pod_set.setdefault(_pod_set_of(pod), []).append(pod)
     asked = {pod_set["name"]: pod_set for pod_set in pod_sets}
     first = _first_indexes(workload.admission.pod_sets, asked)
     patches: list[tuple[Json, Json]] = []
@@ -73,8 +89,10 @@ def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[
         members = by_pod_set.get(assignment.name, [])
         rank = rank_of(asked.get(assignment.name, {}), first.get(assignment.name, 0))
         started = [pod for pod in members if not ended(pod) and not gated(pod)]
-        choice = CardChoice(assignment.topology, started)
-        for pod, place in places(assignment.topology, members, rank):
+        placed = places(assignment.topology, members, rank)
+        with_claims = [(pod, place, cards) for pod, place in placed if (cards := claimed(pod))]
+        choice = CardChoice(assignment.topology, started, with_claims)
+        for pod, place in placed:
             gates = [gate for gate in pod["spec"]["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
             selector = {**(pod["spec"].get("nodeSelector") or {}), **place}
             version = pod["metadata"]["resourceVersion"]
@@ -85,6 +103,10 @@ def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[
             }
             patches.append((pod, body))
     return patches
+
+
+def _pod_set_of(pod: Json) -> str:
+    return (pod["metadata"].get("labels") or {}).get(names.PODSET, "")
 
 
 def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[str, Json]) -> dict[str, int]:

@@ -282,7 +282,7 @@ class Mirror(OwnedObjects):
             self.changes.checks.add(key)
         if resource in KEPT_WHILE_IN_USE and "deletionTimestamp" in obj["metadata"]:
             self._deleting.add((resource, key))
-        if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
+        if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES):
             owner = self._by_uid.get(controller_uid(obj) or "")
             if owner is not None:
                 self.changes.jobs.add(owner)

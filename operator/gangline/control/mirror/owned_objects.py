@@ -152,7 +152,10 @@ class OwnedObjects(StoredObjects):
 
     def children_of(self, job: Json) -> Children:
         jobs = [child for resource in JOB_KINDS for child in self._owned_by(job, resource)]
-        return Children(jobs=jobs, services=list(self._owned_by(job, kube.SERVICES)))
+        services, templates = (
+            list(self._owned_by(job, resource)) for resource in (kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES)
+        )
+        return Children(jobs, services, templates)
 
     def controlled_by(self, owner: Json, resource: Resource) -> list[Json]:
         """The objects of this kind that `owner` controls, in its namespace."""

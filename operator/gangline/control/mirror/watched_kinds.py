@@ -86,8 +86,13 @@ KEPT_WHILE_IN_USE: frozenset[Resource] = frozenset(
 #: the kinds of jobs that this process knows, among them those that its configuration declares
 JOB_KINDS: Mapping[Resource, JobKind] = BY_RESOURCE
 
-#: Resources whose objects are looked up by their controller, besides jobs.
-OWNED: frozenset[Resource] = frozenset({kube.WORKLOADS, kube.SERVICES, kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES})
+#: Resources whose objects are looked up by their controller, which of claims is a pod, besides jobs.
+OWNED: frozenset[Resource] = frozenset(
+    {
+        *(kube.WORKLOADS, kube.SERVICES, kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES),
+        *(kube.RESOURCE_CLAIM_TEMPLATES, kube.RESOURCE_CLAIMS),
+    }
+)
 
 _OPTIONAL: frozenset[Resource] = frozenset(
     {

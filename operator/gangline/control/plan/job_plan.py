@@ -41,6 +41,7 @@ from gangline.jobs.base import (
     JobKind,
     JobWrite,
     LeavesBehind,
+    NeedsKinds,
     Patch,
     PodSetInfo,
     ShowsSuspension,
@@ -179,6 +180,7 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
         return _stop(view, None, "Missing Workload; unable to restore pod templates") + _sync(view, None)
     if kind.is_active(job, view.children):
         return _sync(view, None)
+    _check_kinds(view)
     body = job_workload.new_workload(view, view.pod_sets(), lookups)
     if view.elastic:
         body = slices.first(body)
@@ -188,6 +190,14 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
         *_ignored_fields(kind, job),
         *_sync(view, None),
     ]
+
+
+def _check_kinds(view: JobView) -> None:
+    """Raises JobError for a job that could not run because the API server lacks a kind: it is not queued."""
+    needed = view.kind.needed_kinds(view.job) if isinstance(view.kind, NeedsKinds) else {}
+    for resource, field in needed.items():
+        if not view.served(resource):
+            raise JobError(f"needs {resource.kind} of {resource.api_version}, which this cluster does not serve", field)
 
 
 def _ignored_fields(kind: JobKind, job: Json) -> list[Step]:

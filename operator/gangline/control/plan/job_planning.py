@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final
 
 from gangline.api import names
 from gangline.api.admission.of_jobs import elastic
@@ -34,9 +35,12 @@ from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobErr
 from gangline.jobs.workload import admitted_counts
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, controller_uid, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource, controller_uid, key_of
 
 log = logging.getLogger(__name__)
+
+#: what jobs may own whose kind makes its own children
+_CHILDREN: Final = (kube.JOBS, kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES)
 
 
 def _holds_nothing(workload: Json) -> bool:
@@ -46,7 +50,7 @@ def _holds_nothing(workload: Json) -> bool:
 class JobPlanning(Part):
     """Plans jobs. A job with a write in flight is planned again when the write is resolved.
 
-    `wake` makes the loop take another round.
+    `wake` makes the loop take another round; `served` says whether the API server has a kind.
     """
 
     name = "plans"
@@ -63,7 +67,9 @@ class JobPlanning(Part):
         *,
         wake: Callable[[], None],
         quarantine: Quarantine,
+        served: Callable[[Resource], bool] = lambda resource: True,
     ) -> None:
+        self._served = served
         self._mirror = mirror
         self._pods = pods
         self._recoveries = recoveries
@@ -128,6 +134,7 @@ class JobPlanning(Part):
             revision=_revision(job, cluster) if grows else "",
             sizes=ray.sizes(job, cluster) if cluster is not None else {},
             ready_pods=sum(pod.ready or pod.ended for pod in pods),
+            served=self._served,
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
@@ -211,7 +218,7 @@ class JobPlanning(Part):
     def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
         """Report in a job's status that the API server refused one of its children, for a kind that owns children."""
         kind = JOB_KINDS[owner[0]]
-        if not isinstance(kind, AnswersRefusals) or key.resource not in (kube.JOBS, kube.SERVICES):
+        if not isinstance(kind, AnswersRefusals) or key.resource not in _CHILDREN:
             return
         patch = kind.rejected(job, error.message)
         if patch is not None:

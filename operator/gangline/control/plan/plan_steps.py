@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from gangline.control.status.change import Change
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch
-from gangline.kube.resources import Json
+from gangline.kube.resources import Json, Resource
 
 
 class Lookups(Protocol):
@@ -89,6 +89,8 @@ class JobView:
     ready_pods: int = 0
     #: pod set -> pods of an elastic job that are on nodes, or will be
     started: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: whether the API server has a kind
+    served: Callable[[Resource], bool] = lambda resource: True
 
     def pod_sets(self) -> list[Json]:
         """`spec.podSets` of the Workload that describes it. Raises JobError."""

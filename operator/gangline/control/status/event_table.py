@@ -111,6 +111,9 @@ EVENTS: Final[Mapping[str, EventRow]] = {
         _POD, KUEUE, "it waits for a node where it has no place any more, and is reported as failed"
     ),
     "KueueForcefullyDeleted": EventRow(_POD, KUEUE, "failure recovery reports it as failed and deletes it"),
+    "ClaimRefused": EventRow(
+        _POD, OURS, "the API server refuses the claim for its cards, without which it is not started"
+    ),
     "PodsRefused": EventRow("job and Workload", OURS, "the API server refuses its pods"),
     "Stalled": EventRow(_WORKLOAD, OURS, "it makes no progress"),
     "IdleGPUs": EventRow(_WORKLOAD, OURS, "it does not use its GPUs"),

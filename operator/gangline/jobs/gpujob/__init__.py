@@ -1,14 +1,14 @@
 """gangline.io/v1alpha1 GPUJob: a gang of roles.
 
-Suspended by `spec.suspend`. While it runs it owns a headless Service and one Indexed Job per role; while it is suspended it
-owns no Job (the Service stays, it costs nothing). Admission goes into the children, so the GPUJob's own templates never change
-and a stop has nothing to restore.
+Suspended by `spec.suspend`. While it runs it owns a headless Service, one Indexed Job per role, and the ResourceClaimTemplates of
+roles with shares by DRA; while it is suspended it owns neither Job nor template (the Service stays, it costs nothing). Admission
+goes into the children, so the GPUJob's own templates never change and a stop has nothing to restore.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gangline import bounded
@@ -29,13 +29,13 @@ from gangline.jobs.base import (
     checkpoints,
 )
 from gangline.jobs.gpujob import children as owned
-from gangline.jobs.gpujob import frameworks, restarts, status
+from gangline.jobs.gpujob import claims, frameworks, restarts, status
 from gangline.jobs.gpujob import gang as gangs
 from gangline.jobs.gpujob import verdict as verdicts
 from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict
 from gangline.jobs.job import INDEX_LABEL
-from gangline.kube.resources import JOBS, SERVICES, true_condition
+from gangline.kube.resources import JOBS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, SERVICES, Resource, true_condition
 
 _INVALID: Final = re.compile(r'^(?P<kind>\S+) "(?P<name>[^"]+)" is invalid: (?P<fault>.*)$', re.DOTALL)
 
@@ -112,7 +112,8 @@ class GPUJob(Declared):
         if verdict is not None:
             return _end(job, gang, children, verdict)
         if infos is None or self.is_suspended(job):
-            return [*_deletes(children.jobs), *_written(status.held(job, gang, children.jobs))]
+            unused = () if children.jobs else children.claim_templates
+            return [*_deletes(children.jobs), *_drops(unused), *_written(status.held(job, gang, children.jobs))]
         return self._run(job, gang, owned.infos_for(gang, infos), children)
 
     def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
@@ -146,6 +147,11 @@ class GPUJob(Declared):
             fault = fault.replace("spec.template", role.path)
         return status.ending(job, Verdict(False, "InvalidTemplate", fault, status.latest(job)))
 
+    def needed_kinds(self, job: Json) -> Mapping[Resource, str]:
+        claiming = claims.claims(gangs.read(job))
+        where = f"{claiming[0].path.removesuffix('.template')}.share.by" if claiming else ""
+        return dict.fromkeys((RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS), where) if claiming else {}
+
     def pods_refused(self, job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
         return status.pods_refused(job, refused, reason, message, at)
 
@@ -164,6 +170,9 @@ class GPUJob(Declared):
         writes: list[JobWrite] = []
         if not children.services:
             writes.append(Create(SERVICES, owned.service(job, gang, owner)))
+        there = {template["metadata"]["name"] for template in children.claim_templates}
+        made = claims.templates(gang, infos, owner)
+        writes += [Create(RESOURCE_CLAIM_TEMPLATES, body) for body in made if body["metadata"]["name"] not in there]
         if len(current) < len(gang.roles):
             known = {child["metadata"]["name"] for child in current}
             wanted = owned.role_jobs(job, gang, infos, owner, run)
@@ -210,6 +219,14 @@ def _deletes(jobs: Sequence[Json]) -> list[JobWrite]:
     return [
         Delete(JOBS, meta["namespace"], meta["name"], meta["uid"])
         for meta in (child["metadata"] for child in _staying(jobs))
+    ]
+
+
+def _drops(templates: Sequence[Json]) -> list[JobWrite]:
+    """Claims that were made of them stay with their pods."""
+    return [
+        Delete(RESOURCE_CLAIM_TEMPLATES, meta["namespace"], meta["name"], meta["uid"], "Background")
+        for meta in (template["metadata"] for template in _staying(templates))
     ]
 
 

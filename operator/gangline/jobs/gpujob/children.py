@@ -1,4 +1,5 @@
-"""The children of a running GPUJob: one headless Service for the names of its pods, and one Indexed Job per role."""
+"""The children of a running GPUJob: one headless Service for the names of its pods, and one Indexed Job per role; and what the
+pods of a role claim (`claims`)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from gangline import bounded
 from gangline.api import names
 from gangline.jobs import podspec, workload
 from gangline.jobs.base import Json, PodSetInfo
-from gangline.jobs.gpujob import frameworks, restarts
+from gangline.jobs.gpujob import claims, frameworks, restarts
 from gangline.jobs.gpujob.frameworks import Seat
 from gangline.jobs.gpujob.gang import Gang
 
@@ -93,6 +94,7 @@ def _template(seat: Seat, info: PodSetInfo, labels: Mapping[str, str]) -> Json:
     kept = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.QUEUE_NAME}
     meta["labels"] = {**kept, **labels}
     wired["spec"]["subdomain"] = seat.gang.name
+    claims.claim(wired, seat.gang, role, info)
     return wired
 
 

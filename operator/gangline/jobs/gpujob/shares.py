@@ -6,6 +6,8 @@ from typing import Final
 
 from gangline import bounded
 from gangline.api.names import (
+    GPU_CLASS,
+    GPU_COMPUTE,
     GPU_COUNT,
     GPU_MEMORY,
     GPU_SHARE,
@@ -17,13 +19,14 @@ from gangline.api.names import (
     KAI_FRACTION,
     KAI_MEMORY,
 )
-from gangline.api.sharing import numbers
+from gangline.api.sharing import card_claims, numbers, own
 from gangline.jobs.base import JobError, Json
 
 HAMI: Final = "HAMi"
 KAI: Final = "KAI"
+DRA: Final = "DRA"
 OTHERS: Final = "Annotations"
-_ANNOTATIONS: Final = (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, GPU_SHARE, GPU_MEMORY, GPU_COUNT)
+_ANNOTATIONS: Final = (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *own.KEYS)
 
 
 def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: str, *, asks: bool) -> None:
@@ -39,7 +42,13 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
         raise JobError("must be memory of a card, such as 8Gi", f"{path}.memory")
     if by == KAI and memory is not None:
         raise JobError("KAI divides memory as it divides the compute power", f"{path}.memory")
-    if resource != HAMI_GPU and by != OTHERS:
+    if by == DRA:
+        _check_claim(template, gpus, share, path)
+    elif (
+        field := next((field for field in ("deviceClass", "compute") if share.get(field) is not None), None)
+    ) is not None:
+        raise JobError(f"belongs to a claim, and {bounded.shown(by)} makes none", f"{path}.{field}")
+    if resource != HAMI_GPU and by not in (DRA, OTHERS):
         raise JobError(f"{by} shares {HAMI_GPU} out, not {bounded.shown(resource)}", path)
     if asks or _asks_for_parts(template):
         raise JobError("the template asks for GPUs itself", path)
@@ -53,15 +62,33 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
     elif by == HAMI:
         bound = {HAMI_PERCENT: percent} if mebibytes is None else {HAMI_MEMORY: mebibytes}
         add_requests(template, {HAMI_GPU: gpus, HAMI_CORES: percent, **bound})
-    elif by == OTHERS:
+    elif by in (DRA, OTHERS):
         annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
         annotations[GPU_SHARE] = f"{percent * 10}m"
         if mebibytes is not None:
             annotations[GPU_MEMORY] = f"{mebibytes}Mi"
         if gpus > 1:
             annotations[GPU_COUNT] = str(gpus)
+        if by == DRA:
+            annotations[GPU_CLASS] = share["deviceClass"]
+            annotations |= {GPU_COMPUTE: share["compute"]} if share.get("compute") else {}
     else:
-        raise JobError(f"must be {HAMI}, {KAI} or {OTHERS}", f"{path}.by")
+        raise JobError(f"must be {HAMI}, {KAI}, {DRA} or {OTHERS}", f"{path}.by")
+
+
+def _check_claim(template: Json, gpus: int, share: Json, path: str) -> None:
+    """Raises JobError for a share that no ResourceClaim could ask for."""
+    if card_claims.device_class(str(share.get("deviceClass") or "")) is None:
+        raise JobError("must be the name of a DeviceClass", f"{path}.deviceClass")
+    if share.get("memory") is None:
+        raise JobError("is required: a claim that does not say takes all memory of the card", f"{path}.memory")
+    if share.get("compute") is not None and card_claims.compute(str(share["compute"])) is None:
+        said = "must be milli or cores, with the domain of its driver if it has one"
+        raise JobError(said, f"{path}.compute")
+    if gpus > card_claims.MOST_CARDS:
+        raise JobError(f"a claim has at most {card_claims.MOST_CARDS} GPUs", path)
+    if any(row.get("name") == card_claims.CLAIM for row in template["spec"].get("resourceClaims") or ()):
+        raise JobError(f"the template has a claim {card_claims.CLAIM} of its own", path)
 
 
 def _asks_for_parts(template: Json) -> bool:

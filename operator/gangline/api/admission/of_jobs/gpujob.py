@@ -30,9 +30,6 @@ from gangline.api.admission.findings import (
 from gangline.api.admission.of_jobs import jobs, pods, topology_request
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND
 from gangline.api.names import (
-    GPU_COUNT,
-    GPU_MEMORY,
-    GPU_SHARE,
     HAMI_CORES,
     HAMI_GPU,
     HAMI_MEMORY,
@@ -41,7 +38,7 @@ from gangline.api.names import (
     KAI_FRACTION,
     KAI_MEMORY,
 )
-from gangline.api.sharing import numbers
+from gangline.api.sharing import card_claims, numbers, own
 
 MAX_ROLES: Final = 18  # the most pod sets of a Workload
 MAX_REPLICAS: Final = 100_000
@@ -49,7 +46,9 @@ MAX_REPLICAS: Final = 100_000
 _GPU: Final = "nvidia.com/gpu"
 
 #: who share GPUs out
-SHARERS: Final = ("HAMi", "KAI", "Annotations")
+SHARERS: Final = ("HAMi", "KAI", "DRA", "Annotations")
+#: those that share out any kind of GPU
+_ANY_GPU: Final = ("DRA", "Annotations")
 
 #: the short form: one role called "worker"
 SHORT_FORM: Final = ("workers", "minWorkers", "gpusPerWorker", "share", "template")
@@ -206,12 +205,39 @@ def _share(role: _Role, resource: object) -> list[FieldError]:
             errors.append(invalid(f"{path}.memory", memory, "must be memory of a card, such as 8Gi"))
         if share.get("by") == "KAI":
             errors.append(forbidden(f"{path}.memory", "KAI divides memory as it divides the compute power"))
-    if resource not in (None, HAMI_GPU) and share.get("by") != "Annotations":
+    errors += _claim(role, share, path)
+    if resource not in (None, HAMI_GPU) and share.get("by") not in _ANY_GPU:
         errors.append(forbidden(path, f"only {HAMI_GPU} can be shared, and gpuResource is another resource"))
     if whole(role.gpus, 0) < 1:
         errors.append(required(role.gpus_path, "there is no GPU to share"))
     if _asks_for_gpus(role.template):
         errors.append(forbidden(path, f"{role.template_path} asks for GPUs itself"))
+    return errors
+
+
+def _claim(role: _Role, share: Json, path: str) -> list[FieldError]:
+    """What only a ResourceClaim asks for, and what one has to ask for."""
+    if share.get("by") != "DRA":
+        given = (field for field in ("deviceClass", "compute") if share.get(field) is not None)
+        return [forbidden(f"{path}.{field}", "belongs to a claim, which only DRA makes") for field in given]
+    errors = [
+        required(f"{path}.{field}", why)
+        for field, why in (
+            ("deviceClass", "the DeviceClass of the cards"),
+            ("memory", "a claim that does not say takes all memory of the card"),
+        )
+        if share.get(field) is None
+    ]
+    if (name := share.get("deviceClass")) is not None:
+        errors += syntax.dns_subdomain(f"{path}.deviceClass", name)
+    if (counted := share.get("compute")) is not None and card_claims.compute(text(counted)) is None:
+        said = "must be milli or cores, with the domain of its driver if it has one"
+        errors.append(invalid(f"{path}.compute", counted, said))
+    if whole(role.gpus, 0) > card_claims.MOST_CARDS:
+        errors.append(invalid(role.gpus_path, role.gpus, f"a claim has at most {card_claims.MOST_CARDS} GPUs"))
+    for i, row in enumerate(objects(spec(role.template).get("resourceClaims"))):
+        if row.get("name") == card_claims.CLAIM:
+            errors.append(duplicate(f"{role.template_path}.spec.resourceClaims[{i}].name", card_claims.CLAIM))
     return errors
 
 
@@ -221,7 +247,7 @@ def _asks_for_gpus(template: Json) -> bool:
     resources = [mapping(container.get("resources")) for container in containers]
     asked = {name for each in resources for part in ("requests", "limits") for name in mapping(each.get(part))}
     return not asked.isdisjoint((HAMI_GPU, HAMI_CORES, HAMI_PERCENT, HAMI_MEMORY)) or any(
-        name in annotations for name in (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, GPU_SHARE, GPU_MEMORY, GPU_COUNT)
+        name in annotations for name in (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *own.KEYS)
     )
 
 

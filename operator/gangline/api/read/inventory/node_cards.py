@@ -63,7 +63,7 @@ def pod_uses(
     if of_hami:
         return (*of_claims, *of_hami)
     of_kai = tuple(_of_kai(pod, workload, shares, {card.uuid: card for card in devices}, shared))
-    rest = [share for share in shares if not (of_kai and _is_kais(share))]
+    rest = [share for share in shares if not (of_kai and _is_kais(share)) and not (of_claims and share.mode == "Claim")]
     return (*of_claims, *of_kai, *_unseen(pod, workload, rest, devices))
 
 

@@ -22,22 +22,28 @@ from gangline.api.schema.common import (
 from gangline.api.schema.json_schema import Cel, Model, checked, list_map, rules
 from gangline.api.schema.v1beta2.workload import MAX_POD_SETS, PodTemplate
 
+_COMPUTE = "^([a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?/)?(milli|cores)$"
 _IMMUTABLE = checked(Cel("self == oldSelf", "field is immutable"))
 
 
 class Share(Model):
     """Parts of GPUs, where something in the cluster shares them out."""
 
-    by: Literal["HAMi", "KAI", "Annotations"]
-    """Who shares them out: HAMi (the pods request nvidia.com/gpucores and nvidia.com/gpumem-percentage) or KAI (they have the
-    annotation gpu-fraction and request no GPU; their schedulerName is the template's). Annotations: something else does, and the
-    pods say by gangline.io/gpu-share what they use."""
+    by: Literal["HAMi", "KAI", "DRA", "Annotations"]
+    """Who shares them out: HAMi (the pods request nvidia.com/gpucores and nvidia.com/gpumem-percentage), KAI (they have the
+    annotation gpu-fraction and request no GPU; their schedulerName is the template's) or DRA (each has a ResourceClaim for
+    capacity of cards). Annotations: something else does, and the pods say by gangline.io/gpu-share what they use."""
     percent: Annotated[int, Field(ge=1, le=99)]
     """How much of each GPU a pod uses: of its compute power, and of its memory unless that is given. Quota of
     gangline.io/gpu-milli counts it."""
     memory: Quantity | None = None
-    """How much memory of each GPU a pod uses, such as 8Gi: not with KAI, which divides it as the compute power. Quota of
-    gangline.io/gpu-mem counts it."""
+    """How much memory of each GPU a pod uses, such as 8Gi: not with KAI, which divides it as the compute power; required with
+    DRA. Quota of gangline.io/gpu-mem counts it."""
+    device_class: Annotated[str, Field(max_length=253)] | None = None
+    """DRA: the DeviceClass of the cards."""
+    compute: Annotated[str, Field(max_length=69, pattern=_COMPUTE)] | None = None
+    """DRA: the capacity by which the driver counts compute: milli (thousandths, if unset) or cores (percent), with a domain if it
+    has one, such as example.com/cores; memory then has it, too."""
 
 
 class Role(Model):

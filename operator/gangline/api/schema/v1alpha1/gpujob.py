@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -25,6 +25,12 @@ from gangline.api.schema.v1beta2.workload import MAX_POD_SETS, PodTemplate
 _IMMUTABLE = checked(Cel("self == oldSelf", "field is immutable"))
 
 
+#: A name as values of labels are.
+ShareName: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+
+
 class Share(Model):
     """Parts of GPUs, where something in the cluster shares them out."""
 
@@ -38,6 +44,13 @@ class Share(Model):
     memory: Quantity | None = None
     """How much memory of each GPU a pod uses, such as 8Gi: not with KAI, which divides it as the compute power. Quota of
     gangline.io/gpu-mem counts it."""
+    affinity: ShareName | None = None
+    """The pods sit on cards with others of this name, if there are any with room. Names are of the namespace, and placement
+    policies obey them."""
+    anti_affinity: ShareName | None = None
+    """The pods never sit on a card with another one of this name."""
+    exclusion: ShareName | None = None
+    """The pods sit on cards with pods of this name only, and no others sit there."""
 
 
 class Role(Model):

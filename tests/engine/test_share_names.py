@@ -23,7 +23,6 @@ from gangline.engine.model import (
     ClusterQueue,
     Evict,
     Flavor,
-    ForeignPod,
     Part,
     PlacementPolicy,
     PodSet,
@@ -85,7 +84,7 @@ def test_k4_card_pinning_by_an_anti_affinity_keeps_two_gromacs_apart() -> None:
         (MINE, share(200, exclusion="team/yours"), "a pod of another exclusion is on the card: 1"),
     ],
 )
-def test_a_gang_waits_for_its_neighbour_and_is_told_why_also_by_another_leader(there, comes, reason) -> None:  # noqa: ANN001
+def test_a_gang_waits_for_its_neighbour_and_is_told_why_also_by_another_leader(there, comes, reason) -> None:
     cluster = one_card(gang("w1", there), gang("w2", comes))
     assert of(cluster.decide(), Admit) == ["w1"]
     assert reason in why(cluster, "w2")
@@ -244,6 +243,3 @@ class NamedDays(Days):
 
 TestNamedDays = NamedDays.TestCase
 TestNamedDays.settings = examples(40)
-
-
-# --- filters by what is free --------------------------------------------------------------------------------------------

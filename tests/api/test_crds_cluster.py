@@ -333,6 +333,16 @@ BAD = {
         "spec.preemption.nonPreemptibleGpus",
     ),
     "a profile that needs cards": (placing(profile="CardPack"), 'Unsupported value: "CardPack"'),
+    "a margin of nothing": (placing(filters=[{"name": "RDMA", "percent": 5}]), "percent and perPod belong to MemSafe"),
+    "a pod's memory of nothing": (placing(filters=[{"name": "BandwidthFit", "perPod": "1Gi"}]), "belong to MemSafe"),
+    "half a card of margin": (
+        placing(filters=[{"name": "MemSafe", "percent": 51}]),
+        "spec.placement.filters[0].percent",
+    ),
+    "a share's name": (
+        gpu_job(share={"by": "KAI", "percent": 5, "exclusion": "a/b"}, template=TEMPLATE),
+        "spec.share.exclusion",
+    ),
     "an unknown scorer": (placing(scores=[{"name": "Best"}]), "spec.placement.scores[0].name"),
     "a placement by two ways": (placing(profile="Pack", scores=[{"name": "Pack"}]), "set profile or scores, not both"),
     "no label": (placing(scores=[{"name": "NodeLabel"}]), "NodeLabel and NetworkCost need a label"),

@@ -837,9 +837,26 @@ def test_a_placement_policy_is_read_as_it_is_written() -> None:
     assert read(scores=scores) == model.PlacementPolicy(scores=(label, pack))
 
 
+def test_filters_by_what_is_free_have_margins_or_the_usual_ones() -> None:
+    def read(*filters: dict[str, Any]) -> tuple[model.PlacementFilter, ...]:
+        found = policy_reader.placement({"metadata": {"name": "p"}, "spec": {"placement": {"filters": list(filters)}}})
+        assert found is not None
+        return found.filters
+
+    assert read({"name": "MemSafe"}) == (model.PlacementFilter("MemSafe", headroom=50, beyond=600),)
+    said = {"name": "MemSafe", "percent": 0, "perPod": "1Gi"}
+    assert read(said) == (model.PlacementFilter("MemSafe", headroom=0, beyond=1024),)
+    assert read({**said, "perPod": 0})[0].beyond == 0
+    assert read({"name": "BandwidthFit"}) == (model.PlacementFilter("BandwidthFit"),)
+
+
 @pytest.mark.parametrize(
     ("placement", "complaint"),
     [
+        ({"filters": [{"name": "MemSafe", "percent": 51}]}, "spec.placement.filters[0].percent: "),
+        ({"filters": [{"name": "MemSafe", "perPod": "2Ti"}]}, "spec.placement.filters[0].perPod: "),
+        ({"filters": [{"name": "MemSafe", "perPod": "-1"}]}, "spec.placement.filters[0].perPod: "),
+        ({"filters": [{"name": "Fits"}]}, "spec.placement.filters[0].name: "),
         ({"profile": "CardPack"}, "spec.placement.profile: "),
         ({"profile": "Best"}, "spec.placement.profile: "),
         ({"scores": [{"name": "Best"}]}, "spec.placement.scores[0].name: "),

@@ -20,7 +20,7 @@ from gangline.api.read.counting import NO_RULES, Rules, device_claims
 from gangline.api.read.counting.gpu_shares import MOST_SHARES
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules, Transformation
-from gangline.api.sharing import CapacityPolicy, Sizes, mig, numbers, sizes_of
+from gangline.api.sharing import CapacityPolicy, Sizes, mig, numbers, sizes_of, traits
 from gangline.engine.model import Device, Part, PodSet, Profile, Share
 
 Json = dict[str, Any]
@@ -451,3 +451,91 @@ def test_memory_is_rounded_up_to_mib(written: str) -> None:
 )
 def test_the_name_of_a_profile_has_its_memory(profile: str, expected: int) -> None:
     assert mig.nominal_memory(profile) == expected
+
+
+NAMES = ("affinity", "anti-affinity", "exclusion")
+
+
+@pytest.mark.parametrize(
+    ("requests", "annotations"),
+    [
+        ({}, {f"{OWN}share": "0.5"}),
+        ({}, {"gpu-fraction": "0.5"}),
+        ({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024"}, {}),
+        ({"nvidia.com/gpu.shared": "1"}, {}),
+        ({"nvidia.com/mig-1g.5gb": "2"}, {}),
+        ({"tencent.com/vcuda-core": "30"}, {}),
+    ],
+)
+def test_shares_have_names_in_whatever_words_and_those_of_two_namespaces_differ(
+    requests: Json, annotations: Json
+) -> None:
+    written = annotations | {f"{OWN}{key}": "a.B_1" for key in NAMES}
+    seen: set[tuple[str, ...]] = set()
+    for namespace in ("ml", "ops", "ml"):
+        manifest = workload(requests, annotations=written)
+        manifest["metadata"] = {**manifest["metadata"], "namespace": namespace}
+        (share,) = parse.workload(manifest).pod_sets[0].shares
+        assert (share.affinity, share.anti_affinity, share.exclusion) == (f"{namespace}/a.B_1",) * 3
+        seen.add(share.names)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("key", NAMES)
+@pytest.mark.parametrize("value", ["", "a/b", "a b", "-a", "é", "a" * 64, 5, None, ["a"], "a#b", "a\n"])
+def test_a_name_that_is_none_is_refused_and_not_admitted(key: str, value: object) -> None:
+    written = {f"{OWN}share": "0.5", f"{OWN}{key}": value}
+    manifest = workload({}, annotations=written)
+    (error,) = on_apply.check("spec.template", manifest["spec"]["podSets"][0]["template"])
+    assert error.path == f"spec.template.metadata.annotations[{OWN}{key}]"
+    assert f"metadata.annotations[{OWN}{key}]: must be a name" in parse.workload(manifest).violation
+
+
+def test_a_name_without_a_share_says_nothing_and_its_author_is_told() -> None:
+    named = {"metadata": {"annotations": {f"{OWN}exclusion": "a"}}, "spec": {"containers": [{"name": "c"}]}}
+    (said,) = on_apply.doubts({"spec": {"template": named}})
+    assert f"annotation {OWN}exclusion says nothing: the pod asks for no GPU" in said
+    claims = {**named, "spec": {**named["spec"], "resourceClaims": [{"name": "gpu"}]}}
+    assert on_apply.doubts({"spec": {"template": claims}}) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("ib0=50000", (("ib0", 50_000),)),
+        (" ib1=2 , ib0=1", (("ib0", 1), ("ib1", 2))),
+        ("ib0", None),
+        ("ib0=", None),
+        ("ib0=0", None),
+        ("ib0=-1", None),
+        ("ib0=1.5", None),
+        ("ib0=1G", None),
+        ("ib0=100000001", None),
+        ("ib0=1,ib0=2", None),
+        ("ib0=1,", None),
+        ("", None),
+        ("a b=1", None),
+        ("x" * 16 + "=1", None),
+        (",".join(f"ib{number}=1" for number in range(17)), None),
+        ("9" * 5000, None),
+    ],
+)
+def test_interfaces_of_pods_and_nodes_are_read_alike_and_refused_where_they_are_none(
+    written: str, expected: tuple[tuple[str, int], ...] | None
+) -> None:
+    told = {"gangline.io/network-mbps": written}
+    assert traits.interfaces(written) == expected
+    assert [fault.key for fault in traits.faults(told)] == ([] if expected else list(told))
+    manifest = workload({"cpu": "1"}, annotations=told)
+    assert parse.workload(manifest).pod_sets[0].traits.interfaces == (expected or ())
+    body = {"metadata": {"name": "n", "annotations": told}, "spec": {}, "status": {}}
+    assert parse.node(body).interfaces == dict(expected or ())
+    pod = {
+        "metadata": {"name": "p", "namespace": "a", "annotations": told},
+        "spec": {"nodeName": "n", "containers": []},
+    }
+    foreign = parse.foreign_pod(pod)
+    assert foreign is not None
+    assert {name: size for name, size in foreign.requests.items() if " " in name} == {
+        f"interface {name}": mbps for name, mbps in expected or ()
+    }

@@ -357,8 +357,22 @@ def test_i1_qos_classes_requests_count_and_limits_do_not() -> None:
     assert "compute of no card suffices: 1" in why(cluster, "w3")
 
 
+#: of shares, in days on which they have some
+NAMES: list[dict[str, str]] = [
+    {},
+    {"exclusion": "a"},
+    {"exclusion": "b", "affinity": "a"},
+    {"anti_affinity": "a"},
+    {"anti_affinity": "b", "exclusion": "a"},
+    {"affinity": "a"},
+]
+
+
 class Days(RuleBasedStateMachine):
     """Whatever happens, and whenever another leader takes over: no card is over-full, by a count of the admissions alone."""
+
+    #: shares have names
+    named = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -379,10 +393,14 @@ class Days(RuleBasedStateMachine):
         pods=st.integers(1, 5),
         priority=st.integers(0, 2),
         alone=st.booleans(),
+        told=st.sampled_from(NAMES),
     )
-    def create(self, milli: int, memory: int, count: int, pods: int, priority: int, alone: bool) -> None:
+    def create(
+        self, milli: int, memory: int, count: int, pods: int, priority: int, alone: bool, told: dict[str, str]
+    ) -> None:
         self.number += 1
         asked = share(milli, memory * GIB, count=count) if not alone else Share(unit=True, count=count, resource=GPU)
+        asked = replace(asked, **told) if self.named else asked
         self.cluster.put(gang(f"w{self.number}", asked, pods=pods, priority=priority))
 
     @rule(data=st.data())
@@ -466,6 +484,10 @@ class Days(RuleBasedStateMachine):
         assert all(pods[card] == 1 for card, number in alone.items() if number)
         found = self.cluster.engine.rebuilt().snapshot()
         assert found == self.cluster.engine.snapshot()
+        self.check()
+
+    def check(self) -> None:
+        """What else must be."""
 
 
 TestDays = Days.TestCase

@@ -13,7 +13,6 @@ from gangline.engine.cards.card_amounts import capacity, of_seats, rooms_of
 from gangline.engine.cards.card_room import (
     FAILED,
     IN_USE,
-    NEIGHBOUR,
     NO_COMPUTE,
     NO_MEMORY,
     NO_SLICES,
@@ -21,7 +20,9 @@ from gangline.engine.cards.card_room import (
     NOT_CHOSEN,
     OTHER_MODE,
     OTHER_MODEL,
+    OTHER_NAME,
     OTHER_RESOURCE,
+    SAME_NAME,
     TAKEN_WHOLE,
     TOO_SMALL,
     CardRoom,
@@ -65,11 +66,11 @@ def with_pods(device: Device, *shares: Share) -> CardRoom:
         (card(), [Share(milli=600), Share(milli=300)], Share(milli=101), NO_COMPUTE),
         (card(), [Share(milli=1, memory=7 * GIB)], Share(milli=1, memory=5 * GIB), ""),
         (card(), [Share(milli=1, memory=7 * GIB)], Share(milli=1, memory=5 * GIB + 1), NO_MEMORY),
-        (card(), [Share(milli=1, anti_affinity="a")], Share(milli=1, anti_affinity="a"), NEIGHBOUR),
+        (card(), [Share(milli=1, anti_affinity="a")], Share(milli=1, anti_affinity="a"), SAME_NAME),
         (card(), [Share(milli=1, anti_affinity="a")], Share(milli=1, anti_affinity="b"), ""),
         (card(), [Share(milli=1, exclusion="a")], Share(milli=1, exclusion="a"), ""),
-        (card(), [Share(milli=1, exclusion="a")], Share(milli=1), NEIGHBOUR),
-        (card(), [Share(milli=1)], Share(milli=1, exclusion="a"), NEIGHBOUR),
+        (card(), [Share(milli=1, exclusion="a")], Share(milli=1), OTHER_NAME),
+        (card(), [Share(milli=1)], Share(milli=1, exclusion="a"), OTHER_NAME),
     ],
 )
 def test_why_a_share_may_not_sit_on_a_card(device: Device, there: list[Share], share: Share, reason: str) -> None:

@@ -165,3 +165,34 @@ def test_a_template_does_not_ask_for_gpus_besides(asks: Json) -> None:
         fields["template"]["spec"]["containers"][0].update(asks)
     with pytest.raises(JobError, match="the template asks for GPUs itself"):
         gang.read(gpu_job(fields))
+
+
+@pytest.mark.parametrize("by", ["HAMi", "KAI", "Annotations"])
+def test_a_share_has_names_whoever_shares_the_gpus_out(by: str) -> None:
+    told = {"affinity": "near", "antiAffinity": "apart", "exclusion": "mine"}
+    pod = template(gpu_job(role("w", 1, 1, share={"by": by, "percent": 50, **told})))
+    annotations = pod["metadata"]["annotations"]
+    assert {key: annotations[f"gangline.io/gpu-{key}"] for key in ("affinity", "anti-affinity", "exclusion")} == {
+        "affinity": "near",
+        "anti-affinity": "apart",
+        "exclusion": "mine",
+    }
+    body = {"name": "main", "count": 1, "template": pod}
+    read = parse.workload({"metadata": {"namespace": "a", "name": "b", "uid": "c"}, "spec": {"podSets": [body]}})
+    assert read.pod_sets[0].shares[0].names == ("affinity a/near", "anti-affinity a/apart", "exclusion a/mine")
+
+
+@pytest.mark.parametrize("field", ["affinity", "antiAffinity", "exclusion"])
+@pytest.mark.parametrize("name", ["", "a/b", "a" * 64, 5])
+def test_a_share_has_no_name_that_is_none(field: str, name: object) -> None:
+    with pytest.raises(JobError) as caught:
+        template(gpu_job(role("w", 1, 1, share={"by": "HAMi", "percent": 50, field: name})))
+    assert f"share.{field}" in str(caught.value)
+
+
+def test_a_template_with_another_name_is_refused() -> None:
+    named = role("w", 1, 1, share={"by": "HAMi", "percent": 50, "exclusion": "mine"})
+    named["template"]["metadata"] = {"annotations": {"gangline.io/gpu-exclusion": "yours"}}
+    with pytest.raises(JobError) as caught:
+        template(gpu_job(named))
+    assert "share.exclusion" in str(caught.value) and "yours" in str(caught.value)

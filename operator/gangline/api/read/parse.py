@@ -229,7 +229,7 @@ def node(obj: Any, *, images: bool = False) -> model.Node:
     images, unless a placement policy looks at them.
     """
     metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
-    found = conditions(status)
+    found, written = conditions(status), labels(metadata, "annotations", "metadata")
     return model.Node(
         name=_name(obj),
         labels=labels(metadata, "labels", "metadata"),
@@ -240,12 +240,11 @@ def node(obj: Any, *, images: bool = False) -> model.Node:
         uid=text(metadata, "uid", "metadata"),
         conditions={kind: _observed(row, kind) for kind, row in found.items()},
         annotations={
-            key: value
-            for key, value in labels(metadata, "annotations", "metadata").items()
-            if not key.partition("/")[0].endswith(_KUBERNETES_OWN)
+            key: value for key, value in written.items() if not key.partition("/")[0].endswith(_KUBERNETES_OWN)
         },
         capacity=amounts(status, "capacity", "status"),
         images=_images(status) if images else {},
+        interfaces=dict(traits.interfaces_of(written)) if names.NETWORK in written else {},
     )
 
 
@@ -320,10 +319,12 @@ def foreign_pod(obj: Any) -> model.ForeignPod | None:
     if not node_name or text(child(obj, "status", ""), "phase", "status") in ("Succeeded", "Failed"):
         return None
     metadata = child(obj, "metadata", "")
-    if not _PLACED_BY_TOPOLOGY.isdisjoint(child(metadata, "annotations", "metadata")):
+    annotations = child(metadata, "annotations", "metadata")
+    if not _PLACED_BY_TOPOLOGY.isdisjoint(annotations):
         return None
     key = f"{needed(metadata, 'namespace', 'metadata')}/{_name(obj)}"
-    return model.ForeignPod(key, node_name, needs(spec, "spec").requests)
+    taken = {model.INTERFACE + name: amount for name, amount in traits.interfaces_of(annotations)}
+    return model.ForeignPod(key, node_name, {**needs(spec, "spec").requests, **taken})
 
 
 def _name(obj: Json) -> str:

@@ -199,22 +199,36 @@ def placement(policy: Json | None) -> model.PlacementPolicy | None:
     return model.PlacementPolicy(
         profile=section.profile or model.PlacementPolicy().profile,
         scores=tuple(map(_score, section.scores or ())),
-        filters=tuple(
-            model.PlacementFilter(
-                name=each.name,
-                label=each.label or "",
-                values=tuple(each.values or ()),
-                resource=each.resource or "",
-                annotation=each.annotation or "",
-                most=each.most,
-                least=each.least,
-            )
-            for each in section.filters or ()
-        ),
+        filters=tuple(_filter(each, i) for i, each in enumerate(section.filters or ())),
         dry_run=section.dry_run,
     )
 
 
+def _filter(said: queuepolicy.PlacementFilter, position: int) -> model.PlacementFilter:
+    usual = model.PlacementFilter(said.name)
+    return model.PlacementFilter(
+        name=said.name,
+        label=said.label or "",
+        values=tuple(said.values or ()),
+        resource=said.resource or "",
+        annotation=said.annotation or "",
+        most=said.most,
+        least=said.least,
+        headroom=usual.headroom if said.percent is None else 10 * said.percent,
+        beyond=usual.beyond if said.per_pod is None else _mebibytes(said.per_pod, position),
+    )
+
+
+def _mebibytes(written: int | str, position: int) -> int:
+    found = quantity.parse(written, "memory")
+    if not 0 <= found <= _MOST_PER_POD:
+        raise ParseError(f"spec.placement.filters[{position}].perPod", "must be from 0 to 1Ti")
+    return -(-found // _MIB)
+
+
+_MIB: Final = 1 << 20
+#: bytes that a pod may take of a card beyond what it asks for
+_MOST_PER_POD: Final = 1 << 40
 #: words of the API for scorers that may also look at cards
 _SCORERS: Final = {"Standalone": "ClassAffinity", "Balance": "CardBalance"}
 

@@ -9,6 +9,8 @@ More than a dozen modules: each is the words of one system that shares cards out
 from gangline.api.sharing.asking import Ask, Fault, doubts, faults, shares
 from gangline.api.sharing.charges import UNKNOWN, Sizes, charged, sizes_of
 from gangline.api.sharing.dra import CapacityPolicy, DeviceAsk
+from gangline.api.sharing.neighbours import of_pod as names_of_pod
+from gangline.api.sharing.neighbours import within
 
 __all__ = [
     "UNKNOWN",
@@ -20,6 +22,8 @@ __all__ = [
     "charged",
     "doubts",
     "faults",
+    "names_of_pod",
     "shares",
     "sizes_of",
+    "within",
 ]

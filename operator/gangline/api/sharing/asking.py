@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.api import names
-from gangline.api.sharing import dra, hami, kai, mig, own, tencent, traps, whole
+from gangline.api.sharing import dra, hami, kai, mig, neighbours, own, tencent, traps, whole
 from gangline.api.sharing.dra import DeviceAsk
 from gangline.api.sharing.fault import Fault as Fault
 from gangline.engine.model import Requests, Share
@@ -23,19 +23,21 @@ class Ask:
 
 
 def shares(ask: Ask) -> tuple[Share, ...]:
-    return own.of_pod(ask.annotations, _in_other_words(ask))
+    return neighbours.named(ask.annotations, own.of_pod(ask.annotations, _in_other_words(ask)))
 
 
 def faults(ask: Ask) -> list[Fault]:
     """What contradicts itself in Gangline's own words; what others would not read counts as whole cards instead."""
-    return own.faults(ask.annotations, _in_other_words(ask)) if own.asks(ask.annotations) else []
+    found = own.faults(ask.annotations, _in_other_words(ask)) if own.asks(ask.annotations) else []
+    return found + neighbours.faults(ask.annotations)
 
 
-def doubts(ask: Ask) -> list[str]:
-    """What its author should know, and what refuses nothing."""
+def doubts(ask: Ask, *, claims: bool = False) -> list[str]:
+    """What its author should know, and what refuses nothing. `claims`: it has some, and `ask` does not say what they ask for."""
     requested = any(map(traps.requests_cards, ask.containers))
     of_containers = (said for requests in ask.containers for said in traps.of_container(requests))
-    return list(dict.fromkeys((*traps.of_pod(ask.annotations, requested), *of_containers)))
+    beside = () if claims else traps.of_names(ask.annotations, shares(ask))
+    return list(dict.fromkeys((*traps.of_pod(ask.annotations, requested), *of_containers, *beside)))
 
 
 def _in_other_words(ask: Ask) -> tuple[Share, ...]:

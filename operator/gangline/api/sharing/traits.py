@@ -23,9 +23,14 @@ _MOST_UTILISATION: Final = 100_000
 _MOST_BYTES: Final = 1 << 60
 #: ten years
 _MOST_SECONDS: Final = 316_000_000
+MOST_INTERFACES: Final = 16
+#: 100 Tbit/s
+_MOST_MBPS: Final = 100_000_000
+#: as the kernel names them
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
-_KEYS: Final = (names.CLASS, names.GPU_UTILISATION, names.DATA, names.EXPECTED_RUNTIME)
+_KEYS: Final = (names.CLASS, names.GPU_UTILISATION, names.DATA, names.EXPECTED_RUNTIME, names.NETWORK)
 
 
 def traits(annotations: Mapping[str, object], spec: Mapping[str, Any], *, images: bool) -> Traits:
@@ -39,6 +44,7 @@ def traits(annotations: Mapping[str, object], spec: Mapping[str, Any], *, images
         images=tuple(dict.fromkeys(_images(spec)))[:MOST_IMAGES] if images else (),
         data=datasets(_text(annotations, names.DATA)) or (),
         seconds=seconds(_text(annotations, names.EXPECTED_RUNTIME)) or 0,
+        interfaces=interfaces_of(annotations),
     )
     return NO_TRAITS if found == NO_TRAITS else found
 
@@ -49,12 +55,18 @@ def faults(annotations: Mapping[str, object]) -> list[Fault]:
         (names.CLASS, kind, "must be a name of letters, digits, '.', '_', '/' and '-', at most 253 characters"),
         (names.GPU_UTILISATION, utilisation, f"must be percent of one GPU, a whole number up to {_MOST_UTILISATION}"),
         (names.DATA, datasets, f"must be up to {MOST_DATASETS} datasets with their sizes, such as a=800Gi,b=20Gi"),
+        (names.NETWORK, interfaces, f"must be up to {MOST_INTERFACES} interfaces with their Mbit/s, such as ib0=50000"),
     )
     return [
         Fault(key, annotations[key], wanted)
         for key, read, wanted in readers
         if key in annotations and read(_text(annotations, key)) is None
     ]
+
+
+def interfaces_of(annotations: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+    """The interfaces of a node, or those that a pod takes, with their Mbit/s; none where they cannot be read."""
+    return interfaces(_text(annotations, names.NETWORK)) or ()
 
 
 @bounded.parser(253, instead=None, worst=("a", "a/", "a."))
@@ -84,6 +96,20 @@ def datasets(written: str) -> tuple[tuple[str, int], ...] | None:
             return None
         found[name] = amount
     return tuple(sorted(found.items()))
+
+
+@bounded.parser(1024, instead=None, worst=("a=9,", "a=", ",", "="))
+def interfaces(written: str) -> tuple[tuple[str, int], ...] | None:
+    """Interfaces with their Mbit/s, each once; None if they cannot be read."""
+    parts = [part.strip() for part in written.split(",")]
+    found: dict[str, int] = {}
+    for part in parts if len(parts) <= MOST_INTERFACES else ():
+        name, _, mbps = part.partition("=")
+        amount = bounded.whole(mbps)
+        if amount is None or not 0 < amount <= _MOST_MBPS or name in found or not _INTERFACE.fullmatch(name):
+            return None
+        found[name] = amount
+    return tuple(sorted(found.items())) or None
 
 
 @bounded.parser(32, instead=None, worst=("9Gi", "0."))

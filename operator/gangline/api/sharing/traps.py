@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gangline.api import names
-from gangline.api.sharing import kai, numbers
+from gangline.api.sharing import kai, neighbours, numbers
 from gangline.bounded import shown
 from gangline.engine import is_accelerator
-from gangline.engine.model import Requests
+from gangline.engine.model import Requests, Share
 
 _SLICES: Final = "nvidia.com/gpu.shared"
 
@@ -31,6 +31,12 @@ def of_pod(annotations: Mapping[str, object], requested: bool) -> Iterator[str]:
     if asks and requested:
         key = names.KAI_FRACTION if names.KAI_FRACTION in annotations else names.KAI_MEMORY
         yield f"annotation {key}: the pod requests GPUs besides, and both count"
+
+
+def of_names(annotations: Mapping[str, object], shares: Sequence[Share]) -> Iterator[str]:
+    said = "the pod asks for whole GPUs, and has them for itself anyway" if shares else "the pod asks for no GPU"
+    if all(share.exclusive for share in shares):
+        yield from (f"annotation {key} says nothing: {said}" for key in neighbours.KEYS if key in annotations)
 
 
 def of_container(requests: Requests) -> Iterator[str]:

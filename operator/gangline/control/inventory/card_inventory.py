@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangline.api import names, sharing
 from gangline.api.read import inventory, parse
@@ -30,6 +30,8 @@ class _Pod:
     #: KAI's groups of pods that share a card; where `keeps` is a card's uuid, it only keeps that card for its group
     groups: tuple[str, ...] = ()
     keeps: str = ""
+    #: of its shares, see `Share.names`
+    names: tuple[str, ...] = ()
 
 
 class CardInventory:
@@ -187,7 +189,8 @@ class CardInventory:
         ]
         workload = self._workload_of(key)
         shared = tuple(self._kept[pod.node, group] for group in pod.groups if (pod.node, group) in self._kept)
-        return inventory.pod_uses(key, workload, pod.annotations, allocated, pod.shares, devices, self._parts, shared)
+        uses = inventory.pod_uses(key, workload, pod.annotations, allocated, pod.shares, devices, self._parts, shared)
+        return tuple(replace(use, names=pod.names) for use in uses) if pod.names else uses
 
     def of(self, node: str) -> NodeCards | None:
         """None: nothing is known of its cards."""
@@ -214,7 +217,8 @@ def _pod(obj: Json) -> _Pod | None:
         return _Pod(node, (), {}, groups, card if isinstance(card, str) else "")
     written = annotations.get(names.HAMI_POD)
     kept = {names.HAMI_POD: written} if isinstance(written, str) else {}
-    return _Pod(node, gpu_shares(obj, spec, ()).shares, kept, groups)
+    named = sharing.names_of_pod(annotations, obj["metadata"].get("namespace") or "")
+    return _Pod(node, gpu_shares(obj, spec, ()).shares, kept, groups, names=named)
 
 
 def _groups(labels: Json) -> Iterator[str]:

@@ -140,7 +140,7 @@ class World:
             return False
         if any(amount > max(0, queue.cell(fr).available()) for fr, amount in hold.usage.items()):
             return False
-        if hold.admission is not None and not self._topologies.has_room(hold.admission, hold.needs):
+        if hold.admission is not None and not self._topologies.has_room(hold.admission, hold.needs, queue.placement):
             return False
         return hold.assigned is None or self._rooms.has_room(hold.assigned.takes(hold.members))
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from gangline.engine.cards.card_room import CardRoom, Resident
 from gangline.engine.model import CardSeat, CardUse, Device, Part
+from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION
 
 #: longer names are replaced: what a pod takes of a card has to fit into one value of a topology level
 LONGEST_NAME: Final = 40
@@ -29,6 +30,10 @@ _BUSY: Final = "#busy"
 _ALL: Final = 100
 #: by kind of work, the number of its pods
 _KIND: Final = "#kind:"
+#: by name that neighbours look at, the number of pods that have it
+_NAMED: Final = "#named:"
+#: what such a name is of a resident
+_FIELDS: Final = {AFFINITY: "affinity", ANTI_AFFINITY: "anti_affinity", EXCLUSION: "exclusion"}
 #: pods on a card without a limit
 _ANY_NUMBER: Final = 1 << 20
 
@@ -52,16 +57,19 @@ def capacity(devices: Iterable[Device]) -> dict[str, int]:
     return found
 
 
-def of_seats(pods: Iterable[Sequence[CardSeat]], kind: str = "", utilisation: int | None = None) -> dict[str, int]:
-    """What these pods take of cards. `kind` of work, `utilisation` in percent of one card: what each pod says of itself."""
+def of_seats(
+    pods: Iterable[Sequence[CardSeat]], kind: str = "", utilisation: int | None = None, names: Iterable[str] = ()
+) -> dict[str, int]:
+    """What these pods take of cards. `kind` of work, `utilisation` in percent of one card, `names` of its shares: what each pod
+    says of itself."""
     found: dict[str, int] = {}
     for pod in pods:
         busy = _ALL if utilisation is None else on_each(utilisation, len(pod))
         for seat in pod:
             _add(found, seat.card, Part(seat.milli, seat.memory), seat.alone, seat.profile)
             found[seat.card + _BUSY] = found.get(seat.card + _BUSY, 0) + busy
-            if kind:
-                found[seat.card + _KIND + kind] = found.get(seat.card + _KIND + kind, 0) + 1
+            for told in ((_KIND + kind,) if kind else ()) + tuple(_NAMED + name for name in names):
+                found[seat.card + told] = found.get(seat.card + told, 0) + 1
     return found
 
 
@@ -77,6 +85,8 @@ def of_uses(uses: Iterable[CardUse]) -> dict[str, int]:
         name = name_of(use.uuid)
         _add(found, name, use.part, use.exclusive, use.profile)
         found[name + _BUSY] = found.get(name + _BUSY, 0) + _ALL
+        for each in use.names:
+            found[name + _NAMED + each] = found.get(name + _NAMED + each, 0) + 1
     return found
 
 
@@ -97,9 +107,34 @@ def cards_in(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_trait(name: str) -> bool:
-    """An amount of a card that bounds nothing: what kinds of pods sit there, and how much they use."""
+    """An amount of a card that bounds no number: what kinds of pods sit there, beside whom, and how much they use."""
     _, sign, what = name.rpartition("#")
-    return bool(sign) and f"#{what}".startswith((_BUSY, _KIND))
+    return bool(sign) and f"#{what}".startswith((_BUSY, _KIND, _NAMED))
+
+
+def unwanted(devices: Sequence[Device], free: Mapping[str, int], amounts: Mapping[str, int]) -> bool:
+    """Whether pods that take these amounts of cards would get neighbours there, or among themselves, that one of both sides does
+    not want."""
+    if not (_are_named(amounts) or _are_named(free)):
+        return False
+    left = dict(free)
+    for name, amount in amounts.items():
+        left[name] = left.get(name, 0) - amount
+    for room in rooms_of(devices, left):
+        card = name_of(room.device.uuid)
+        if amounts.get(card + _PODS):
+            if len({each.exclusion for each in room.residents}) > 1:
+                return True
+            apart = [each.anti_affinity for each in room.residents]
+            head = f"{card}{_NAMED}{ANTI_AFFINITY}"
+            if any(apart.count(name.removeprefix(head)) > 1 for name in amounts if name.startswith(head)):
+                return True
+    return False
+
+
+def _are_named(amounts: Iterable[str]) -> bool:
+    """Somebody there has a name that neighbours look at."""
+    return any(_NAMED in each for each in amounts)
 
 
 def is_of_card(name: str) -> bool:
@@ -114,16 +149,16 @@ def of_card(amounts: Mapping[str, int], card: str, parts: int, of: int) -> dict[
 
 
 def rooms_of(devices: Sequence[Device], free: Mapping[str, int]) -> list[CardRoom]:
-    """The cards of a host with what is free of each. Of who sits there only the kinds of work are known."""
-    kinds: dict[str, list[str]] = {}
+    """The cards of a host with what is free of each. Of who sits there the kinds of work and the names are known."""
+    told: dict[str, list[tuple[str, int]]] = {}
     for key, amount in free.items() if devices else ():
-        card, sign, kind = key.partition(_KIND)
-        if sign:
-            kinds.setdefault(card, []).extend([kind] * -amount)
-    return [_room(device, free, kinds.get(name_of(device.uuid), ())) for device in devices]
+        if amount < 0 and (_KIND in key or _NAMED in key):
+            card, _, what = key.rpartition("#")
+            told.setdefault(card, []).append(("#" + what, -amount))
+    return [_room(device, free, told.get(name_of(device.uuid), ())) for device in devices]
 
 
-def _room(device: Device, free: Mapping[str, int], kinds: Sequence[str]) -> CardRoom:
+def _room(device: Device, free: Mapping[str, int], told: Sequence[tuple[str, int]]) -> CardRoom:
     room = CardRoom(device)
     if not device.healthy:
         return room
@@ -138,10 +173,25 @@ def _room(device: Device, free: Mapping[str, int], kinds: Sequence[str]) -> Card
         for _ in range(each.most - free.get(f"{name}{_PROFILE}{each.name}", each.most))
     ]
     residents += [Resident("", Part(), alone)] * (pods - len(residents))
-    for position, kind in enumerate(kinds[: len(residents)]):
-        residents[position] = replace(residents[position], kind=kind)
+    if told:
+        _introduce(residents, told)
     residents[0] = replace(residents[0], utilisation=max(0, -free.get(name + _BUSY, 0)))
     room.residents = residents
     room.milli = min(device.milli, free.get(name + _MILLI, device.milli))
     room.memory = min(device.memory, free.get(name + _MEMORY, device.memory))
     return room
+
+
+def _introduce(residents: list[Resident], told: Sequence[tuple[str, int]]) -> None:
+    """Let residents have the kinds and names that pods there have, each as often; who has both nobody asks."""
+    met: dict[str, int] = {}
+    for what, number in told:
+        if what.startswith(_KIND):
+            known, value = "kind", what.removeprefix(_KIND)
+        else:
+            of, _, value = what.removeprefix(_NAMED).partition(" ")
+            known = _FIELDS[of + " "]
+        first = met.get(known, 0)
+        met[known] = first + number
+        for position in range(first, min(first + number, len(residents))):
+            residents[position] = replace(residents[position], **{known: value})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.engine.model import Device, Part, Share
+from gangline.engine.model.devices import WHOLE
 
 #: Why a card is not for a share, as `gangline why` counts it. "" = it is.
 FAILED: Final = "the card has failed"
@@ -22,7 +23,9 @@ NO_SLOT: Final = "no slot of the card is free"
 NO_COMPUTE: Final = "compute of the card does not suffice"
 NO_MEMORY: Final = "memory of the card does not suffice"
 NO_SLICES: Final = "MIG slices of the card do not suffice"
-NEIGHBOUR: Final = "the neighbour on the card is not wanted"
+NO_MARGIN: Final = "memory of the card does not suffice with its margin"
+SAME_NAME: Final = "a pod of the same anti-affinity is on the card"
+OTHER_NAME: Final = "a pod of another exclusion is on the card"
 
 #: the number of pods on a card without a limit
 _ANY_NUMBER: Final = 1 << 30
@@ -106,11 +109,11 @@ class CardRoom:
         self.milli += resident.part.milli
         self.memory += resident.part.memory
 
-    def refuses(self, share: Share, *, memory_margin: int = 0) -> str:
-        """Why one more pod with this share may not sit here. `memory_margin`: MiB that must stay free besides."""
-        return unsuited(self.device, share) or self._lacks(share, memory_margin) or self._bars(share)
+    def refuses(self, share: Share) -> str:
+        """Why one more pod with this share may not sit here."""
+        return unsuited(self.device, share) or self._lacks(share) or self._bars(share)
 
-    def _lacks(self, share: Share, margin: int) -> str:
+    def _lacks(self, share: Share) -> str:
         part = share.of(self.device)
         if part is None:
             return NO_PROFILE if share.profile else TOO_SMALL
@@ -123,11 +126,15 @@ class CardRoom:
             return NO_SLOT
         if part.milli > self.milli and not share.profile:  # slices decide about instances
             return NO_COMPUTE
-        if part.memory and part.memory + (0 if share.alone_on(self.device) else margin) > self.memory:
-            return NO_MEMORY
+        if part.memory + (self._margin(share) if self.residents else 0) > self.memory and part.memory:
+            return NO_MEMORY if part.memory - share.beyond > self.memory else NO_MARGIN
         if share.profile and not self._slices_left(share.profile):
             return NO_SLICES
         return ""
+
+    def _margin(self, share: Share) -> int:
+        """MiB that stay free beside a share and its neighbours; a pod that is alone disturbs nobody."""
+        return self.device.memory * share.headroom // WHOLE
 
     def _slices_left(self, profile: str) -> bool:
         """Whether compute slices and memory slices suffice for one more instance; all profiles share them."""
@@ -147,18 +154,18 @@ class CardRoom:
         """
         for each in self.residents:
             if share.anti_affinity and share.anti_affinity == each.anti_affinity:
-                return NEIGHBOUR
+                return SAME_NAME
             if (share.exclusion or each.exclusion) and share.exclusion != each.exclusion:
-                return NEIGHBOUR
+                return OTHER_NAME
         return ""
 
     def wants(self, share: Share) -> bool:
         """Others with the share's affinity sit here."""
         return bool(share.affinity) and any(each.affinity == share.affinity for each in self.residents)
 
-    def how_many(self, share: Share, *, memory_margin: int = 0) -> int:
+    def how_many(self, share: Share) -> int:
         """The number of pods with this share that fit, each once."""
-        if self.refuses(share, memory_margin=memory_margin):
+        if self.refuses(share):
             return 0
         part = share.of(self.device)
         assert part is not None
@@ -168,7 +175,7 @@ class CardRoom:
         if part.milli and not share.profile:
             most = min(most, self.milli // part.milli)
         if part.memory:
-            most = min(most, (self.memory - memory_margin) // part.memory)
+            most = min(most, max(1, (self.memory - self._margin(share)) // part.memory))
         if share.profile:
             most = min(most, self._instances(share, most))
         return most

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from gangline.engine.cards.card_amounts import MOST_CARDS, name_of
-from gangline.engine.cards.card_room import NO_COMPUTE, NO_MEMORY, CardRoom, Resident
+from gangline.engine.cards.card_room import NO_COMPUTE, NO_MARGIN, NO_MEMORY, CardRoom, Resident
 from gangline.engine.cards.links import cheapest
 from gangline.engine.model import CardSeat, Device, Share
 
 #: of all cards of a host
-_OF_NONE: Final = {NO_MEMORY: "memory of no card suffices", NO_COMPUTE: "compute of no card suffices"}
+_OF_NONE: Final = {
+    NO_MEMORY: "memory of no card suffices",
+    NO_MARGIN: "memory of no card suffices with its margin",
+    NO_COMPUTE: "compute of no card suffices",
+}
 
 
 def bound(devices: Sequence[Device], shares: Sequence[Share]) -> tuple[Share, ...]:
@@ -76,29 +80,31 @@ def seat_of(device: Device, resident: Resident) -> CardSeat:
 
 def _choose(rooms: Sequence[CardRoom], share: Share, count: int) -> list[CardRoom] | None:
     """Of single cards the one of which least is left. Of several those with most room, so that as many pods as possible fit;
-    where each takes one pod, those that are closest together.
+    where each takes one pod, those that are closest together. Cards with pods of the share's affinity go before.
     """
     able = [(number, room) for room in rooms if (number := room.how_many(share))]
     if len(able) < count:
         return None
+    wanted = [(number, room) for number, room in able if room.wants(share)] if share.affinity else []
     if count == 1:
-        return [min((room for _, room in able), key=lambda room: (room.milli, room.memory))]
+        return [min((room for _, room in wanted or able), key=lambda room: (room.milli, room.memory))]
     if all(number == 1 for number, _ in able):
-        near = cheapest([room.device for _, room in able], count)
-        return [able[position][1] for position in near]
-    able.sort(key=lambda each: (-each[0], each[1].milli, each[1].memory))
+        offered = wanted if len(wanted) >= count else able
+        near = cheapest([room.device for _, room in offered], count)
+        return [offered[position][1] for position in near]
+    able.sort(key=lambda each: (-each[0], not each[1].wants(share), each[1].milli, each[1].memory))
     return [room for _, room in able[:count]]
 
 
 # --- a share of one kind ------------------------------------------------------------------------------------------------
 
 
-def how_many(cards: Sequence[CardRoom], share: Share, *, memory_margin: int = 0) -> int:
+def how_many(cards: Sequence[CardRoom], share: Share) -> int:
     """The number of pods that fit, each with the share on `count` different cards of the node.
 
     k pods fit where the cards together have k × count seats, of which no pod takes two on one card: no card counts more than k.
     """
-    each = [number for room in cards if (number := room.how_many(share, memory_margin=memory_margin))]
+    each = [number for room in cards if (number := room.how_many(share))]
     if share.count <= 1:
         return sum(each)
     few, many = 0, sum(each) // share.count
@@ -111,9 +117,9 @@ def how_many(cards: Sequence[CardRoom], share: Share, *, memory_margin: int = 0)
     return few
 
 
-def why_not(cards: Sequence[CardRoom], share: Share, *, memory_margin: int = 0) -> str:
+def why_not(cards: Sequence[CardRoom], share: Share) -> str:
     """Why not one pod fits: what most cards lack, then the first by name; "" = one fits."""
-    reasons = [room.refuses(share, memory_margin=memory_margin) for room in cards]
+    reasons = [room.refuses(share) for room in cards]
     if reasons.count("") >= share.count:
         return ""
     named = sorted({reason for reason in reasons if reason})

@@ -27,7 +27,7 @@ from gangline.engine.model.decisions import (
     Withdraw,
 )
 from gangline.engine.model.devices import CardSeat, CardUse, Device, Mode, NodeCards, Part, Profile, Share
-from gangline.engine.model.nodes import ForeignPod, Node, Topology
+from gangline.engine.model.nodes import INTERFACE, ForeignPod, Node, Topology
 from gangline.engine.model.policies import (
     SWAP_WINDOW,
     Backfill,
@@ -82,6 +82,7 @@ from gangline.engine.model.workloads import (
 )
 
 __all__ = [
+    "INTERFACE",
     "NO_TRAITS",
     "SWAP_WINDOW",
     "UNLIMITED",

@@ -13,6 +13,11 @@ from typing import Final, Literal, TypeAlias
 #: One card, in thousandths.
 WHOLE: Final = 1000
 
+#: What the name of a share is for, as neighbours see it.
+AFFINITY: Final = "affinity "
+ANTI_AFFINITY: Final = "anti-affinity "
+EXCLUSION: Final = "exclusion "
+
 #: How a card is divided, and how a share is given. "" of a card: nothing divides it, or nothing says so; "" of a share: in any
 #: way. "Software": a library in the pod bounds it (HAMi); "Claim": by a ResourceClaim (DRA), which counts its capacity.
 Mode: TypeAlias = Literal["", "Software", "TimeSlice", "MPS", "MIG", "Claim"]
@@ -119,6 +124,16 @@ class Share:
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
+    #: where a policy wants a margin: MiB that the pod takes beyond what it asks for, and thousandths of the card's memory that
+    #: stay free beside it and its neighbours
+    beyond: int = 0
+    headroom: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its names as its neighbours see them, each after what it is for."""
+        found = ((AFFINITY, self.affinity), (ANTI_AFFINITY, self.anti_affinity), (EXCLUSION, self.exclusion))
+        return tuple(f"{what}{name}" for what, name in found if name)
 
     def alone_on(self, device: Device) -> bool:
         """Nobody else sits on the card that it gets."""
@@ -144,7 +159,9 @@ class Share:
             milli = _part(WHOLE, memory, device.memory)
         else:
             milli = self.milli
-        return Part(milli, memory) if milli <= device.milli and memory <= device.memory else None
+        if milli > device.milli or memory > device.memory:
+            return None
+        return Part(milli, min(device.memory, memory + self.beyond) if memory else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +188,8 @@ class CardUse:
     workload: str = ""
     exclusive: bool = False
     profile: str = ""
+    #: see `Share.names`
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

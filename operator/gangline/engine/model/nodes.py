@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gangline.engine.model.selection import Taint
 from gangline.engine.model.units import Millis, Requests
+
+#: Beside resources, rooms count what pods take of interfaces, in Mbit/s, under this with the interface's name. No resource has a
+#: name with spaces.
+INTERFACE: Final = "interface "
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ class Node:
     capacity: Requests = field(default_factory=dict[str, int])
     #: image, by each of its names -> bytes; empty where no policy looks at images
     images: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: network interface -> its Mbit/s, as the node's owner says
+    interfaces: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)

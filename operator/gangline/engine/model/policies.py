@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gangline.engine.model.units import Millis, millis, millis_or_none
 
@@ -151,11 +152,16 @@ class PlacementScore:
     plugin: str = ""
 
 
+#: Filters by what is free: of cards with a margin, of network interfaces.
+MEM_SAFE: Final = "MemSafe"
+BANDWIDTH_FIT: Final = "BandwidthFit"
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementFilter:
     """What excludes nodes, whatever is free on them."""
 
-    #: NodeLabel | ImagePresent | RDMA | NodeMetric
+    #: NodeLabel | ImagePresent | RDMA | NodeMetric | MemSafe | BandwidthFit
     name: str
     label: str = ""
     #: NodeLabel: one of these; () = any value
@@ -166,6 +172,9 @@ class PlacementFilter:
     annotation: str = ""
     most: int | None = None
     least: int | None = None
+    #: MemSafe: thousandths of a card's memory that stay free, and MiB that a pod takes beyond what it asks for
+    headroom: int = 50
+    beyond: int = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +190,11 @@ class PlacementPolicy:
     filters: tuple[PlacementFilter, ...] = ()
     #: its choice is worked out and shown, and nothing follows from it
     dry_run: bool = False
+
+    @property
+    def by_bandwidth(self) -> bool:
+        """What is free of nodes' interfaces bounds pods."""
+        return any(each.name == BANDWIDTH_FIT for each in self.filters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class Traits:
     data: tuple[tuple[str, int], ...] = ()
     #: expected to run for so long where nothing has to be downloaded
     seconds: int = 0
+    #: network interface -> Mbit/s of it
+    interfaces: tuple[tuple[str, int], ...] = ()
 
 
 NO_TRAITS: Final = Traits()

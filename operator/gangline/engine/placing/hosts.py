@@ -10,7 +10,7 @@ from gangline.engine.cards.card_amounts import on_each
 from gangline.engine.cards.card_room import CardRoom, Resident
 from gangline.engine.cards.card_seating import bound
 from gangline.engine.cards.links import cheapest
-from gangline.engine.model import Device, Share, Taint
+from gangline.engine.model import Share, Taint
 from gangline.engine.model.devices import WHOLE
 from gangline.engine.rooms.fitting import PodRequests
 from gangline.engine.text.accelerators import accelerators, is_accelerator
@@ -19,19 +19,6 @@ from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, kind_mark
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
-
-#: MiB that each process needs beyond what was declared for it, where that was not measured
-PER_PROCESS: Final = 600
-#: of the memory of a card, in thousandths, that stays free
-HEADROOM: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A network interface of a host that pods share (a physical function): free bandwidth, and functions that can be given."""
-
-    bandwidth: int  #: Mbit/s
-    functions: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -51,7 +38,6 @@ class Host:
     data: Mapping[str, int] = field(default_factory=dict[str, int])
     #: Mbit/s at which it gets data that it has not
     download: int = 0
-    links: Sequence[Link] = ()
     taints: Sequence[Taint] = ()
     #: those that policies look at
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -97,16 +83,12 @@ class Ask:
     kind: str = ""
     #: percent of a card that it is known to use
     utilisation: int = 0
-    #: the memory of its shares is what it was measured to use at most, not what was declared
-    measured: bool = False
     #: image -> bytes
     images: tuple[tuple[str, int], ...] = ()
     #: dataset -> bytes
     data: tuple[tuple[str, int], ...] = ()
     #: seconds that it is expected to run where nothing has to be downloaded
     seconds: int = 0
-    #: Mbit/s of each network interface that it asks for
-    network: tuple[int, ...] = ()
 
     def amount(self, resource: str) -> int:
         return next((amount for name, amount in self.requests if name == resource), 0)
@@ -163,43 +145,33 @@ class Place:
         ]
 
 
-def places(host: Host, ask: Ask, *, safe: bool = False) -> list[Place]:
+def places(host: Host, ask: Ask) -> list[Place]:
     """The places on a host that differ, for a pod that fits there; none if its shares do not fit.
 
     A share of one card is offered each card whose state differs. For more than one card, the set that is closest together is the
-    only offer; several shares are seated one after the other, each where least is left. `safe`: a margin of memory stays free.
+    only offer; several shares are seated one after the other, each where least is left.
     """
     shares = host.bound(ask) if ask.shares and host.cards else ()
     if not shares:
         return [Place(host)]
     if len(shares) == 1 and shares[0].apart:
         share = shares[0]
-        fitting = fitting_cards(host, ask, share, safe=safe)
+        fitting = fitting_cards(host, share)
         if len(fitting) < share.count:
             return []
         if share.count == 1 and not share.exclusive:
             return [Place(host, (position,)) for position in _different(host, fitting)]
         return [Place(host, _closest(host, fitting, share.count))]
-    return _one_by_one(host, shares, ask, safe)
+    return _one_by_one(host, shares)
 
 
-def fitting_cards(host: Host, ask: Ask, share: Share, *, safe: bool = False) -> list[int]:
-    """The cards on which one pod with this share may sit; with an affinity, those with such neighbours if there are any."""
-    found = [
-        position
-        for position, room in enumerate(host.cards)
-        if not room.refuses(share, memory_margin=_margin(ask, share, room.device) if safe else 0)
-    ]
+def fitting_cards(host: Host, share: Share) -> list[int]:
+    """The cards on which one pod with this share may sit; with an affinity, those with such neighbours if they are enough."""
+    found = [position for position, room in enumerate(host.cards) if not room.refuses(share)]
     if share.affinity:
-        return [position for position in found if host.cards[position].wants(share)] or found
+        wanted = [position for position in found if host.cards[position].wants(share)]
+        return wanted if len(wanted) >= share.count else found
     return found
-
-
-def _margin(ask: Ask, share: Share, device: Device) -> int:
-    """MiB that stay free beside a share: a part of the card, and what a process needs beyond what was declared for it."""
-    if share.alone_on(device) or not device.memory:
-        return 0
-    return device.memory * HEADROOM // WHOLE + (0 if ask.measured else PER_PROCESS)
 
 
 def _different(host: Host, positions: Sequence[int]) -> list[int]:
@@ -225,11 +197,11 @@ def _asked_apart(share: Share) -> Iterable[Share]:
     return (share,) if share.apart else (replace(share, count=1),) * share.count
 
 
-def _one_by_one(host: Host, shares: Sequence[Share], ask: Ask, safe: bool) -> list[Place]:
+def _one_by_one(host: Host, shares: Sequence[Share]) -> list[Place]:
     trial = Host(host.name, host.total, host.free, host.labels, [room.copy() for room in host.cards])
     given: list[int] = []
     for share in [each for asked in shares for each in _asked_apart(asked)]:
-        fitting = fitting_cards(trial, ask, share, safe=safe)
+        fitting = fitting_cards(trial, share)
         if len(fitting) < share.count:
             return []
         if share.exclusive or share.count > 1:

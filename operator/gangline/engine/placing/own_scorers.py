@@ -45,7 +45,7 @@ class OwnScorers:
 
 def _pod(ask: Ask) -> Mapping[str, object]:
     return {
-        "requests": dict(ask.requests),
+        "requests": {name: amount for name, amount in ask.requests if not is_mark(name)},
         "class": ask.kind,
         "utilisation": ask.utilisation,
         "images": [image for image, _ in ask.images],

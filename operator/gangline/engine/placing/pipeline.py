@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from gangline.engine.placing.filters import FILTERS, MEM_SAFE
+from gangline.engine.placing.filters import FILTERS
 from gangline.engine.placing.hosts import Ask, Host, Place, places
 from gangline.engine.placing.profiles import PlacingProfile
 from gangline.engine.placing.scorers import MOST, POINT, SCORERS, Field, Scorer
@@ -66,7 +66,6 @@ class Pipeline:
         for host in hosts:
             self.field.grow(host)
         self._filters = [FILTERS[name] for name in profile.filters]
-        self._safe = MEM_SAFE in profile.filters
         self._tiers = [
             [_Weighted(SCORERS[score.name](score.args), score.weight, score.fine) for score in tier]
             for tier in profile.tiers()
@@ -149,7 +148,7 @@ class Pipeline:
             reason = each(ask, host)
             if reason:
                 return reason, None, _EXCLUDED, ()
-        offered = places(host, ask, safe=self._safe)
+        offered = places(host, ask)
         if not offered:
             return "no cards of the node suffice together", None, _EXCLUDED, ()
         if len(offered) == 1:

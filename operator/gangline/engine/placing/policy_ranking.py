@@ -22,8 +22,8 @@ from gangline.engine.topology.topology_ledger import Leaf, TopologyLedger
 
 #: what excludes a host, as for all placements: its free amounts; taints, node selector and required affinity
 _FILTERS: Final = ("Fits", "NodeSelector")
-#: preferred affinity goes before every policy (where it counts at all)
-_FIRST: Final = -1
+#: the affinity of shares goes before every policy, and so does preferred affinity (where it counts at all)
+_FIRST: Final = (Score("ShareAffinity", -2), Score("NodeAffinity", -1))
 #: what a scorer of hosts means for their cards
 _OF_CARDS: Final = {"ClassAffinity": "CardClass", "CardBalance": "CardUse"}
 #: the mix is taken again after so many new workloads, or a quarter of those it is made of
@@ -39,7 +39,7 @@ def profile_of(policy: PlacementPolicy) -> PlacingProfile:
     # hosts are compared first, and between equal ones and on the one that is best, cards
     scores = [replace(each, tier=2 * each.tier) for each in chosen]
     scores += [Score(_OF_CARDS[each.name], 2 * each.tier + 1) for each in chosen if each.name in _OF_CARDS]
-    return PlacingProfile(_FILTERS, (Score("NodeAffinity", _FIRST), *scores))
+    return PlacingProfile(_FILTERS, (*_FIRST, *scores))
 
 
 def _args(score: PlacementScore) -> Args:

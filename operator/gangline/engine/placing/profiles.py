@@ -41,13 +41,13 @@ class PlacingProfile:
         return [[score for score in self.scores if score.tier == number] for number in numbers]
 
 
-def _profile(*tiers: Iterable[Score | str], also: tuple[str, ...] = ()) -> PlacingProfile:
+def _profile(*tiers: Iterable[Score | str]) -> PlacingProfile:
     scores = [
         Score(each, tier) if isinstance(each, str) else replace(each, tier=tier)
         for tier, names in enumerate(tiers)
         for each in names
     ]
-    return PlacingProfile(("Fits", "NodeSelector", "BandwidthFit", *also), tuple(scores))
+    return PlacingProfile(("Fits", "NodeSelector"), tuple(scores))
 
 
 #: between places that fragment equally: least left, in the unit of the largest host
@@ -62,7 +62,7 @@ PROFILES: Final[Mapping[str, PlacingProfile]] = {
     # as little free GPU as possible that typical pods cannot use
     "Fragmentation": _profile(["Fragmentation"], [_TIGHTEST]),
     # cards with the same kind of work only
-    "Standalone": _profile(["ClassAffinity"], ["Pack"], also=("MemSafe",)),
+    "Standalone": _profile(["ClassAffinity"], ["Pack"]),
     # cards whose pods use least
     "Balance": _profile(["CardBalance"], ["Spread"]),
     # near first, then empty

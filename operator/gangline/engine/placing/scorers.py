@@ -213,6 +213,18 @@ def _alike(ask: Ask, place: Place) -> int:
     return min(found, default=0) * POINT
 
 
+def _share_affinity(_: Args) -> Scorer:
+    """The part of its cards where pods of its shares' affinity sit."""
+
+    def measure(ask: Ask, place: Place, _: Field) -> int:
+        if not any(share.affinity for share in ask.shares):
+            return 0
+        near = [place.host.cards[position].wants(share) for position, share in place.seats(ask)]
+        return MOST * sum(near) // len(near) if near else 0
+
+    return Scorer(measure, by_card=True)
+
+
 def _card_class(_: Args) -> Scorer:
     """Cards with the same kind of work only, then cards without any: of one host, or of hosts that are equal."""
     return Scorer(lambda ask, place, _: _alike(ask, place), by_card=True)
@@ -277,14 +289,11 @@ def _node_affinity(_: Args) -> Scorer:
 
 
 def _bandwidth(args: Args) -> Scorer:
-    """What would be left of the links' bandwidth, or of a resource that counts it: the least is best, so that wide links stay
-    free."""
+    """What would be left of a resource that counts bandwidth: the least is best, so that wide links stay free."""
     resource = str(args.get("resource", ""))
 
     def measure(ask: Ask, place: Place, _: Field) -> int:
-        if resource:
-            return max(0, place.host.free.get(resource, 0) - ask.amount(resource))
-        return max(0, sum(link.bandwidth for link in place.host.links) - sum(ask.network))
+        return max(0, place.host.free.get(resource, 0) - ask.amount(resource))
 
     return Scorer(measure, relative=True)
 
@@ -386,6 +395,7 @@ SCORERS: Final[Mapping[str, Callable[[Args], Scorer]]] = {
     "DataLocality": _data_locality,
     "NetworkCost": _network_cost,
     "NodeAffinity": _node_affinity,
+    "ShareAffinity": _share_affinity,
     "NodeLabel": _node_label,
     "Bandwidth": _bandwidth,
     "NodeMetric": _node_metric,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from gangline.engine.model import Requests
+from gangline.engine.model.nodes import INTERFACE
 
 #: The requests of one pod: (resource, amount) by name, amounts above zero, its own slot ("pods") included.
 PodRequests: TypeAlias = tuple[tuple[str, int], ...]
@@ -81,6 +82,9 @@ def how_many_more(
     return max(0, fitting)
 
 
-def limiting_resource(free: Mapping[str, int], pod_requests: PodRequests) -> str:
+def limit(free: Mapping[str, int], pod_requests: PodRequests) -> str:
     """Why not one pod fits: the alphabetically first of the exhausted resources."""
-    return next(name for name, amount in pod_requests if free.get(name, 0) // amount <= 0)
+    name = next(name for name, amount in pod_requests if free.get(name, 0) // amount <= 0)
+    if name.startswith(INTERFACE):
+        return f'bandwidth of interface "{name.removeprefix(INTERFACE)}"'
+    return f'resource "{name}"'

@@ -435,7 +435,7 @@ def host_of(node: Node) -> str:
 
 def _offer(node: Node) -> object:
     """What a node offers, and to which pods."""
-    return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable
+    return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable, node.interfaces
 
 
 #: key of the holder in a simulation

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.model import Device, Share
-from gangline.engine.rooms.fitting import PodRequests, how_many, how_many_beside, limiting_resource
+from gangline.engine.rooms.fitting import PodRequests, how_many, how_many_beside, limit
 from gangline.engine.topology.node_filter import ANY_NODE, Selection, Verdict
 from gangline.engine.topology.topology_tree import TopologyTree
 
@@ -127,7 +127,7 @@ class Counts:
             free = room.idle if demand.simulate_empty else room.free
             fitting = how_many(free, demand.pod_requests)
             if not fitting:
-                reason = f'resource "{limiting_resource(free, demand.pod_requests)}"'
+                reason = limit(free, demand.pod_requests)
             if demand.leader is not None:
                 leading = 1 if how_many(free, demand.leader) else 0
                 beside = how_many_beside(free, demand.leader, demand.pod_requests) if leading else fitting

@@ -123,7 +123,7 @@ class Placing:
             if ledger is not None and assignment is not None:
                 for domain in assignment.domains:
                     spot = (ledger.spot_flavor, domain.values)
-                    yield spot, usage_at(domain, request.pod_set.requests)
+                    yield spot, usage_at(domain, request.takes)
 
     def still_free(self, assignments: Mapping[str, TopologyAssignment]) -> bool:
         """Whether exactly these places are still free."""
@@ -133,6 +133,7 @@ class Placing:
             return self._is_free(assignments)
 
     def _is_free(self, assignments: Mapping[str, TopologyAssignment]) -> bool:
+        by_bandwidth = self._policy is not None and self._policy.by_bandwidth
         for flavor, asked in self._requests.items():
             ledger = self._topologies.ledger(flavor)
             if ledger is None:
@@ -141,8 +142,8 @@ class Placing:
             for request in asked:
                 assignment = assignments.get(request.pod_set.name)
                 for domain in assignment.domains if assignment else ():
-                    add(wanted.setdefault(domain.values, {}), usage_at(domain, request.pod_set.requests))
-            if not all(ledger.has_room(key, total) for key, total in wanted.items()):
+                    add(wanted.setdefault(domain.values, {}), usage_at(domain, request.takes))
+            if not all(ledger.has_room(key, total, by_bandwidth=by_bandwidth) for key, total in wanted.items()):
                 return False
         return True
 
@@ -209,7 +210,7 @@ def node_needs(pod_sets: Iterable[PodSet], admission: Admission) -> NodeNeeds:
     known = {
         pod_set.name: pod_set
         for pod_set in pod_sets
-        if pod_set.quota is not None or pod_set.charges or pod_set.traits is not NO_TRAITS
+        if pod_set.quota is not None or pod_set.charges or pod_set.shares or pod_set.traits is not NO_TRAITS
     }
     if not known:
         return AS_COUNTED
@@ -223,7 +224,7 @@ def node_needs(pod_sets: Iterable[PodSet], admission: Admission) -> NodeNeeds:
 def _counts_otherwise(pod_set: PodSet, usage: Requests) -> bool:
     if pod_set.quota is not None or not pod_set.charges.keys().isdisjoint(usage):
         return True
-    return bool(marks_of(pod_set.traits, pod_set.requests))
+    return bool(marks_of(pod_set.traits, pod_set.requests, pod_set.shares))
 
 
 def has_placements(admission: Admission) -> bool:

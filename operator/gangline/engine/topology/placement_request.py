@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from gangline.engine.model import PodSet, Share, TopologyAssignment, TopologyRequest
-from gangline.engine.topology.policy_filter import PolicyAsk
+from gangline.engine.model import PodSet, Requests, Share, TopologyAssignment, TopologyRequest
+from gangline.engine.topology.policy_filter import PolicyAsk, with_marks
 from gangline.engine.topology.topology_tree import level_index
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """A pod set to place. `pod_set.count` pods are placed, each taking `pod_set.requests` and one of `pods`.
+    """A pod set to place. `pod_set.count` pods are placed, each taking `takes` and one of `pods`.
 
     `implied`: the pod set has no topology request but its queue offers nothing but topology flavors. `previous` is the
     placement of the workload slice that this one replaces (elastic jobs); it is extended or cut. `policy` is what a placement
@@ -30,7 +30,14 @@ class PlacementRequest:
     @property
     def shares(self) -> tuple[Share, ...]:
         """What each pod asks of cards that bound it."""
-        return self.pod_set.shares if self.cards else ()
+        if not self.cards:
+            return ()
+        return self.pod_set.shares if self.policy is None else self.policy.on_cards(self.pod_set.shares)
+
+    @property
+    def takes(self) -> Requests:
+        """What each of its pods takes of a host, once it is placed."""
+        return with_marks(self.pod_set)
 
 
 @dataclass(frozen=True, slots=True)

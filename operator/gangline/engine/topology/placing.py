@@ -66,7 +66,7 @@ def place(
             placed.update(found)
             if number < len(groups):
                 for member in members:
-                    assume.take(found[member.pod_set.name], member.pod_set.requests)
+                    assume.take(found[member.pod_set.name], member.takes)
     return Placement(placed)
 
 
@@ -172,11 +172,11 @@ def find(
     """
     goal = goal_of(workers, ledger.levels, profile)
     demand = Demand(
-        pod_requests=counted(ledger, workers.pod_set, workers.shares),
+        pod_requests=counted(ledger, workers.pod_set, workers.shares, workers.policy),
         slice_level=goal.slice_level,
         slice_size=goal.slice_size,
         inner_sizes=tuple(goal.inner_sizes.items()),
-        leader=counted(ledger, leader.pod_set, leader.shares) if leader else None,
+        leader=counted(ledger, leader.pod_set, leader.shares, leader.policy) if leader else None,
         selection=Selection.of(
             workers.pod_set,
             ledger.flavor.tolerations,
@@ -278,12 +278,12 @@ def _keep_previous(
         return None
     pod_set = workers.pod_set
     placed: Placed = {pod_set.name: _cut(previous, pod_set.count)}
-    kept = [Hold(placed[pod_set.name], pod_set.requests)]
+    kept = [Hold(placed[pod_set.name], workers.takes)]
     if leader is not None:
         if leader.previous is None or stale_domain(ledger, leader.previous) is not None:
             return None
         placed[leader.pod_set.name] = leader.previous
-        kept.append(Hold(leader.previous, leader.pod_set.requests))
+        kept.append(Hold(leader.previous, leader.takes))
     missing = pod_set.count - sum(domain.count for domain in previous.domains)
     if missing > 0:
         more = replace(workers, pod_set=replace(pod_set, count=missing), previous=None)

@@ -6,13 +6,16 @@ measurement: a node whose load nobody knows is not excluded for its load.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, Protocol
 
 from gangline.engine.cards.card_amounts import is_of_card, is_trait
-from gangline.engine.model import PlacementFilter, PodSet, Requests, Traits
+from gangline.engine.model import PlacementFilter, PodSet, Requests, Share, Traits
+from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION
+from gangline.engine.model.nodes import INTERFACE
+from gangline.engine.model.policies import BANDWIDTH_FIT, MEM_SAFE
 from gangline.engine.text.accelerators import accelerators
 
 #: resources of nodes that stand for RDMA: by their group, and by their whole names
@@ -50,12 +53,32 @@ class PolicyAsk:
     traits: Traits
 
     def excludes(self, node: NodeFacts) -> str:
-        """The first reason that excludes a node, "" = none."""
+        """The first reason that excludes a node, whatever is free on it; "" = none."""
         for each in self.filters:
-            reason = _FILTERS[each.name](each, self.traits, node)
+            rule = _FILTERS.get(each.name)
+            reason = rule(each, self.traits, node) if rule is not None else ""
             if reason:
                 return reason
         return ""
+
+    @property
+    def interfaces(self) -> Requests:
+        """What a pod has to find free of interfaces, as rooms count it."""
+        bounds = any(each.name == BANDWIDTH_FIT for each in self.filters)
+        return _of_interfaces(self.traits) if bounds else _NOTHING
+
+    def on_cards(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
+        """What a pod asks of cards, with the margin that the policy wants. A pod with a card, a slice or an instance for itself
+        needs none."""
+        safe = next((each for each in self.filters if each.name == MEM_SAFE), None)
+        if safe is None:
+            return shares
+        return tuple(
+            each
+            if each.exclusive or each.unit or each.profile
+            else replace(each, beyond=safe.beyond, headroom=safe.headroom)
+            for each in shares
+        )
 
 
 def _node_label(rule: PlacementFilter, _: Traits, node: NodeFacts) -> str:
@@ -94,7 +117,7 @@ def _node_metric(rule: PlacementFilter, _: Traits, node: NodeFacts) -> str:
     return ""
 
 
-#: By the names of QueuePolicy.spec.placement.filters.
+#: By the names of QueuePolicy.spec.placement.filters: those that look at what does not change as pods come and go.
 _FILTERS: Final[Mapping[str, Callable[[PlacementFilter, Traits, NodeFacts], str]]] = {
     "NodeLabel": _node_label,
     "ImagePresent": _image_present,
@@ -144,9 +167,13 @@ def kind_mark(kind: str) -> str:
     return KIND_MARK + blake2b(kind.encode(), digest_size=8).hexdigest()
 
 
-def marks_of(traits: Traits, requests: Requests) -> dict[str, int]:
+def marks_of(traits: Traits, requests: Requests, shares: Iterable[Share] = ()) -> dict[str, int]:
     """The marks of one pod."""
-    found = {kind_mark(traits.kind): 1} if traits.kind else {}
+    found = dict.fromkeys((name for share in shares for name in share.names), 1)
+    if traits.kind:
+        found[kind_mark(traits.kind)] = 1
+    if traits.interfaces:
+        found |= _of_interfaces(traits)
     if traits.utilisation is not None:
         found[SPARED] = 100 * accelerators(requests) - traits.utilisation
     return found
@@ -154,14 +181,26 @@ def marks_of(traits: Traits, requests: Requests) -> dict[str, int]:
 
 def with_marks(pod_set: PodSet) -> Requests:
     """What one placed pod takes of a host, with its marks."""
-    return {**pod_set.requests, **marks_of(pod_set.traits, pod_set.requests)}
+    marks = marks_of(pod_set.traits, pod_set.requests, pod_set.shares)
+    return {**pod_set.requests, **marks} if marks else pod_set.requests
 
 
-def said_by(requests: Requests) -> tuple[str, int | None]:
-    """Of one pod's requests with its marks: its kind of work as a mark, and percent of one accelerator, None where unsaid."""
+def said_by(requests: Requests) -> tuple[str, int | None, tuple[str, ...]]:
+    """Of one pod's requests with its marks: its kind of work as a mark, percent of one accelerator, None where unsaid, and the
+    names of its shares."""
     kind = next((name for name in requests if name.startswith(KIND_MARK)), "")
     spared = requests.get(SPARED)
-    return kind, None if spared is None else 100 * accelerators(requests) - spared
+    names = tuple(name for name in requests if name.startswith(_NAMES))
+    return kind, None if spared is None else 100 * accelerators(requests) - spared, names
+
+
+def _of_interfaces(traits: Traits) -> dict[str, int]:
+    return {INTERFACE + name: amount for name, amount in traits.interfaces}
+
+
+_NOTHING: Final[Requests] = {}
+#: marks that are names of shares
+_NAMES: Final = (AFFINITY, ANTI_AFFINITY, EXCLUSION)
 
 
 def is_mark(name: str) -> bool:

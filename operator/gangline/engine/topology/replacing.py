@@ -46,7 +46,7 @@ def replace_node(
                 moved = _move(ledger, request.pod_set, remaining, missing, host, profile)
             except Unplaceable as failure:
                 return Placement(placed, str(failure), (name,))
-            assume.take(moved, request.pod_set.pod_set.requests)
+            assume.take(moved, request.pod_set.takes)
             placed[name] = merge(ledger, moved, remaining)
     return Placement(placed)
 

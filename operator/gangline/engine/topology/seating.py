@@ -6,6 +6,7 @@ from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.cards.card_room import CardRoom
 from gangline.engine.model import CardSeat, Domain, PodSet, Share
 from gangline.engine.rooms.fitting import PodRequests, as_pod_requests
+from gangline.engine.topology.policy_filter import PolicyAsk
 from gangline.engine.topology.topology_ledger import TopologyLedger
 
 
@@ -35,11 +36,15 @@ class Seating:
         return tuple(seats)
 
 
-def counted(ledger: TopologyLedger, pod_set: PodSet, shares: tuple[Share, ...]) -> PodRequests:
+def counted(
+    ledger: TopologyLedger, pod_set: PodSet, shares: tuple[Share, ...], policy: PolicyAsk | None = None
+) -> PodRequests:
     """What bounds the number of such pods on a host. Amounts that only say how much of a card is meant, which no node reports
-    (HAMi's memory and cores), do not: their cards do.
+    (HAMi's memory and cores), do not: their cards do. A policy may let what is free of interfaces bound it, too.
     """
     requests = as_pod_requests(pod_set.requests)
+    if policy is not None and ledger.hostnames and policy.interfaces:
+        requests = as_pod_requests({**pod_set.requests, **policy.interfaces})
     domains = {share.resource.partition("/")[0] for share in shares if share.resource}
     if not domains:
         return requests

@@ -305,8 +305,10 @@ class Topologies:
                 add(found.setdefault((flavor, domain.values), {}), usage_at(domain, requests))
         return tuple(found.items())
 
-    def has_room(self, admission: Admission, needs: NodeNeeds = AS_COUNTED) -> bool:
-        """Whether exactly the places of this admission are free."""
+    def has_room(
+        self, admission: Admission, needs: NodeNeeds = AS_COUNTED, policy: PlacementPolicy | None = None
+    ) -> bool:
+        """Whether exactly the places of this admission, in a queue with this policy, are free."""
         wanted: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
         for pod_set in admission.pod_sets:
             flavor = next((name for name in pod_set.flavors.values() if name in self._ledgers), None)
@@ -315,7 +317,11 @@ class Topologies:
             requests = per_pod(pod_set, needs)
             for domain in pod_set.topology.domains:
                 add(wanted.setdefault((flavor, domain.values), {}), usage_at(domain, requests))
-        return all(self._ledgers[flavor].has_room(key, total) for (flavor, key), total in wanted.items())
+        by_bandwidth = policy is not None and policy.by_bandwidth
+        return all(
+            self._ledgers[flavor].has_room(key, total, by_bandwidth=by_bandwidth)
+            for (flavor, key), total in wanted.items()
+        )
 
     def _spot_flavor(self, pod_set: PodSetAssignment, assignment: TopologyAssignment) -> str:
         if _names_hosts(assignment):
@@ -379,7 +385,7 @@ class Topologies:
             if not answer.ok:
                 return Placement(assignments, answer.failure, answer.failed)
             if ledger.hostnames and len(requests) > 1:
-                by_name = {request.pod_set.name: request.pod_set.requests for request in asked}
+                by_name = {request.pod_set.name: request.takes for request in asked}
                 on_hosts += [Hold(assignment, by_name[name]) for name, assignment in answer.assignments.items()]
         return Placement(assignments)
 

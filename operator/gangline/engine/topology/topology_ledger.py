@@ -21,6 +21,7 @@ from gangline.engine.model import (
     TopologyAssignment,
     TopologyRequest,
 )
+from gangline.engine.model.nodes import INTERFACE
 from gangline.engine.rooms.fitting import HOSTNAME, PodRequests, add, how_many, usage_of
 from gangline.engine.rooms.room_ledger import HOSTS, LeafKey, RoomLedger
 from gangline.engine.topology.domain_counts import Counts, Demand
@@ -153,6 +154,7 @@ class TopologyLedger:
         leaf.idle = {}
         for name, node in leaf.nodes.items():
             add(leaf.idle, node.allocatable)
+            add(leaf.idle, {INTERFACE + each: amount for each, amount in node.interfaces.items()})
             add(leaf.idle, self.rooms.foreign_on(name), -1)
         leaf.devices = self.rooms.cards.devices(min(leaf.nodes)) if self.hostnames else ()
         if leaf.devices:
@@ -233,12 +235,16 @@ class TopologyLedger:
         """The leaf that an assignment's domain names, None if it is not (any more) in the topology."""
         return self._leaves.get(key)
 
-    def has_room(self, key: LeafKey, amounts: Requests) -> bool:
-        """Whether a leaf exists and has at least this free; marks for policies bound nothing."""
+    def has_room(self, key: LeafKey, amounts: Requests, *, by_bandwidth: bool = False) -> bool:
+        """Whether a leaf exists and has at least this free, beside wanted neighbours. Marks for policies bound nothing, except
+        those of interfaces `by_bandwidth`."""
         leaf = self._leaves.get(key)
-        return leaf is not None and all(
-            amount <= leaf.free.get(name, 0) or is_mark(name) for name, amount in amounts.items()
-        )
+        if leaf is None or not all(
+            amount <= leaf.free.get(name, 0) or (is_mark(name) and not (by_bandwidth and name.startswith(INTERFACE)))
+            for name, amount in amounts.items()
+        ):
+            return False
+        return not (leaf.devices and card_amounts.unwanted(leaf.devices, leaf.free, amounts))
 
     def leaves(self) -> Iterable[Leaf]:
         """All leaves, in no particular order."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from gangline import bounded
+from gangline.api.label_syntax import is_value
 from gangline.api.names import (
+    GPU_AFFINITY,
+    GPU_ANTI_AFFINITY,
     GPU_CLASS,
     GPU_COMPUTE,
     GPU_COUNT,
+    GPU_EXCLUSION,
     GPU_MEMORY,
     GPU_SHARE,
     HAMI_CORES,
@@ -27,6 +31,8 @@ KAI: Final = "KAI"
 DRA: Final = "DRA"
 OTHERS: Final = "Annotations"
 _ANNOTATIONS: Final = (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *own.KEYS)
+#: field of a share -> the annotation of its pods that is its name
+_NAMES: Final = {"affinity": GPU_AFFINITY, "antiAffinity": GPU_ANTI_AFFINITY, "exclusion": GPU_EXCLUSION}
 
 
 def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: str, *, asks: bool) -> None:
@@ -55,7 +61,7 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
     if gpus < 1:
         raise JobError("there is no GPU to share: give their number", path)
     if by == KAI:
-        annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations = _annotations(template)
         annotations[KAI_FRACTION] = f"0.{percent:02}"
         if gpus > 1:
             annotations[KAI_DEVICES] = str(gpus)
@@ -63,7 +69,7 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
         bound = {HAMI_PERCENT: percent} if mebibytes is None else {HAMI_MEMORY: mebibytes}
         add_requests(template, {HAMI_GPU: gpus, HAMI_CORES: percent, **bound})
     elif by in (DRA, OTHERS):
-        annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+        annotations = _annotations(template)
         annotations[GPU_SHARE] = f"{percent * 10}m"
         if mebibytes is not None:
             annotations[GPU_MEMORY] = f"{mebibytes}Mi"
@@ -74,6 +80,7 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
             annotations |= {GPU_COMPUTE: share["compute"]} if share.get("compute") else {}
     else:
         raise JobError(f"must be {HAMI}, {KAI}, {DRA} or {OTHERS}", f"{path}.by")
+    _name(template, share, path)
 
 
 def _check_claim(template: Json, gpus: int, share: Json, path: str) -> None:
@@ -89,6 +96,25 @@ def _check_claim(template: Json, gpus: int, share: Json, path: str) -> None:
         raise JobError(f"a claim has at most {card_claims.MOST_CARDS} GPUs", path)
     if any(row.get("name") == card_claims.CLAIM for row in template["spec"].get("resourceClaims") or ()):
         raise JobError(f"the template has a claim {card_claims.CLAIM} of its own", path)
+
+
+def _name(template: Json, share: Json, path: str) -> None:
+    for field, key in _NAMES.items():
+        name = share.get(field)
+        if name is None:
+            continue
+        if not isinstance(name, str) or not name or not is_value(name):
+            raise JobError("must be a name as values of labels are, at most 63 characters", f"{path}.{field}")
+        annotations = _annotations(template)
+        if annotations.setdefault(key, name) != name:
+            raise JobError(f"the template says {bounded.shown(annotations[key])} itself", f"{path}.{field}")
+
+
+def _annotations(template: Json) -> Json:
+    """Those of the pods, to be added to."""
+    metadata = template["metadata"] = template.get("metadata") or {}
+    metadata["annotations"] = metadata.get("annotations") or {}
+    return metadata["annotations"]
 
 
 def _asks_for_parts(template: Json) -> bool:

@@ -23,8 +23,12 @@ def doubts(obj: Json) -> list[str]:
     """What the author of a job should know of the shares that its pods ask for, wherever its kind keeps their templates."""
     found: list[str] = []
     for template in islice(_templates(obj), _MOST_TEMPLATES):
-        found += (said for said in sharing.doubts(_ask(template)) if said not in found)
+        found += (said for said in _doubts(template) if said not in found)
     return found[:_MOST_DOUBTS]
+
+
+def _doubts(template: Json) -> list[str]:
+    return sharing.doubts(_ask(template), claims=bool(spec(template).get("resourceClaims")))
 
 
 def _templates(obj: Json) -> Iterator[Json]:

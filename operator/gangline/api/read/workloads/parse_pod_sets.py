@@ -10,7 +10,7 @@ import orjson
 
 from gangline.api.read import counting, podspec
 from gangline.api.read.reading import Json, ParseError, child, flag, items, number, optional_number, text
-from gangline.api.sharing import traits
+from gangline.api.sharing import neighbours, traits
 from gangline.engine import model
 
 
@@ -26,9 +26,11 @@ class Counted(NamedTuple):
 _KNOWN: Final[dict[bytes, Counted]] = {}
 _MOST_KNOWN: Final = 4096
 _CLAIMS: Final = b'"resourceClaims"'
+#: names of shares are of one namespace
+_NAMED: Final = tuple(f'"{key}"'.encode() for key in neighbours.KEYS)
 
 
-def pod_sets_of(spec: Json, whole: Mapping[str, tuple[str, int]], rules: counting.Rules) -> Counted:
+def pod_sets_of(spec: Json, whole: Mapping[str, tuple[str, int]], rules: counting.Rules, namespace: str) -> Counted:
     """Equal pod sets are read once, and are one object afterwards, which makes comparing them cheap as well."""
     bodies = items(spec, "podSets", "spec")
     try:
@@ -38,11 +40,17 @@ def pod_sets_of(spec: Json, whole: Mapping[str, tuple[str, int]], rules: countin
     shape = rules.digest + content
     if _CLAIMS in content:
         shape += rules.of_claims(bodies)
+    named = any(key in content for key in _NAMED)
+    if named:
+        shape += b"\0" + namespace.encode()
     known = _KNOWN.get(shape)
     if known is None:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         known = _count(bodies, whole, rules)
+        if named:
+            own = (replace(each, shares=neighbours.within(namespace, each.shares)) for each in known.pod_sets)
+            known = known._replace(pod_sets=tuple(own))
         if len(content) <= podspec.MOST_KEPT:
             _KNOWN[shape] = known
     return known

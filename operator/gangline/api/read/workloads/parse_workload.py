@@ -49,13 +49,14 @@ def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workl
     ready = found.get(names.PODS_READY, NO_CONDITION)
     requeued = found.get(names.REQUEUED)
     requeue = child(status, "requeueState", "status")
-    pod_sets, violation, unclaimable = pod_sets_of(spec, swap_record.whole_domains(annotations), rules)
+    namespace = needed(metadata, "namespace", "metadata")
+    pod_sets, violation, unclaimable = pod_sets_of(spec, swap_record.whole_domains(annotations), rules, namespace)
     record = swap_record.read(annotations)
     held = held_by(status, pod_sets) if is_true(reserved) else None
     marks = labels(metadata, "labels", "metadata")
     return model.Workload(
         uid=text(metadata, "uid", "metadata"),
-        namespace=needed(metadata, "namespace", "metadata"),
+        namespace=namespace,
         name=needed(metadata, "name", "metadata"),
         queue=text(spec, "queueName", "spec"),
         pod_sets=pod_sets,

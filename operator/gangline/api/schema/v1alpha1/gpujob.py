@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -26,6 +26,12 @@ _COMPUTE = "^([a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?/)?(milli|cores)$"
 _IMMUTABLE = checked(Cel("self == oldSelf", "field is immutable"))
 
 
+#: A name as values of labels are.
+ShareName: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+
+
 class Share(Model):
     """Parts of GPUs, where something in the cluster shares them out."""
 
@@ -44,6 +50,13 @@ class Share(Model):
     compute: Annotated[str, Field(max_length=69, pattern=_COMPUTE)] | None = None
     """DRA: the capacity by which the driver counts compute: milli (thousandths, if unset) or cores (percent), with a domain if it
     has one, such as example.com/cores; memory then has it, too."""
+    affinity: ShareName | None = None
+    """The pods sit on cards with others of this name, if there are any with room. Names are of the namespace, and placement
+    policies obey them."""
+    anti_affinity: ShareName | None = None
+    """The pods never sit on a card with another one of this name."""
+    exclusion: ShareName | None = None
+    """The pods sit on cards with pods of this name only, and no others sit there."""
 
 
 class Role(Model):

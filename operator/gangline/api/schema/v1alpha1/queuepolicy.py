@@ -312,6 +312,7 @@ class PlacementScore(Model):
         "BestFit",
         "DotProduct",
         "Fragmentation",
+        "CardPack",
         "Standalone",
         "Balance",
         "ImageLocality",
@@ -324,12 +325,13 @@ class PlacementScore(Model):
         "RiskBalance",
         "Plugin",
     ]
-    """Pack: full nodes first. Spread: empty ones. BestFit: the least left, in units of the largest node. DotProduct: nodes whose
-    free amounts have the shape of the pod. Fragmentation: as little free GPU as possible that typical pods cannot use.
-    Standalone: nodes with pods of the same class only. Balance: nodes whose pods use least of their GPUs. ImageLocality: images
-    are there. DataLocality: the least time to load its data and to run. NetworkCost: the lowest number in a node label.
-    NodeLabel: nodes with a label. Bandwidth: the least left of a resource. NodeMetric: a number in a node annotation. TargetLoad:
-    CPU load near a target. RiskBalance: low and steady load. Plugin: a scorer of your own."""
+    """Pack: full nodes first. Spread: empty ones. BestFit: the least left, in units of the largest node. DotProduct: nodes
+    whose free amounts have the shape of the pod. Fragmentation: as little free GPU as possible that typical pods cannot use.
+    CardPack: full cards first, by memory where the share is one of memory. Standalone: nodes with pods of the same class
+    only. Balance: nodes whose pods use least of their GPUs. ImageLocality: images are there. DataLocality: the least time to
+    load its data and to run. NetworkCost: the lowest number in a node label. NodeLabel: nodes with a label. Bandwidth: the
+    least left of a resource. NodeMetric: a number in a node annotation. TargetLoad: CPU load near a target. RiskBalance: low
+    and steady load. Plugin: a scorer of your own."""
     tier: Annotated[int, Field(ge=0, le=9)] = 0
     """A later tier decides between nodes that are equal in all earlier ones."""
     weight: Annotated[int, Field(ge=1, le=100)] = 1
@@ -373,11 +375,15 @@ class PlacementFilter(Model):
             "(has(self.most) || has(self.least)) == (self.name == 'NodeMetric')",
             "NodeMetric needs most or least, others have neither",
         ),
+        Cel(
+            "!has(self.percent) && !has(self.perPod) || self.name == 'MemSafe'", "percent and perPod belong to MemSafe"
+        ),
     )
 
-    name: Literal["NodeLabel", "ImagePresent", "RDMA", "NodeMetric"]
+    name: Literal["NodeLabel", "ImagePresent", "RDMA", "NodeMetric", "MemSafe", "BandwidthFit"]
     """NodeLabel: nodes with a label. ImagePresent: nodes that have all images of the pod. RDMA: nodes with it. NodeMetric: nodes
-    whose annotation says a number within limits, or says none."""
+    whose annotation says a number within limits, or says none. MemSafe: cards that pods share keep a margin of memory.
+    BandwidthFit: nodes whose interfaces have free what the pod's annotation gangline.io/network-mbps asks of them."""
     label: _Key | None = None
     """NodeLabel: the key of the label."""
     values: Annotated[list[LabelValue], Field(min_length=1, max_length=16), LIST_SET] | None = None
@@ -391,6 +397,10 @@ class PlacementFilter(Model):
     """NodeMetric: the highest number that a node may have."""
     least: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
     """NodeMetric: the lowest number that a node may have."""
+    percent: Annotated[int, Field(ge=0, le=50)] | None = None
+    """MemSafe: percent of a card's memory that stay free. Unset: 5."""
+    per_pod: Quantity | None = None
+    """MemSafe: the memory that each pod takes of a card beyond what it asks for, at most 1Ti. Unset: 600Mi."""
 
 
 class Placement(Model):

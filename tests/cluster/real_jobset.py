@@ -69,7 +69,7 @@ class RealJobSet:
         pair = authority.issue_server("jobset", ("127.0.0.1", "localhost"))
         (self.directory / "tls.crt").write_bytes(pair.certificate)
         (self.directory / "tls.key").write_bytes(pair.key)
-        port = _free_port()
+        port = harness.free_port()
         settings = {
             "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
             "kind": "Configuration",
@@ -135,12 +135,6 @@ def _webhook(
         "clientConfig": {"url": f"https://127.0.0.1:{port}{path}", "caBundle": base64.b64encode(ca).decode()},
         **({"objectSelector": only_its_pods} if resource == "pods" else {}),
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

@@ -310,6 +310,26 @@ async def test_an_eviction_here_stops_the_job_there(clusters: Clusters) -> None:
     assert any("EvictedOnManagerCluster" in str(event) for event in events)
 
 
+async def test_a_job_whose_workload_is_taken_away_queues_again(clusters: Clusters) -> None:
+    """Without its finalizer a Workload goes at once, and its job here goes on saying that pods run."""
+    clusters.operator()
+    await clusters.manager.create(job("train", "lq", runtime=""))
+    cluster = await clusters.runs_in("train")
+    gone = ((await clusters.manager.workload_of("train")) or {})["metadata"]
+    before = ((await clusters.there(cluster, "train")) or {})["metadata"]["uid"]
+    with suppress(NotFound):
+        await clusters.manager.client.patch(kube.WORKLOADS, "default", gone["name"], {"metadata": {"finalizers": None}})
+        await clusters.manager.client.delete(kube.WORKLOADS, "default", gone["name"])
+
+    async def queued_again() -> bool:
+        found = await clusters.manager.workload_of("train")
+        return found is not None and found["metadata"]["uid"] != gone["uid"]
+
+    await clusters.manager.until(queued_again, "it has a Workload again", 60)
+    anew = await clusters.runs_in("train")
+    assert ((await clusters.there(anew, "train")) or {})["metadata"]["uid"] != before
+
+
 # --- elastic jobs ---
 
 

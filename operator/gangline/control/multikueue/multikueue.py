@@ -21,6 +21,7 @@ from gangline.control.multikueue import activity, copies, families, local_change
 from gangline.control.multikueue.chains import Chains
 from gangline.control.multikueue.clusters import Clusters
 from gangline.control.multikueue.local_jobs import LocalJobs, WrittenPod, owner_of
+from gangline.control.multikueue.parted_jobs import PartedJobs
 from gangline.control.multikueue.remote_cluster import RemoteCluster, Work
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
@@ -79,6 +80,8 @@ class MultiKueue(Part):
         self.jobs = LocalJobs(mirror, EXTERNAL.keys())
         self._families = families.Families(mirror)
         self._chains = Chains(mirror)
+        patience = int(settings.worker_lost_timeout * 1000)
+        self._parted = PartedJobs(mirror, writes, quarantine, sent, patience, wake=wake)
         #: Workloads of pod groups that have changed
         self.changed_groups: Callable[[], Collection[str]] = lambda: ()
         #: called with a Workload whose pods wait here: how far it is elsewhere may have changed
@@ -161,16 +164,18 @@ class MultiKueue(Part):
             return
         if self._moved or self._look_at_all:
             self._clusters.follow()
+        jobs = self._changed_jobs.take()
+        self._parted.look_at(jobs)
+        self._parted.act(self._clusters.all(), now)
         if not self._clusters.all():  # the first one has everything looked at
             self._changed.take()
-            self._changed_jobs.take()
             self._changed_checks.take()
             self._moved = self._look_at_all = False
             return
         if self._changed_checks.take() or self._moved or self._look_at_all:
             self._changed.update(self._checked())
         self._moved = self._look_at_all = False
-        for resource, key in self._changed_jobs.take():
+        for resource, key in jobs:
             job = self._mirror.get(resource, key)
             self._changed.update(self._chains.concerned(job) if job is not None else ())
         self._changed.update(self.changed_groups())
@@ -181,7 +186,8 @@ class MultiKueue(Part):
             if not self._quarantine.attempt("sending it", kube.WORKLOADS, key, partial(self._go_on, key, now)):
                 self._attempts.pause(key)
         tidy = [self._tidied + int(self._settings.gc_interval * 1000)] if self._tidies() else []
-        self.due = min([*self._alarms.values(), *tidy], default=None)
+        parted = [self._parted.due] if self._parted.due is not None else []
+        self.due = min([*self._alarms.values(), *tidy, *parted], default=None)
 
     def _checked(self) -> list[str]:
         return [
@@ -489,6 +495,8 @@ class MultiKueue(Part):
             self._again(key)
         if workload is not None:
             self._changed.update(self._chains.current(workload))
+        elif self._parted:  # what one of them waits for may have gone
+            self._wake()
 
     def _look_at_next(self, workload: Json) -> None:
         """A slice is over: the one after it is sent now."""

@@ -16,6 +16,7 @@ from rich.live import Live
 from tests.console.objects import cluster_queue, condition, flavor, local_queue, pending, running, workload
 
 from gangline.console.run import screen
+from gangline.console.run.frame import Frame
 from gangline.console.run.screen import LiveScreen
 from gangline.console.run.story import Page, Story, key_line
 from gangline.console.views.watch import changes
@@ -102,6 +103,38 @@ def test_the_keys_fit_into_any_terminal() -> None:
     assert len(key_line(Page.JOBS, 20)) <= 20
 
 
+@pytest.mark.parametrize("page", Page)
+@pytest.mark.parametrize("keys", [True, False])
+def test_a_picture_fits_into_any_terminal(page: Page, keys: bool) -> None:
+    long = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, 8 more needed"
+    waiting = [pending(f"mixtral-8x22b-finetune-{number}", "WaitingForQuota", long) for number in range(20)]
+    many = [cluster_queue(f"team-{number}", flavor("a100", 8), flavor("h100", 8)) for number in range(20)]
+    seen = snapshot([running("a"), *waiting], many, [local_queue()])
+    story = Story()
+    story.note(seen.workloads, changes(None, seen), 0.0)
+    frame = Frame(seen, story, page, 10.0, 0.0, keys)
+    for width in (1, 20, 80, 120, 200):
+        for height in range(60):
+            lines = [line.plain for line in frame.lines(width, height)]
+            assert len(lines) <= height
+            if height:
+                assert any("1 running, 20 waiting" in line for line in lines)
+            if height > 1 and keys and width >= 80:
+                assert lines[-1].endswith("[q] end")
+            if height >= 24:
+                assert sum("team-" in line for line in lines) >= 4, "the queues have their half"
+                assert len(lines) >= height - 3, "and the page has the rest"
+
+
+def test_a_bar_has_no_gap() -> None:
+    story = Story()
+    seen = see(running("a"))
+    story.note(seen.workloads, [], 6.0)
+    for columns in range(40, 120):
+        *_, bar = story.timeline(9, columns, 8.3)
+        assert " " not in bar.removeprefix("job/a").strip()
+
+
 async def test_keys_are_read_from_the_terminal_which_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     parent, child = pty.openpty()
     before = termios.tcgetattr(child)
@@ -111,7 +144,7 @@ async def test_keys_are_read_from_the_terminal_which_is_left_as_it_was(monkeypat
         monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
         monkeypatch.setattr(screen.LiveScreen, "press", lambda self, key: pressed.append(key))
         console = Console(file=StringIO())
-        with Live(console=console, auto_refresh=False) as live, LiveScreen(console, live).keys():
+        with Live(console=console, auto_refresh=False) as live, LiveScreen(console, live).attached():
             os.write(parent, b"tq")
             async with asyncio.timeout(30):
                 while pressed != ["t", "q"]:

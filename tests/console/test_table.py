@@ -92,15 +92,26 @@ def test_a_queue_without_quota_still_has_a_row():
     assert table.queue_rows(snapshot([], [bare], [])).cells == (("bare", "–", "–", "–", "–", "–", "0", "0", ""),)
 
 
+def drawn(rows: Rows, width: int, most: int) -> list[str]:
+    return [line.plain for line in table.draw(rows, width, most)]
+
+
 def test_a_limited_table_says_how_much_it_leaves_out():
     rows = Rows(("A", "B"), tuple((str(i), "x") for i in range(10)))
-    text = table.draw(rows, 60, limit=3).plain
-    assert "7 more" in text
-    assert "2" in text and "5" not in text
+    assert drawn(rows, 60, 5) == ["A  B", "0  x", "1  x", "2  x", "… 7 more"]
+    assert drawn(rows, 60, 11)[-1] == "9  x" and drawn(rows, 60, 10)[-1] == "… 2 more"
+    assert drawn(rows, 60, 2) == drawn(rows, 60, 0) == drawn(rows, 60, -3) == []
+    assert drawn(Rows(("A",), ()), 60, 9) == []
+
+
+def test_no_row_is_cut_from_the_text_below_it():
+    rows = Rows(("NAME", "WHY"), tuple((str(i) * 50, "because of " * 8) for i in range(3)))
+    assert [len(drawn(rows, 80, most)) for most in range(3, 9)] == [0, 4, 4, 6, 7, 7]
+    assert drawn(rows, 80, 5)[-2:] == ["    " + ("because of " * 8)[:75] + "…", "… 2 more"]
 
 
 def test_a_whole_table_leaves_nothing_out():
-    text = table.draw(jobs.rows(seen().workloads, NOW), 200, limit=4).plain
+    text = "\n".join(drawn(jobs.rows(seen().workloads, NOW), 200, 5))
     assert "more" not in text.replace("more GPUs", "").replace("more than", "")
     assert all(name in text for name in ("resnet", "later", "huge", "done"))
 

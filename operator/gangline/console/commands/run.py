@@ -13,7 +13,6 @@ import click
 
 from gangline.console.commands.up import readable_errors, say
 from gangline.console.node_counts import NodeCounts, NodeCountsType
-from gangline.console.output.layout import plain
 from gangline.console.run import example as examples
 from gangline.console.run import local_needs, promises
 from gangline.console.run.example import Example, ExampleError
@@ -21,7 +20,6 @@ from gangline.console.run.progress import Tally
 from gangline.console.run.screen import Screen, screen
 from gangline.console.stack import installed, stack
 from gangline.console.stack.stack import Stack, Wishes
-from gangline.console.views import table
 from gangline.console.views.watch import Watch, changes, watching
 from gangline.control.answers.workloads.snapshot import Snapshot
 from gangline.control.audit.audit_log import FLUSH_EVERY
@@ -195,8 +193,7 @@ class ExampleRun:
         while any(f.used for q in watch.now().queues for f in q.flavors) and time.monotonic() < deadline:
             await watch.wait(0.5)
         seen = self._look(watch, shown, elapsed)
-        if not self._stay:
-            shown.say(f"\n{plain(table.queue_rows(seen))}\n")
+        shown.conclude(seen)
         if problems := self._tally.problems(seen):
             failed = "\n  ".join(problems)
             raise RunError(f"{len(problems)} of {len(self.example.jobs)} jobs failed:\n  {failed}")
@@ -206,4 +203,4 @@ class ExampleRun:
         if promises.matter(self.example):
             await self._show_promises(standing, seen, shown)
         if self._stay:
-            shown.say("\nThe cluster stays up; Ctrl-C ends it.")
+            shown.say("\nThe cluster stays up until Ctrl-C.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gangline.console.output.layout import printable
 from gangline.console.views.table import gpu_use
 from gangline.console.views.watch import in_use
 from gangline.control.answers.workloads.snapshot import FINISHED, Snapshot, State, WorkloadView
@@ -62,7 +63,7 @@ class Tally:
 
 
 def _problem(view: WorkloadView) -> str:
-    return f"{view.job} in {view.namespace}: {view.state}: {why(view) or view.message}"
+    return printable(f"{view.job} in {view.namespace}: {view.state}: {why(view) or view.message}")
 
 
 def _sorted(views: Iterable[WorkloadView]) -> list[WorkloadView]:

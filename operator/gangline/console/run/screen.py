@@ -9,6 +9,7 @@ import sys
 import termios
 import time
 import tty
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -17,13 +18,15 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gangline.console.output.layout import plain
-from gangline.console.run.story import END, Page, Story, key_line
-from gangline.console.views import jobs, table
+from gangline.console.output.layout import plain, printable
+from gangline.console.run.frame import Frame
+from gangline.console.run.story import END, Page, Story
+from gangline.console.views import table
 from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
 
 TABLE_EVERY = 15.0  # seconds between two tables in a pipe
-EVENTS = 5  # the last events, below the jobs
+_SAID = 50  # sentences that a redrawn terminal repeats
+_ESCAPE = "\x1b"
 
 
 class Screen(Protocol):
@@ -35,6 +38,10 @@ class Screen(Protocol):
         """Show the snapshot and the workloads that changed."""
         ...
 
+    def conclude(self, seen: Snapshot) -> None:
+        """Show the queues a last time."""
+        ...
+
 
 class LinesScreen:
     """One line per change, and the queues every TABLE_EVERY seconds. For logs: nothing is redrawn."""
@@ -43,7 +50,7 @@ class LinesScreen:
         self._next_table = TABLE_EVERY
 
     def say(self, text: str) -> None:
-        print(text, flush=True)
+        print(_harmless(text), flush=True)
 
     def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
         for view in news:
@@ -52,9 +59,12 @@ class LinesScreen:
             self._next_table = elapsed + TABLE_EVERY
             self.say(f"\n{table.counts_line(seen, elapsed)}\n{plain(table.queue_rows(seen))}\n")
 
+    def conclude(self, seen: Snapshot) -> None:
+        self.say(f"\n{plain(table.queue_rows(seen))}\n")
+
 
 class LiveScreen:
-    """Queues, and below them jobs, a timeline or events, redrawn in place; keys choose."""
+    """Queues, and below them jobs, a timeline or events, redrawn in place; keys choose. What is said stays above, in sight."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console
@@ -62,77 +72,127 @@ class LiveScreen:
         self._story = Story()
         self._page = Page.JOBS
         self._shown: tuple[Snapshot, float] | None = None
+        self._said: deque[Text] = deque(maxlen=_SAID)
         self._keys = False
+        self._ending = False
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        line = Text(_harmless(text))
+        self._said.append(line)
+        self._draw()  # makes room for it
+        self._console.print(line)
 
     def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
         self._story.note(seen.workloads, news, elapsed)
         self._shown = seen, elapsed
         self._draw()
 
+    def conclude(self, seen: Snapshot) -> None:
+        """Nothing: the last picture stays."""
+
     def press(self, key: str) -> None:
         """A key: shows another page, or ends the run as Ctrl-C does. Others mean nothing."""
-        if key == END:
+        if key == END and not self._ending:
+            self._ending = True  # a second one would break off what ends the run in order
             os.kill(os.getpid(), signal.SIGINT)
         elif key in {page.value for page in Page}:
             self._page = Page(key)
             self._draw()
+
+    def redraw(self) -> None:
+        """Draw everything anew, since nobody knows what a terminal of another size has made of the last picture."""
+        self._console.clear()
+        self._draw()
+        for line in self._said:
+            self._console.print(line)
 
     def _draw(self) -> None:
         if self._shown is None:
             return
         seen, elapsed = self._shown
         width, height = self._console.size
-        queues = table.queue_rows(seen)
-        room = max(5, height - len(queues.cells) - 9)
-        parts = [table.draw(queues, width)]
-        story = self._story
-        if self._page is Page.JOBS:
-            few = story.last_events(min(EVENTS, room // 3), width)
-            parts.append(table.draw(jobs.rows(seen.workloads, time.time()), width, limit=max(3, room - len(few) - 1)))
-            parts += [Text(line, style="dim", no_wrap=True) for line in few]
-        elif self._page is Page.TIMELINE:
-            parts += [Text(line, no_wrap=True) for line in story.timeline(room, width, elapsed)]
-        else:
-            parts += [Text(line, no_wrap=True) for line in story.last_events(room, width)]
-        parts.append(Text(table.counts_line(seen, elapsed).strip(), style="bold", no_wrap=True))
-        if self._keys:
-            parts.append(Text(key_line(self._page, width), style="dim", no_wrap=True))
-        self._live.update(Group(*parts), refresh=True)
+        above = sum(len(line.wrap(self._console, width)) for line in self._said)
+        frame = Frame(seen, self._story, self._page, elapsed, time.time(), self._keys)
+        self._live.update(Group(*frame.lines(width, height - min(above, height // 2))), refresh=True)
 
     @contextmanager
-    def keys(self) -> Iterator[None]:
-        """Read keys while the block runs, where the terminal is ours to read."""
+    def attached(self) -> Iterator[None]:
+        """Follow the terminal's size while the block runs; where the terminal is ours to read, read keys."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self.redraw)
+        try:
+            with self._reading(loop):
+                yield
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+    @contextmanager
+    def _reading(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         fd = sys.stdin.fileno() if sys.stdin.isatty() else -1
-        if fd < 0 or os.tcgetpgrp(fd) != os.getpgrp():
+        if fd < 0 or not _is_ours(fd):
             yield
             return
-        before, loop = termios.tcgetattr(fd), asyncio.get_running_loop()
-        tty.setcbreak(fd, termios.TCSANOW)
-        self._keys = True
+        before = termios.tcgetattr(fd)
 
         def read() -> None:
-            for key in os.read(fd, 64).decode(errors="replace"):
-                self.press(key)
+            try:
+                typed = os.read(fd, 64).decode(errors="replace")
+            except OSError:
+                typed = ""
+            if not typed:  # the terminal is gone
+                loop.remove_reader(fd)
+            elif not typed.startswith(_ESCAPE):  # an arrow, a function key
+                for key in typed:
+                    self.press(key)
 
+        def suspend() -> None:
+            """Ctrl-Z: the terminal is the shell's, as it was; it is ours again when the run goes on."""
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+            self._console.show_cursor(True)
+            self._console.file.write("\n")
+            self._console.file.flush()
+            loop.remove_signal_handler(signal.SIGTSTP)
+            os.kill(os.getpid(), signal.SIGTSTP)
+            resume()
+
+        def resume() -> None:
+            tty.setcbreak(fd, termios.TCSANOW)
+            loop.add_signal_handler(signal.SIGTSTP, suspend)
+            self._console.show_cursor(False)
+            self.redraw()
+
+        self._keys = True
+        tty.setcbreak(fd, termios.TCSANOW)
+        loop.add_signal_handler(signal.SIGTSTP, suspend)
         loop.add_reader(fd, read)
         try:
             yield
         finally:
             loop.remove_reader(fd)
+            loop.remove_signal_handler(signal.SIGTSTP)
             termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+def _harmless(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _is_ours(fd: int) -> bool:
+    """Whether keys of this terminal are meant for us, and not for whoever runs in the foreground."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:  # a terminal without jobs
+        return True
 
 
 @contextmanager
 def screen() -> Iterator[Screen]:
     """The screen for stdout: a LiveScreen on a terminal, else a LinesScreen. To be used within an event loop."""
-    if not sys.stdout.isatty():
+    console = Console()
+    if not sys.stdout.isatty() or not console.is_terminal or console.is_dumb_terminal:
         yield LinesScreen()
         return
-    console = Console()
     with Live(console=console, auto_refresh=False, transient=False) as live:
         shown = LiveScreen(console, live)
-        with shown.keys():
+        with shown.attached():
             yield shown

@@ -99,7 +99,7 @@ def _bar(course: _Course, elapsed: float, columns: int) -> str:
 
 def _cells(course: _Course, elapsed: float, columns: int) -> Iterator[str]:
     """What was at the middle of each cell's time; what was shorter than a cell is shown where it began."""
-    begun = {int(at / elapsed * (columns - 1)): mark for at, mark in course.changes if mark}
+    begun = {min(int(at / elapsed * columns), columns - 1): mark for at, mark in course.changes if mark}
     for cell in range(columns):
         at = (cell + 0.5) / columns * elapsed
         mark = next((mark for since, mark in reversed(course.changes) if since <= at), " ")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gangline.console.output.layout import Cells, Rows, fit
+from gangline.console.output.layout import Cells, Line, Rows, fit, printable
 from gangline.control.answers.workloads.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
 from gangline.control.answers.workloads.words import amount, why
 from gangline.engine import is_accelerator
@@ -59,7 +59,7 @@ def change_line(view: WorkloadView, elapsed: float) -> str:
     line = (
         f"{elapsed:6.1f}s  {state:<10}  {view.cluster_queue or '?':<10}  {view.job} ({gpus}, priority {view.priority})"
     )
-    return f"{line}: {reason}" if (reason := why(view)) else line
+    return printable(f"{line}: {reason}" if (reason := why(view)) else line)
 
 
 def counts_line(snapshot: Snapshot, elapsed: float) -> str:
@@ -81,16 +81,29 @@ def gpu_use(queues: Iterable[QueueView]) -> tuple[int, int]:
 # --- drawing ----------------------------------------------------------------------------------------------------------
 
 
-def draw(rows: Rows, width: int, *, limit: int | None = None) -> Text:
-    """A table that is redrawn in place, for a terminal of `width` columns; with a `limit`, the last line has the number of rows
-    that are left out."""
+def draw(rows: Rows, width: int, most: int) -> list[Text]:
+    """A table that is redrawn in place, for a terminal of `width` columns, in `most` lines. Where these are too few, the last has
+    the number of rows that are left out; [] where there is not even room for one row and that number."""
     from rich.text import Text
 
-    shown = rows if limit is None else replace(rows, cells=rows.cells[:limit])
-    text = Text(no_wrap=True)
-    for line in fit(shown, width).lines:
-        style = "bold" if line.row is None else "dim" if line.below else rows.styles[line.row] if rows.styles else ""
-        text.append(f"{line.text}\n", style)
-    if len(shown.cells) < len(rows.cells):
-        text.append(f"… {len(rows.cells) - len(shown.cells)} more\n", "dim")
+    lines = fit(replace(rows, cells=rows.cells[: max(0, most)]), width).lines
+    count = len(lines)
+    if count > most or len(rows.cells) > most:
+        count = most - 1
+        while 0 < count < len(lines) and lines[count].below:
+            count -= 1  # no row without the text below it
+    shown = len({line.row for line in lines[:count]} - {None})
+    if not shown:
+        return []
+    text = [Text(line.text, _style(rows, line), no_wrap=True) for line in lines[:count]]
+    if (left := len(rows.cells) - shown) > 0:
+        text.append(Text(f"… {left} more", "dim"))
     return text
+
+
+def _style(rows: Rows, line: Line) -> str:
+    if line.row is None:
+        return "bold"
+    if line.below:
+        return "dim"
+    return rows.styles[line.row] if rows.styles else ""

@@ -22,4 +22,7 @@ def as_cell(text: str) -> str:
 def as_code(text: str) -> str:
     if not set(text) & set("|`"):
         return f"`{text}`" if text else ""
-    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;').replace('*', '&#42;')}</code>"
+    escaped = html.escape(text, quote=False)
+    for sign in "|*[]":  # they would end a cell, emphasize, and be taken for a link
+        escaped = escaped.replace(sign, f"&#{ord(sign)};")
+    return f"<code>{escaped}</code>"

@@ -214,10 +214,11 @@ GPU_COUNT: Final = f"{OWN_GROUP}/gpu-count"
 GPU_CLASS: Final = f"{OWN_GROUP}/gpu-device-class"
 #: annotation on these: the capacity by which the claim asks for compute, milli (default) or cores, with a domain if it has one
 GPU_COMPUTE: Final = f"{OWN_GROUP}/gpu-compute"
-#: annotations on pod templates: the name of a share of a card within its namespace. With pods of the same affinity if it can be,
-#: never with pods of the same anti-affinity, with pods of the same exclusion only
+#: annotation on pod templates: pods of this name in their namespace share a card where they can
 GPU_AFFINITY: Final = f"{OWN_GROUP}/gpu-affinity"
+#: annotation on pod templates: no two pods of this name in their namespace share a card
 GPU_ANTI_AFFINITY: Final = f"{OWN_GROUP}/gpu-anti-affinity"
+#: annotation on pod templates: only pods of this name in their namespace share their cards
 GPU_EXCLUSION: Final = f"{OWN_GROUP}/gpu-exclusion"
 #: annotation on nodes: the Mbit/s of their network interfaces, such as ib0=200000,ib1=200000; and on pod templates: how much of
 #: them each pod takes

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.console.terminal import Terminal
 from tests.controlplane import require_control_plane
 
 from gangline.devcluster import build
@@ -38,7 +39,6 @@ NOT_RUN = {
         "concerns the checkout, not a cluster, and would start this test again, take hours or fetch packages;"
         " that there is such a target is tested"
     ),
-    r"make run$": "the block below it shows the same command in a pipe, which ends by itself: that is run",
     r"gangline up --kind": "needs Docker",
 }
 
@@ -228,6 +228,29 @@ def test_make_run_prints_what_the_pages_show() -> None:
     assert not missing, outcome.stdout
 
 
+def test_make_run_on_a_terminal_tells_its_story_until_q() -> None:
+    require_control_plane()
+    told = environment(TERM="xterm-256color")
+    command = ["make", "--no-print-directory", "-C", str(ROOT), "run"]
+    with Terminal(120, 30, command, {name: text for name, text in told.items() if name != "NO_COLOR"}) as seen:
+        seen.until(lambda text: "USED/NOMINAL" in text and "job/resnet-50" in text, "there is no table", 300)
+        assert "export KUBECONFIG=" in seen.raw and not seen.echoes() and not seen.picture.cursor_shown
+        seen.press("t")
+        seen.until(lambda text: re.search(r"^job/resnet-50 .*█", text, re.MULTILINE), "there is no timeline")
+        seen.press("e")
+        seen.until(lambda text: "Stopping" in text and "preempted for" in text, "no preemption among the events")
+        seen.resize(80, 24)
+        seen.until(lambda text: text.count("USED/NOMINAL") == 1 and "[q] end" in text, "no picture of the new size")
+        seen.press("j")
+        text = seen.until(lambda text: "The cluster stays up" in text, "there is no result in sight", 200)
+        assert "29 of 30 jobs finished" in text and "llama-405b never fits" in text
+        # at the end the picture fills the window, and nothing is wider
+        assert "jobs  [t] timeline" in text and all(len(row) <= 80 for row in text.splitlines())
+        seen.press("q")
+        assert seen.ended(120) == 0, seen.raw[-2000:]
+        assert seen.echoes() and seen.picture.cursor_shown and seen.modes() == seen.modes_before
+
+
 def test_another_terminal_shows_what_the_pages_show(tmp_path: Path) -> None:
     require_control_plane()
     log = tmp_path / "run.log"
@@ -279,7 +302,7 @@ def test_doctor_says_that_this_machine_can_do_it() -> None:
 
 
 def test_no_command_of_the_pages_is_forgotten() -> None:
-    run = re.compile(r"make run <|gangline (queue|why) |kubectl |gangline up --local$|gangline up --kubeconfig ~")
+    run = re.compile(r"make run( <|$)|gangline (queue|why) |kubectl |gangline up --local$|gangline up --kubeconfig ~")
     forgotten = [f"{s.where}: {s.command}" for s in SHOWN if not run.match(s.command) and not reason(s.command)]
     assert not forgotten
 

@@ -17,12 +17,13 @@ import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 _SEQUENCE: Final = re.compile(r"\x1b\[(?P<private>\??)(?P<numbers>[\d;]*)(?P<what>[A-Za-z])")
 _UNFINISHED: Final = re.compile(r"\x1b(\[[?\d;]*)?$")
-PATIENCE: Final = 60.0
+PATIENCE: Final = 120.0
 
 
 class Picture:
@@ -130,6 +131,17 @@ class Picture:
         self._cells[row][since:] = [" "] * (self.columns - since)
 
 
+def _of_session(session: int) -> list[int]:
+    """Ids of the processes of a session, whoever leads it."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                found.append(int(stat.parent.name))
+    return found
+
+
 class Terminal:
     """A program whose standard streams, and controlling terminal, are a pseudo-terminal. Ends the program with the block."""
 
@@ -163,6 +175,9 @@ class Terminal:
         if self.status is None:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
+        for process in _of_session(self._pid):  # what a shell has left in the background
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         os.close(self._terminal)
         os.close(self._inside)
 

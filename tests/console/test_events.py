@@ -138,13 +138,11 @@ def test_an_audit_without_a_record_tells_of_the_leaders_promises(capsys: pytest.
         "lateSeconds": 2.5,
         "delaySeconds": {"backfill": 2.5},
     }
-    audit._show_queues([quiet, busy], None)
+    presenting.show(audit.LISTING, Shape(), audit.told([quiet, busy]))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[-1] == ["a", "3", "1", "2.5", "s", "backfill", "2.5", "s"] and len(lines) == 2
-    audit._show_queues([quiet], None)
+    presenting.show(audit.LISTING, Shape(), audit.told([quiet]))
     assert "No reserved job has started" in capsys.readouterr().err
-    audit._show_queues([quiet], "json")
-    assert json.loads(capsys.readouterr().out) == [quiet]
 
 
 @pytest.mark.parametrize(

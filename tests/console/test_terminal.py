@@ -108,7 +108,7 @@ def test_a_window_of_another_size_gets_a_picture_of_its_own() -> None:
                 return once and rows[0] == feed.SAID[:columns] and "[q] end" in rows[-1] and "GPUs in" in rows[-2]
 
             # at once, and not only as soon as something changes
-            terminal.until(is_fitting, "the picture is not drawn anew", 10)
+            terminal.until(is_fitting, "the picture is not drawn anew")
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(20, 5), (20, 2), (1, 1), (400, 3)])

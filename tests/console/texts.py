@@ -31,7 +31,7 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
             *presenting.styled(eta.promise_rows(_promised()["promises"]), width),
             *(part for line in eta.outcome_lines(_promised()) for part in wrapped(line, width)),
         ],
-        "audit": lambda width: presenting.styled(audit.queue_rows(_audited()), width),
+        "audit": lambda width: presenting.drawn(audit.LISTING, presenting.Shape(), audit.told(_audited()), NOW, width),
         "swap-show": lambda width: [
             part for line in swap.story(struck("train", OVER, OPEN)) for part in wrapped(line, width)
         ],

@@ -4,40 +4,49 @@ how reserved jobs have fared under the leading operator."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import click
 
 from gangline.console.output import presenting
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.formats import document
 from gangline.console.output.layout import Rows, plain
+from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking
 from gangline.control.answers.workloads.words import age
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError
 from gangline.engine import BACKFILL, BUDGET, EARLY_END
+from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
 
 @click.command("audit")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @access.cluster_options
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None, help="Print only the JSON object.")
+@presenting.options("queue")
 def command(
-    file: Path | None, kubeconfig: Path | None, context: str | None, namespace: str | None, output: str | None
+    file: Path | None, kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Shape
 ) -> None:
     """Replay the audit record FILE (`gangline operator --audit FILE`) through the engine and compare the decisions.
 
     Exit status 0: every round of decisions equals the recorded one, and no workload that was started early delayed a
     reserved head against the policy of its queue. Otherwise 1. Rotated files (FILE.1, FILE.2, …) are read too. The last line
-    of the output is JSON.
+    of the output is JSON; with -o json it is all of it.
 
     Without FILE the leading operator tells how the reserved jobs of its queues have fared since it began to lead.
     """
     if file is None:
-        _show_queues(access.run(_queues(kubeconfig, context, namespace)), output)
+        access.run(_ask(kubeconfig, context, namespace, shape))
         return
+    presenting.only_a_document(shape, "a record")
+    if kubeconfig or context or namespace:
+        raise click.UsageError("FILE is read here: --kubeconfig, --context and -n belong to the question without it")
     outcome = Outcome()
     try:
         audit_check.check(audit_check.read(audit_check.files(file), outcome), outcome)
@@ -45,53 +54,63 @@ def command(
         raise click.ClickException(str(error)) from error
     if not outcome.runs:
         raise click.ClickException(f"{file}: the record contains no start of an operator run")
-    if output is None:
+    if not shape.format.kind:
         for line in lines(outcome):
             click.echo(line)
-    click.echo(json.dumps(outcome.as_json()))
+    found = outcome.as_json()
+    click.echo(document("yaml", found) if shape.format.kind == "yaml" else json.dumps(found))
     if not outcome.holds:
         raise SystemExit(1)
 
 
-async def _queues(kubeconfig: Path | None, context: str | None, namespace: str | None) -> list[Json]:
-    """Of all ClusterQueues, or of those to which the namespace's LocalQueues lead."""
+async def _ask(kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Shape) -> None:
     async with access.client(kubeconfig, context) as api:
-        own = f"/namespaces/{namespace or api.login.namespace}/queueaudits"
+        await presenting.present(LISTING, shape, lambda: _queues(api, namespace, shape))
+
+
+async def _queues(api: ApiClient, namespace: str | None, shape: Shape) -> list[Json]:
+    """Of all ClusterQueues, or of those to which the namespace's LocalQueues lead; tables have those with reservations."""
+    own = f"/namespaces/{namespace or api.login.namespace}/queueaudits"
+    try:
         try:
-            try:
-                return await asking.listed(api, own if namespace else "/queueaudits")
-            except asking.NotAllowedError:
-                return await asking.listed(api, own)
-        except (asking.NotServedError, asking.NotAllowedError) as error:
-            raise click.ClickException(str(error)) from error
+            found = await asking.listed(api, own if namespace else "/queueaudits")
+        except asking.NotAllowedError:
+            found = await asking.listed(api, own)
+    except (asking.NotServedError, asking.NotAllowedError) as error:
+        raise click.ClickException(str(error)) from error
+    return told(found) if shape.format.kind in ("", "wide") else found
 
 
-def _show_queues(found: list[Json], output: str | None) -> None:
-    if output is not None:
-        click.echo(json.dumps(found))
-        return
-    told = [each for each in found if each["promised"] or each["delaySeconds"]]
-    if not told:
-        click.echo("No reserved job has started or was delayed since the operator began to lead.", err=True)
-        return
-    presenting.echo(queue_rows(told))
+def told(found: Iterable[Json]) -> list[Json]:
+    """Of the ClusterQueues, those in which a job had a reservation."""
+    return [each for each in found if each["promised"] or each["delaySeconds"]]
 
 
-def queue_rows(told: list[Json]) -> Rows:
-    """One row per ClusterQueue in which a job had a reservation."""
-    header = ("QUEUE", "RESERVED STARTS", "LATE", "LATE BY", "DELAYED BY")
-    cells = tuple(
-        (
-            each["clusterQueue"],
-            str(each["promised"]),
-            str(each["late"]),
-            f"{each['lateSeconds']:.1f} s",
-            ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in sorted(each["delaySeconds"].items()) if seconds)
-            or "–",
-        )
-        for each in told
-    )
-    return Rows(header, cells, (), frozenset(header[1:4]), least={"QUEUE": 20})
+def _seconds(causes: Json) -> str:
+    return ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in sorted(causes.items()) if seconds) or "–"
+
+
+#: one row per ClusterQueue
+LISTING: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("QUEUE", lambda each, _: each["clusterQueue"], least=20),
+        Column(
+            "RESERVED STARTS", lambda each, _: str(each["promised"]), right=True, key=lambda each, _: each["promised"]
+        ),
+        Column("LATE", lambda each, _: str(each["late"]), right=True, key=lambda each, _: each["late"]),
+        Column(
+            "LATE BY",
+            lambda each, _: f"{each['lateSeconds']:.1f} s",
+            right=True,
+            key=lambda each, _: each["lateSeconds"],
+        ),
+        Column("DELAYED BY", lambda each, _: _seconds(each["delaySeconds"])),
+    ),
+    as_json=lambda each: each,
+    name=lambda each: f"clusterqueue/{each['clusterQueue']}",
+    empty="No reserved job has started or was delayed since the operator began to lead.",
+    queue=lambda each: (each["clusterQueue"],),
+)
 
 
 def lines(outcome: Outcome) -> list[str]:

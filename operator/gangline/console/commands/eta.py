@@ -43,12 +43,18 @@ def command(
 
     The operator simulates its own decisions, with forecasts of how long jobs run.
     """
+    if accuracy and (job is not None or with_history):
+        raise click.UsageError("--accuracy is of all jobs: without JOB and --history")
+    if job is not None and all_namespaces:
+        raise click.UsageError("JOB is of one namespace: without -A")
     if accuracy:
+        presenting.only_a_document(shape, "--accuracy")
         _show_accuracy(access.run(_accuracy(kubeconfig, context, namespace)), shape.format)
         return
     if with_history:
         if job is None:
             raise click.UsageError("--history is of one job: name it")
+        presenting.only_a_document(shape, "--history")
         _show_promises(access.run(_promises(kubeconfig, context, namespace, job)), shape.format)
         return
 
@@ -101,7 +107,6 @@ async def _promises(kubeconfig: Path | None, context: str | None, namespace: str
 
 
 def _show_promises(told: Json, output: Format) -> None:
-    _only_documents(output)
     if output.kind in DOCUMENTS:
         names = ("promises", "started", "record")
         body = {"job": told["job"]["jobName"], **{name: told[name] for name in names}}
@@ -116,11 +121,6 @@ def _show_promises(told: Json, output: Format) -> None:
     presenting.echo(promise_rows(told["promises"]))
     for line in outcome_lines(told):
         click.echo(line)
-
-
-def _only_documents(output: Format) -> None:
-    if output.kind not in ("", *DOCUMENTS):
-        raise click.UsageError(f"-o {output.kind} is for the list of jobs: use {' or '.join(DOCUMENTS)} here")
 
 
 def promise_rows(promises: Sequence[Json]) -> Rows:
@@ -172,7 +172,6 @@ async def _accuracy(kubeconfig: Path | None, context: str | None, namespace: str
 
 
 def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:
-    _only_documents(output)
     if output.kind in DOCUMENTS:
         told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
         click.echo(document(output.kind, {**told, **{name: accuracy.get(name) for name in ("starts", "queues")}}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +19,12 @@ from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking, following
 from gangline.control.answers.usage.happenings import WORDS
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import Gone
+from gangline.kube.errors import Gone, NotFound, Unavailable
 from gangline.kube.resources import Json
 
 _Column = Column[Json]
+#: seconds before an operator that is away is asked again
+PAUSE: Final = 5.0
 
 
 @click.command("events")
@@ -53,19 +57,35 @@ def command(
             if not shape.watch:
                 presenting.show(LISTING, shape, found)
                 return
-            following_lines = _Lines(shape)
-            following_lines.echo(found)
-            while True:
-                try:
-                    asked = {name: text for name, text in query.items() if text}
-                    async for event in following.events(api, where, after, asked):
-                        following_lines.echo([event])
-                        after = event["metadata"]["resourceVersion"]
-                except Gone:  # another operator leads, or more happened than is remembered
-                    remarks.remark("some events were missed: the operator does not remember them")
-                    _, after = await _lately(api, where, {**query, "sinceSeconds": "1"})
+            lines = _Lines(shape)
+            lines.echo(found)
+            await follow(api, where, query, after, lines.echo)
 
     access.run(work())
+
+
+async def follow(
+    api: ApiClient, namespace: str | None, query: dict[str, str], after: str, tell: Callable[[list[Json]], None]
+) -> None:
+    """Tell of the events after a version, for ever. An operator that is away is waited for; what was missed is said."""
+    asked = {name: text for name, text in query.items() if text}
+    away = ""
+    while True:
+        try:
+            if not after:
+                _, after = await _lately(api, namespace, {**query, "sinceSeconds": "1"})
+            async for event in following.events(api, namespace, after, asked):
+                tell([event])
+                after, away = event["metadata"]["resourceVersion"], ""
+        except Gone:  # another operator leads, or more happened than is remembered
+            remarks.remark("some events were missed: the operator does not remember them")
+            after = ""
+        except (Unavailable, NotFound, click.ClickException) as error:
+            words = error.message
+            if words != away:
+                remarks.remark(words)
+            away = words
+            await asyncio.sleep(PAUSE)
 
 
 async def _lately(api: ApiClient, namespace: str | None, query: dict[str, str]) -> tuple[list[Json], str]:

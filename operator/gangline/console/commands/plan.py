@@ -101,22 +101,22 @@ async def _runs(api: ApiClient, namespace: str | None, cluster_queue: str | None
         from gangline.console.views import own_answers
 
         found = await own_answers.plan(api, cluster_queue, horizon, error)
-    return [run for run in found if namespace is None or run["metadata"].get("namespace") == namespace]
+    runs = [run for run in found if namespace is None or run["metadata"].get("namespace") == namespace]
+    return sorted(runs, key=lambda run: (run["clusterQueue"], run["from"]))
 
 
 def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[str]:
-    """One line per run, sorted by queue and start. The time axis ends with the last run or at `horizon` (seconds)."""
+    """One line per run, in their order. The time axis ends with the last run or at `horizon` (seconds)."""
     span = min(horizon, max(60.0, max(run["to"] for run in runs) - now))
     most = max(LEAST_NAME, width // 2)
     names = [_label(run, most) for run in runs]
     room = max(map(len, names))
     columns = max(LEAST_WIDTH, width - room - 2)
     lines = [f"{'':{room}}  {_scale(span, columns)}"]
-    order = sorted(zip(runs, names, strict=True), key=lambda pair: (pair[0]["clusterQueue"], pair[0]["from"]))
-    for run, name in order[:MOST_ROWS]:
+    for run, name in list(zip(runs, names, strict=True))[:MOST_ROWS]:
         lines.append(f"{name:{room}}  {_bar(run, now, span, columns)}")
-    if len(order) > MOST_ROWS:
-        lines.append(f"… and {len(order) - MOST_ROWS} more (-o json has all)")
+    if len(runs) > MOST_ROWS:
+        lines.append(f"… and {len(runs) - MOST_ROWS} more (-o json has all)")
     return lines
 
 
@@ -154,6 +154,7 @@ def _as_json(run: Json) -> dict[str, Any]:
         "workload": meta["name"] if run["hidden"] else f"{meta['namespace']}/{meta['name']}",
         "job": run["job"],
         "clusterQueue": run["clusterQueue"],
+        "gpus": run["gpus"],
         "from": _iso(run["from"]),
         "to": _iso(run["to"]),
         "after": run["after"],

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Final
 
 import click
 
-from gangline.console.output import presenting
+from gangline.console.output import presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import DOCUMENTS, document
 from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
+from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
 
@@ -33,17 +35,41 @@ def command(
             "say --dry-run: nobody preempts by hand. A higher priority class (`gangline top`) or the queue's policy does it"
         )
 
-    async def ask() -> Json:
+    async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            path, query = asking.job_path(namespace or api.login.namespace, job, "victims")
-            try:
-                return await asking.get(api, path, query)
-            except own_rights.NoOperator as error:
-                raise click.ClickException(str(error)) from error
+            where = namespace or api.login.namespace
+            if not shape.watch:
+                show(await _asked(api, where, job), shape)
+                return
 
-    told = access.run(ask())
+            async def look() -> list[Json]:
+                told = await _asked(api, where, job)
+                remarks.remark(summary(told))
+                return told["victims"]
+
+            await presenting.present(VICTIMS, shape, look)
+
+    access.run(work())
+
+
+async def _asked(api: ApiClient, namespace: str, job: str) -> Json:
+    path, query = asking.job_path(namespace, job, "victims")
+    try:
+        return await asking.get(api, path, query)
+    except own_rights.NoOperator as error:
+        raise click.ClickException(str(error)) from error
+
+
+def show(told: Json, shape: Shape) -> None:
+    """Print an answer: as a document whole, but for victims that the filters leave out."""
     if shape.format.kind in DOCUMENTS:
-        body = {"job": told["job"]["jobName"], **{name: told[name] for name in ("starts", "victims", "obstacle")}}
+        victims = shape.selection.of(VICTIMS, told["victims"], time.time())
+        body = {
+            "job": told["job"]["jobName"],
+            "starts": told["starts"],
+            "victims": victims,
+            "obstacle": told["obstacle"],
+        }
         click.echo(document(shape.format.kind, body))
         return
     if told["victims"]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from gangline.console.commands import limits_set
 from gangline.console.output import clock, presenting, remarks
@@ -206,6 +207,11 @@ def limits(
     `gangline limits set` changes it.
     """
     if ctx.invoked_subcommand is not None:
+        for param in ctx.command.params:
+            if ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
+                raise click.UsageError(
+                    f"{param.opts[-1]} has no effect before `{ctx.invoked_subcommand}`: write it behind"
+                )
         return
 
     async def work() -> None:

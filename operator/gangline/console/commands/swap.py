@@ -14,6 +14,7 @@ from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import Record
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
+from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking, completing
 from gangline.control.answers.of_record import swap_row
@@ -63,7 +64,8 @@ def list_command(
 @command.command("show")
 @click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @access.cluster_options
-def show_command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None) -> None:
+@answer_option
+def show_command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, output: Format) -> None:
     """Show every recorded recovery of JOB: a name, kind/name or a Workload's name."""
 
     async def work() -> tuple[list[Json], str]:
@@ -77,6 +79,9 @@ def show_command(job: str, kubeconfig: Path | None, context: str | None, namespa
     ]
     if not matching:
         raise click.ClickException(f"no job {job!r} with a Workload in namespace {where}")
+    if output.kind:
+        click.echo(document(output.kind, rows_of(matching)))
+        return
     for workload in matching:
         click.echo("\n".join(story(workload)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 import yaml
 
 from gangline.console.output import presenting
+from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, own_rights
 from gangline.control.answers.workloads.words import age, runtime_text
@@ -31,17 +31,15 @@ from gangline.kube.resources import Json
     help="Manifest of a Job, JobSet or GPUJob; - reads standard input.",
 )
 @access.cluster_options
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
-def command(
-    file: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, output: str | None
-) -> None:
+@answer_option
+def command(file: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, output: Format) -> None:
     """Show when the job in FILE would start if submitted now, and whether a smaller size, a shorter runtime or another queue
     would start it earlier.
     """
     job, kind = read(file)
     answer = access.run(_submitted(kubeconfig, context, namespace, job, kind))
-    if output == "json":
-        click.echo(json.dumps(_as_json(answer), indent=2))
+    if output.kind:
+        click.echo(document(output.kind, _as_json(answer)))
         return
     _show(answer)
 

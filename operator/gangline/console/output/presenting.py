@@ -16,7 +16,7 @@ import click
 
 from gangline.console.output import layout, remarks, selection
 from gangline.console.output.columns import Listing
-from gangline.console.output.formats import Format, Output, document
+from gangline.console.output.formats import DOCUMENTS, Format, Output, document
 from gangline.console.output.layout import Rows
 from gangline.console.output.selection import Selection
 from gangline.kube.errors import ApiError
@@ -43,6 +43,17 @@ class Shape:
     format: Format = field(default_factory=Format)
     selection: Selection = field(default_factory=Selection)
     watch: bool = False
+
+
+def only_a_document(shape: Shape, what: str) -> None:
+    """Refuse what is for lists, where a command of lists prints `what`, which is none. Raises click.UsageError."""
+    if shape.format.kind not in ("", *DOCUMENTS):
+        raise click.UsageError(f"-o {shape.format.kind} is for the list: {what} has {' and '.join(DOCUMENTS)}")
+    if shape.watch:
+        raise click.UsageError(f"--watch is for the list: {what} is told once")
+    given = {name: getattr(shape.selection, name) for name in ("users", "states", "queues", "sort")}
+    if chosen := [f"--{name.removesuffix('s')}" for name, values in given.items() if values]:
+        raise click.UsageError(f"{', '.join(chosen)}: filters and order are for the list, not for {what}")
 
 
 def options(*filters: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

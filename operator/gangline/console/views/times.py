@@ -65,7 +65,11 @@ def as_json(item: Json) -> dict[str, Any]:
         "name": item["jobName"],
         "kind": item["jobKind"],
         "workload": item["name"],
+        "user": item["user"],
+        "queue": item["queue"],
         "clusterQueue": item["clusterQueue"],
+        "gpus": item["gpus"],
+        "created": item["created"],
         "state": item["state"],
         **{name: item.get(name) for name in TIMES},
     }

@@ -1,0 +1,276 @@
+"""Every command that lists, in every format, sorted, filtered and watched; the operator's answers are those of the pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests.console import screens
+from tests.console.objects import NOW
+from tests.console.texts import happened, texts
+
+from gangline.console import cli
+from gangline.console.commands import events, swap
+from gangline.console.output import presenting
+from gangline.console.views import access, asking, following
+from gangline.control.answers.answers import Wish
+from gangline.control.answers.sight import Everybody
+from gangline.kube.errors import Gone, Unavailable
+
+Json = dict[str, Any]
+
+#: a command that lists -> a column of its table by which it is sorted, and a field of its JSON
+LISTS = {
+    "queue": ("name", "jobName"),
+    "queue -t": ("gpus", "expectedStart"),
+    "eta": ("name", "gpus"),
+    "plan": ("-gpus", "gpus"),
+    "share": ("-used", "level"),
+    "limits": ("flavor", "flavor"),
+    "history": ("-ran", "ranSeconds"),
+    "events": ("at", "event"),
+    "nodes": ("-node", "capacity"),
+    "nodes --cards": ("card", "uuid"),
+    "swap list": ("age", "how"),
+    "preempt --dry-run probe": ("-gpus", "lostGpuHours"),
+    "audit": ("-late", "promised"),
+}
+#: a command that prints one answer, which is JSON or YAML as well
+ANSWERS = ("eta probe --history", "eta --accuracy", "swap show llama-3-70b-pretrain-continued-0017")
+FORMATS = ("", "wide", "json", "yaml", "name")
+
+
+async def answered() -> dict[str, Any]:
+    """Name of a resource -> its items, or the answer."""
+    here = screens.busy()
+    answers = here.answers()
+    shares = (await answers.shares(Everybody(), "")).items
+    nodes = [dict(item) for item in (await answers.nodes(Everybody(), "")).items]
+    nodes[0] |= {
+        "cards": [{name: value for name, value in card.items() if name != "node"} for card in screens.carded()]
+    }
+    job = {"jobName": "probe", "clusterQueue": "language-models", "position": 2}
+    promises = {"at": NOW, "p50": NOW, "p90": NOW + 9, "because": "", "cause": ""}
+    return {
+        "queuedjobs": (await answers.jobs(Everybody(), Wish("ml", times=True))).items,
+        "plannedruns": (await answers.plan(Everybody(), "", "", 86_400)).items,
+        "flavornodes": nodes,
+        "queueshares": shares,
+        "pastruns": screens.past(),
+        "jobevents": [{**each, "metadata": {"resourceVersion": "1", "name": "e"}} for each in happened()],
+        "gangswaps": swap.rows_of([screens.swapped()]),
+        "queueaudits": [
+            {"clusterQueue": name, "promised": 9, "late": late, "lateSeconds": 1.0, "delaySeconds": {}}
+            for name, late in (("a", 2), ("b", 1))
+        ],
+        "forecastaccuracies": [],
+        "victims": {"job": job, "starts": False, "victims": screens.victims(), "obstacle": ""},
+        "promises": {"job": job, "promises": [promises], "started": None, "record": None},
+    }
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Any]:
+    return asyncio.run(answered())
+
+
+@pytest.fixture
+def asked(answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An operator that has these answers; the paths that it was asked for."""
+    paths: list[str] = []
+
+    class Api:
+        login = SimpleNamespace(namespace="ml")
+
+        async def list(self, *_: Any) -> Any:
+            return SimpleNamespace(items=[screens.swapped()])
+
+    async def get(api: Any, path: str, query: Any = None) -> Json:
+        paths.append(path)
+        found = answers[path.rpartition("/")[2]]
+        return found if isinstance(found, dict) else {"items": found, "metadata": {"resourceVersion": "7"}}
+
+    @asynccontextmanager
+    async def client(*_: Any) -> AsyncIterator[Api]:
+        yield Api()
+
+    monkeypatch.setattr(asking, "get", get)
+    monkeypatch.setattr(access, "client", client)
+    return paths
+
+
+def call(line: str, *more: str) -> Result:
+    return CliRunner().invoke(cli.main, [*line.split(), *more], catch_exceptions=False)
+
+
+def told(line: str, *more: str) -> str:
+    done = call(line, *more)
+    assert done.exit_code == 0, f"{line} {more}: {done.output}"
+    return done.stdout
+
+
+def found_in(line: str, text: str) -> list[Json]:
+    body = json.loads(text)
+    return body["victims"] if line.startswith("preempt") else body
+
+
+@pytest.mark.parametrize("line", LISTS)
+def test_every_list_has_every_format(line: str, asked: list[str]) -> None:
+    _, field = LISTS[line]
+    printed = {kind: told(line, *(["-o", kind] if kind else [])) for kind in FORMATS}
+    assert asked and all(text.strip() for text in printed.values())
+    entries = found_in(line, printed["json"])
+    assert entries and field in entries[0]
+    assert yaml.safe_load(printed["yaml"]) == json.loads(printed["json"])
+    names = printed["name"].splitlines()
+    assert len(names) == len(entries) and all(printed.values())
+    header, *rows = told(line, "-o", f"custom-columns=FIELD:.{field},N:.nothing").splitlines()
+    assert header.split() == ["FIELD", "N"] and len(rows) >= len(entries)
+    assert all(row.endswith("<none>") for row in rows[: len(entries)])
+    assert not any("\x1b" in text for text in printed.values())
+    assert call(line, "-o", "xml").exit_code == 2
+
+
+@pytest.mark.parametrize("line", LISTS)
+def test_every_list_is_sorted(line: str, asked: list[str]) -> None:
+    column, field = LISTS[line]
+    up, down = (
+        told(line, "--sort", order, "-o", "name").splitlines()
+        for order in (column.lstrip("-"), f"-{column.lstrip('-')}")
+    )
+    assert sorted(up) == sorted(down)
+    assert told(line, "--sort", f".{field}", "-o", "name").split()
+    assert call(line, "--sort", "nonsense").exit_code == 2
+
+
+def test_bars_are_in_the_order_that_was_asked_for(asked: list[str]) -> None:
+    names = [told("plan", "--sort", order, "-o", "name").split() for order in ("gpus", "-gpus")]
+    assert names[0] != names[1]
+    for order, wanted in zip(("gpus", "-gpus"), names, strict=True):
+        bars = told("plan", "--sort", order).splitlines()[1:]
+        drawn = [row.split()[1] for row in bars[: len(wanted)]]
+        assert [name[:12] for name in drawn] == [name[:12] for name in wanted]
+
+
+@pytest.mark.parametrize("line", LISTS)
+def test_every_list_filters_by_what_its_help_says(line: str, asked: list[str]) -> None:
+    command = cli.main
+    for word in line.split():
+        found = command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
+        command = found or command
+    options = {option for param in command.params for option in param.opts}
+    for option in {"--user", "--queue"} & options:
+        assert told(line, option, "nobody", "-o", "name") == ""
+    if "--state" in options:
+        assert call(line, "--state", "nonsense", "-o", "name").stdout == ""
+
+
+@pytest.mark.parametrize("line", LISTS)
+def test_every_list_is_watched(line: str, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pipe everything is told once; what does not change is not told again."""
+
+    once, get = told(line, "-o", "name"), asking.get
+    looks = len(asked)
+    asked.clear()
+
+    async def interrupted(api: Any, path: str, query: Any = None) -> Json:
+        if len(asked) >= 3 * looks:
+            raise KeyboardInterrupt
+        return await get(api, path, query)
+
+    async def nothing(*_: Any) -> AsyncIterator[Json]:
+        if line == "events":
+            raise KeyboardInterrupt
+        await asyncio.Event().wait()
+        yield {}
+
+    monkeypatch.setattr(presenting, "EVERY", 0)
+    monkeypatch.setattr(asking, "get", interrupted)
+    monkeypatch.setattr(following, "SLOWLY", 0.0)
+    monkeypatch.setattr(following, "events", nothing)
+    done = CliRunner().invoke(cli.main, [*line.split(), "-w", "-o", "name"])
+    assert done.exit_code == 1 and "Aborted" in done.output
+    assert done.stdout == once
+
+
+@pytest.mark.parametrize("line", ANSWERS)
+def test_an_answer_that_is_no_list_is_a_document(line: str, asked: list[str]) -> None:
+    assert told(line).strip()
+    body = json.loads(told(line, "-o", "json"))
+    assert body and yaml.safe_load(told(line, "-o", "yaml")) == body
+    for wrong in ("wide", "name", "custom-columns=A:.b"):
+        assert call(line, "-o", wrong).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("eta probe --history --sort gpus", "--sort"),
+        ("eta --accuracy -u mira", "--user"),
+        ("eta --accuracy -w", "--watch"),
+        ("eta --accuracy probe", "without JOB"),
+        ("eta --history", "name it"),
+        ("eta probe -A", "without -A"),
+        ("limits -n ml set a --flavor f --nominal 1", "--namespace has no effect before `set`"),
+        ("limits --kubeconfig x set a --flavor f --nominal 1", "--kubeconfig has no effect"),
+        ("preempt probe", "--dry-run"),
+        ("audit pyproject.toml -w", "--watch"),
+        ("audit pyproject.toml -n ml", "-n belong"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(
+    line: str, said: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    done = call(line)
+    assert done.exit_code == 2 and said in " ".join(done.stderr.split()) and asked == []
+
+
+def test_filters_hold_for_documents_of_victims(asked: list[str]) -> None:
+    everybody = found_in("preempt", told("preempt --dry-run probe -o json"))
+    mine = found_in("preempt", told("preempt --dry-run probe -o json --user mira"))
+    assert len(everybody) == 2 and [each["user"] for each in mine] == ["mira"]
+
+
+async def test_events_go_on_when_the_operator_comes_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = Unavailable(503, "ServiceUnavailable", "nobody is there")
+    one, two = ({"metadata": {"resourceVersion": version}} for version in ("8", "9"))
+    streams = iter([[one], away, away, Gone(410, "Expired", "too old"), [two], KeyboardInterrupt()])
+    since: list[str] = []
+
+    async def stream(api: Any, namespace: Any, after: str, query: Any) -> AsyncIterator[Json]:
+        since.append(after)
+        found = next(streams)
+        if isinstance(found, BaseException):
+            raise found
+        for each in found:
+            yield each
+
+    async def lately(*_: Any) -> tuple[list[Json], str]:
+        return [], "20"
+
+    monkeypatch.setattr(following, "events", stream)
+    monkeypatch.setattr(events, "_lately", lately)
+    monkeypatch.setattr(events, "PAUSE", 0.0)
+    heard: list[Json] = []
+    with pytest.raises(KeyboardInterrupt):
+        await events.follow(object(), "ml", {}, "7", heard.extend)  # type: ignore[arg-type]
+    assert heard == [one, two] and since == ["7", "8", "8", "8", "20", "9"]
+    said = capsys.readouterr().err
+    assert said.count("nobody is there") == 1 and said.count("some events were missed") == 1
+
+
+def test_texts_for_people_are_drawn_for_any_terminal() -> None:
+    lines: dict[str, Callable[[int], list[str]]] = texts()
+    assert all(len(line) <= 80 for draw in lines.values() for line in map(click.unstyle, draw(80)))

@@ -22,7 +22,7 @@ from gangline.api.schema.common import (
 from gangline.api.schema.json_schema import Cel, Model, checked, list_map, rules
 from gangline.api.schema.v1beta2.workload import MAX_POD_SETS, PodTemplate
 
-_COMPUTE = "^([a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?/)?(milli|cores)$"
+_COMPUTE = "^([a-z0-9][a-z0-9.-]{0,62}/)?(milli|cores)$"
 _IMMUTABLE = checked(Cel("self == oldSelf", "field is immutable"))
 
 

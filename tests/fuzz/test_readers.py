@@ -25,6 +25,7 @@ NUMBERS = (
     "gangline.control.forecasting.group_coverage.counts_of",
     "gangline.control.forecasting.promises.Record.of",
     "gangline.control.forecasting.tallies._record",
+    "gangline.control.multikueue.multikueue.MultiKueue.__init__",
     "gangline.control.multikueue.multikueue.MultiKueue.act",
     "gangline.control.multikueue.planning._patience",
     "gangline.control.process.lease.Elector._free",

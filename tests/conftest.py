@@ -17,6 +17,8 @@ from gangline.devcluster.local import LocalControlPlane
 
 #: lines that are shown of why a test had to run again
 _SHOWN = 12
+#: lines that are shown of an internal error
+_SHOWN_OF_ERRORS = 60
 
 settings.register_profile("gangline", examples(100))
 settings.load_profile("gangline")
@@ -32,11 +34,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+#: of pytest or a plugin, or of a worker, which ends by it
+_internal_errors: list[str] = []
+
+
+def pytest_internalerror(excrepr: object) -> None:
+    _internal_errors.append(str(excrepr))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The last lines of a log say what failed, however much was printed about it before."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
+    for text in _internal_errors[:1]:  # the second one is that a worker has ended by the first
+        print("· internal error:", *text.splitlines()[-_SHOWN_OF_ERRORS:], sep="\n")
     for report in [row for kind in ("rerun", "failed", "error") for row in reporter.stats.get(kind, ())]:
         crash = getattr(report.longrepr, "reprcrash", None)
         why = crash.message.partition("\n")[0][:300] if crash else ""

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from gangline.api.schema import crd_install
 class Webhooks:
     process: subprocess.Popen[bytes]
     port: int
-    seconds_to_ready: float
     log: Path
     #: set by a test that has ended it
     stopping: bool = False
@@ -36,7 +34,6 @@ class Webhooks:
 def running(kubeconfig: Path, directory: Path, *more: str, listen: str = "127.0.0.1:0") -> Iterator[Webhooks]:
     ready, log = directory / "ready.json", directory / "webhooks.log"
     ready.unlink(missing_ok=True)
-    started = time.monotonic()
     with log.open("wb") as output:
         command = [sys.executable, "-m", "gangline.console.cli", "webhooks", "--kubeconfig", str(kubeconfig)]
         command += ["--mode", "url", "--listen", listen, "--ready-file", str(ready), *more]
@@ -45,7 +42,7 @@ def running(kubeconfig: Path, directory: Path, *more: str, listen: str = "127.0.
         assert eventually(lambda: ready.exists() or process.poll() is not None, 30.0), log.read_text()
         assert process.poll() is None, log.read_text()
         port = json.loads(ready.read_text())["port"]
-        yield Webhooks(process, port, time.monotonic() - started, log)
+        yield Webhooks(process, port, log)
     finally:
         if process.poll() is None:
             process.kill()

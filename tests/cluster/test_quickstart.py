@@ -235,10 +235,10 @@ def test_make_run_on_a_terminal_tells_its_story_until_q() -> None:
     with Terminal(120, 30, command, {name: text for name, text in told.items() if name != "NO_COLOR"}) as seen:
         seen.until(lambda text: "USED/NOMINAL" in text and "job/resnet-50" in text, "there is no table", 300)
         assert "export KUBECONFIG=" in seen.raw and not seen.echoes() and not seen.picture.cursor_shown
+        seen.press("e")  # before the first preemption: of all that happened, the last lines are shown
+        seen.until(lambda text: "Stopping" in text and "preempted for" in text, "no preemption among the events")
         seen.press("t")
         seen.until(lambda text: re.search(r"^job/resnet-50 .*█", text, re.MULTILINE), "there is no timeline")
-        seen.press("e")
-        seen.until(lambda text: "Stopping" in text and "preempted for" in text, "no preemption among the events")
         seen.resize(80, 24)
         seen.until(lambda text: text.count("USED/NOMINAL") == 1 and "[q] end" in text, "no picture of the new size")
         seen.press("j")

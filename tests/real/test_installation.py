@@ -34,9 +34,9 @@ from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import POOL_LABEL
 from gangline.devcluster.real.pool import POOL, RealPool
 from gangline.kube import resources as kube
-from gangline.kube.errors import ApiError
+from gangline.kube.errors import ApiError, NotFound
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes"), pytest.mark.timeout(900)]
 
 Json = dict[str, Any]
 SYSTEM = names.SYSTEM_NAMESPACE
@@ -177,6 +177,26 @@ async def applying(api: Api, prefix: str) -> AsyncIterator[list[str]]:
                 await api.client.delete(kube.JOBS, "default", f"{prefix}-{number}", propagation="Background")
 
 
+async def made(api: Api, manifest: Json) -> None:
+    """Creates a Job; one that an earlier run of the test has left goes first."""
+    await gone(api, manifest["metadata"]["name"])
+    await api.create(manifest)
+
+
+async def gone(api: Api, name: str) -> None:
+    """Deletes a Job, and waits until it and its pods are away."""
+    with contextlib.suppress(NotFound):
+        await api.client.delete(kube.JOBS, "default", name, propagation="Foreground")
+
+    async def away() -> bool:
+        with contextlib.suppress(NotFound):
+            await api.get(kube.JOBS, name)
+            return False
+        return True
+
+    await api.until(away, f"{name} is away", 60)
+
+
 async def running(api: Api, name: str) -> dict[str, str]:
     """Waits until all pods of the job run. Returns their uids and nodes."""
 
@@ -202,7 +222,7 @@ async def test_two_replicas_of_each_run_on_different_nodes_and_a_job_runs(cluste
     labels = cluster.kubectl.json("get", "namespace", SYSTEM)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
-    await api.create(job("first", pods=2, gpus=8))  # nobody suspends it but the webhook
+    await made(api, job("first", pods=2, gpus=8))  # nobody suspends it but the webhook
     await api.finished("first")
     assert "done" in cluster.kubectl("logs", "job/first")
     assert "Nothing changes." in cluster.gangline("install", "--yes", "--values", str(cluster.values))
@@ -212,7 +232,7 @@ async def test_another_replica_leads_when_the_leader_is_killed(cluster: Cluster,
     leader = cluster.leader()
     os.kill(process_of(leader), signal.SIGKILL)
     assert await asyncio.to_thread(eventually, lambda: cluster.leader() not in ("", leader), 40)
-    await api.create(job("after-the-kill"))
+    await made(api, job("after-the-kill"))
     await api.finished("after-the-kill")
     assert await asyncio.to_thread(eventually, cluster.all_ready, 60)
 
@@ -230,7 +250,7 @@ async def test_a_gang_runs_on_through_an_upgrade_and_back(cluster: Cluster, api:
     before = await asyncio.to_thread(previous)
     assert cluster.plane.real is not None
     cluster.plane.real.load_image(before.archive)
-    await api.create(job("gang", pods=2, code=LONG, gpus=6))
+    await made(api, job("gang", pods=2, code=LONG, gpus=6))
     pods = await running(api, "gang")
     workload = await api.workload_of("gang")
     assert workload is not None
@@ -246,28 +266,28 @@ async def test_a_gang_runs_on_through_an_upgrade_and_back(cluster: Cluster, api:
     after = await api.workload_of("gang")
     assert after is not None and after["metadata"]["uid"] == workload["metadata"]["uid"]
     assert condition(after, "Admitted") and not condition(after, "Evicted")
-    await api.create(job("after-the-upgrade"))
+    await made(api, job("after-the-upgrade"))
     await api.finished("after-the-upgrade")
-    await api.client.delete(kube.JOBS, "default", "gang", propagation="Background")
+    await gone(api, "gang")
 
 
 async def test_an_uninstallation_keeps_the_objects_unless_all_is_to_go(cluster: Cluster, api: Api) -> None:
-    await api.create(job("outlives", code=LONG))
+    await made(api, job("outlives", code=LONG))
     pods = await running(api, "outlives")
     await asyncio.to_thread(cluster.gangline, "uninstall", "--yes")
     assert await running(api, "outlives") == pods
     path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/default/localqueues/{QUEUE}"
     old = json.loads(cluster.kubectl("get", "--raw", path))
     assert old["spec"]["clusterQueue"] == QUEUE
-    await api.create(
-        {**job("unqueued"), "metadata": {"name": "unqueued", "namespace": "default"}}
+    await made(
+        api, {**job("unqueued"), "metadata": {"name": "unqueued", "namespace": "default"}}
     )  # no webhook is asked
     for name in ("outlives", "unqueued", "first", "after-the-kill", "after-the-upgrade"):
-        await api.client.delete(kube.JOBS, "default", name, propagation="Background")
+        await gone(api, name)
 
     await asyncio.to_thread(cluster.gangline, "uninstall", "--all", "--yes")
-    made = lambda: cluster.objects() - cluster.before  # noqa: E731
-    assert await asyncio.to_thread(eventually, lambda: not made(), 60), sorted(made())
+    left = lambda: cluster.objects() - cluster.before  # noqa: E731
+    assert await asyncio.to_thread(eventually, lambda: not left(), 60), sorted(left())
     assert cluster.before - cluster.objects() == frozenset()
 
 

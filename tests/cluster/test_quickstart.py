@@ -230,9 +230,10 @@ def test_make_run_prints_what_the_pages_show() -> None:
 
 def test_make_run_on_a_terminal_tells_its_story_until_q() -> None:
     require_control_plane()
-    told = environment(TERM="xterm-256color")
+    # its window says how wide it is; a worker of pytest's says 80 columns
+    told = {name: text for name, text in environment().items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     command = ["make", "--no-print-directory", "-C", str(ROOT), "run"]
-    with Terminal(120, 30, command, {name: text for name, text in told.items() if name != "NO_COLOR"}) as seen:
+    with Terminal(120, 30, command, {**told, "TERM": "xterm-256color"}) as seen:
         seen.until(lambda text: "USED/NOMINAL" in text and "job/resnet-50" in text, "there is no table", 300)
         assert "export KUBECONFIG=" in seen.raw and not seen.echoes() and not seen.picture.cursor_shown
         seen.press("e")  # before the first preemption: of all that happened, the last lines are shown

@@ -184,9 +184,9 @@ async def made(api: Api, manifest: Json) -> None:
 
 
 async def gone(api: Api, name: str) -> None:
-    """Deletes a Job, and waits until it and its pods are away."""
+    """Deletes a Job, and waits until it is away."""
     with contextlib.suppress(NotFound):
-        await api.client.delete(kube.JOBS, "default", name, propagation="Foreground")
+        await api.client.delete(kube.JOBS, "default", name, propagation="Background")
 
     async def away() -> bool:
         with contextlib.suppress(NotFound):

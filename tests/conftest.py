@@ -17,6 +17,8 @@ from gangline.devcluster.local import LocalControlPlane
 
 #: lines that are shown of why a test had to run again
 _SHOWN = 12
+#: characters of each of them: an object with its status
+_WIDTH = 1500
 #: lines that are shown of an internal error
 _SHOWN_OF_ERRORS = 60
 
@@ -54,7 +56,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         why = crash.message.partition("\n")[0][:300] if crash else ""
         print(f"· {report.outcome}: {report.nodeid} ({report.when}) {why}")
         if report.outcome == "rerun" and crash:  # nothing else says what its first run found
-            print("\n".join(line[:400] for line in crash.message.splitlines()[1:_SHOWN]))
+            print("\n".join(line[:_WIDTH] for line in crash.message.splitlines()[1:_SHOWN]))
 
 
 @pytest.fixture(scope="session")

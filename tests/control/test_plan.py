@@ -16,7 +16,7 @@ from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap
 from gangline.control.mirror.pod import read_pod
 from gangline.control.plan import job_plan, job_workload
-from gangline.control.plan.injection import pod_set_infos
+from gangline.control.plan.injection import pod_set_infos, unconstrained
 from gangline.control.plan.job_planning import completing
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
@@ -573,6 +573,35 @@ def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_ga
     assert info.scheduling_gates == []
     (info,) = pod_set_infos(a_workload(a_job(), admitted=admitted), Lookups())
     assert info.scheduling_gates == []
+
+
+def test_placed_pods_say_that_they_asked_for_any_place_so_that_kueue_opens_their_gates() -> None:
+    job = a_job()
+    workload = a_workload(job, admitted=admitted)
+    host = {"levels": ["kubernetes.io/hostname"], "slices": []}
+
+    def says() -> bool:
+        (info,) = unconstrained(pod_set_infos(workload, Lookups()), workload)
+        return info.annotations.get(names.UNCONSTRAINED_TOPOLOGY) == "true"
+
+    assert not says(), "not placed"
+    (assignment,) = workload["status"]["admission"]["podSetAssignments"]
+    assignment["topologyAssignment"] = host
+    assert says()
+    (pod_set,) = workload["spec"]["podSets"]
+    pod_set["topologyRequest"] = {"podIndexLabel": "batch.kubernetes.io/job-completion-index"}
+    assert says(), "how pods are numbered is no place"
+    started = JOB_KIND.start(job, unconstrained(pod_set_infos(workload, Lookups()), workload))
+    assert started is not None
+    _merge(job, started.body)
+    assert JOB_KIND.pod_sets(job)[0]["topologyRequest"]["unconstrained"] is True
+    assert workloads.equivalent(workload, JOB_KIND.pod_sets(job), job), "it goes on"
+    while stopped := JOB_KIND.stop(job, workload["spec"]["podSets"]):
+        _merge(job, stopped.body)
+    assert job["spec"]["suspend"] is True
+    assert names.UNCONSTRAINED_TOPOLOGY not in str(job["spec"]), "the template is the user's again"
+    pod_set["topologyRequest"] = {"required": "rack"}
+    assert not says()
 
 
 # --- nodes that were lost ---------------------------------------------------------------------------------------------

@@ -241,6 +241,12 @@ def reclaimable_counts(workload: Json) -> dict[str, int]:
     return {row["name"]: row["count"] for row in workload["status"].get("reclaimablePods", ())}
 
 
+def asked_of_topology(pod_set: Json) -> Json:
+    """The topology request of a pod set; {} if it has none. Kueue writes the pod index label of every Job, also without one."""
+    request: Json = pod_set.get("topologyRequest") or {}
+    return {} if request.keys() <= _NUMBERING else request
+
+
 def changed_annotations(kind: JobKind, workload: Json, job: Json) -> dict[str, str | None]:
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
     have, want = workload["metadata"].get("annotations") or {}, kind.workload_annotations(job)
@@ -261,17 +267,11 @@ def fewer_gates(workload: Json, job: Json) -> str | None:
 def _same_pod_set(now: Json, then: Json, admitted: int | None, *, injected: bool) -> bool:
     if now.get("minCount") != then.get("minCount"):
         return False
-    if not injected and _asked_of_topology(now) != _asked_of_topology(then):
+    if not injected and asked_of_topology(now) != asked_of_topology(then):
         return False
     if not _same_count(now["count"], then, admitted, injected=injected):
         return False
     return podspec.same(now["template"], then["template"], injected=injected)
-
-
-def _asked_of_topology(pod_set: Json) -> Json:
-    """Kueue writes the pod index label of every Job, also without a topology request."""
-    request: Json = pod_set.get("topologyRequest") or {}
-    return {} if request.keys() <= _NUMBERING else request
 
 
 def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool) -> bool:

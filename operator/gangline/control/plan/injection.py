@@ -9,6 +9,7 @@ from gangline.api import names
 from gangline.api.read.workloads import swap_record
 from gangline.control.mirror.pod import GATE
 from gangline.control.plan.plan_steps import Lookups
+from gangline.jobs import workload as workloads
 from gangline.jobs.base import PodSetInfo
 from gangline.kube.resources import Json
 
@@ -77,6 +78,21 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             )
         )
     return infos
+
+
+def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:
+    """Pods that are placed although their gang asked for no topology say so, as if they had asked for any place at all.
+
+    Kueue needs it: after a change back to it, it opens the gate of a pod that is made again only where the pod asks.
+    """
+    silent = {each["name"] for each in workload["spec"]["podSets"] if not workloads.asked_of_topology(each)}
+    says = {names.UNCONSTRAINED_TOPOLOGY: "true"}
+    return [
+        replace(info, annotations={**says, **info.annotations})
+        if info.name in silent and names.TAS_LABEL in info.labels
+        else info
+        for info in infos
+    ]
 
 
 def behind_gate(infos: Sequence[PodSetInfo], resizable: Collection[str]) -> list[PodSetInfo]:

@@ -19,7 +19,7 @@ from gangline.api.read.workloads import swap_record
 from gangline.control.mirror import slices
 from gangline.control.mirror.owned_objects import MOST_OWNERS
 from gangline.control.plan import job_workload
-from gangline.control.plan.injection import behind_gate, pod_set_infos
+from gangline.control.plan.injection import behind_gate, pod_set_infos, unconstrained
 from gangline.control.plan.job_workload import drop_finalizer, has, reserved
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
@@ -257,7 +257,7 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
     if not suspended and _is_outdated(view, workload):
         why = "Nodes were lost: the gang starts again"
         return _stop(view, workload, why) + _sync(view, None) + _not_ready(workload)
-    infos = pod_set_infos(workload, lookups)
+    infos = unconstrained(pod_set_infos(workload, lookups), workload)
     if view.elastic:
         infos = behind_gate(infos, view.kind.resizable(view.job))
     if suspended:

@@ -172,6 +172,7 @@ async def test_two_gangs_share_a_card_and_a_third_waits(system: System, api: Api
 
 # --- cards decide admission -------------------------------------------------------------------------------------------
 
+VISIBLE = "gangline.io/gpu-visible-devices"
 SHARED = NodePool("sharing", 2, {"cpu": 64}, {"example.com/sharing": "yes"})
 
 
@@ -205,6 +206,12 @@ async def running_on(api: Api, name: str) -> str:
     alive = [pod for pod in pods if pod["status"].get("phase") == "Running" and not deleting(pod)]
     cards = [pod["metadata"]["annotations"]["gangline.io/cards"] for pod in alive]
     assert cards == [f"GPU-{pod['spec']['nodeName']}" for pod in alive], "its card is on its node"
+    for pod in alive:
+        told = [row["valueFrom"]["fieldRef"]["fieldPath"] for row in pod["spec"]["containers"][0].get("env", ())]
+        asks = VISIBLE in pod["metadata"]["annotations"]
+        assert told == (["metadata.annotations['gangline.io/cards']"] if asks else []), (
+            "its container is told, if it asks"
+        )
     return cards[0] if len(cards) == 1 else ""
 
 
@@ -256,8 +263,8 @@ async def test_cards_decide_admission_and_a_failed_one_moves_its_gang(system: Sy
     )
     try:
         system.operator(fault="after:3")
-        for name, share in (("one", "500m"), ("two", "400m")):
-            await api.create(annotated(name, **{"gangline.io/gpu-share": share}))
+        for name, share, more in (("one", "500m", {VISIBLE: "NVIDIA_VISIBLE_DEVICES"}), ("two", "400m", {})):
+            await api.create(annotated(name, **{"gangline.io/gpu-share": share, **more}))
             await on(name, f"GPU-{first}")
         assert await seated(api) == {f"GPU-{first}": 900}
 

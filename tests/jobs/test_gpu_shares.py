@@ -101,6 +101,26 @@ def test_a_share_by_a_claim_counts_once_and_its_template_claims_nothing_yet() ->
     assert charges(pod) == {GPU_MILLI: 1000, GPU_MEM: 16 << 30}
 
 
+def test_a_share_by_visible_devices_tells_every_container_the_chosen_cards() -> None:
+    share = {"by": "VisibleDevices", "percent": 50, "memory": "8Gi"}
+    job = gpu_job(role("w", 1, 2, share=share), gpuResource="amd.com/gpu")
+    pod = template(job)
+    chosen = {"apiVersion": "v1", "fieldPath": "metadata.annotations['gangline.io/cards']"}
+    for container in pod["spec"]["containers"]:
+        assert container["env"][-1] == {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": chosen}}
+        assert "gpu" not in str(container.get("resources", {}))
+    assert charges(pod) == {GPU_MILLI: 1000, GPU_MEM: 16 << 30}
+
+    body = job["spec"]["roles"][0]["template"]
+    body["metadata"] = {"annotations": {"gangline.io/gpu-visible-devices": "ROCR_VISIBLE_DEVICES"}}
+    assert [row["name"] for row in template(job)["spec"]["containers"][0]["env"]] == ["ROCR_VISIBLE_DEVICES"]
+    job["spec"]["roles"][0]["share"] = {"by": "KAI", "percent": 50}
+    with pytest.raises(
+        JobError, match=r"share.by: KAI tells pods their cards, and the template has gangline.io/gpu-vis"
+    ):
+        template(job)
+
+
 @pytest.mark.parametrize(
     ("fields", "job", "said"),
     [
@@ -110,7 +130,7 @@ def test_a_share_by_a_claim_counts_once_and_its_template_claims_nothing_yet() ->
         (
             {"gpus": 1, "share": {"by": "Run", "percent": 5}},
             {},
-            "spec.roles[0].share.by: must be HAMi, KAI, DRA or Annotations",
+            "spec.roles[0].share.by: must be HAMi, KAI, DRA, VisibleDevices or Annotations",
         ),
         ({"gpus": 1, "share": {**HALF, "memory": "much"}}, {}, "spec.roles[0].share.memory: must be memory of a card"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -16,6 +17,8 @@ import pytest
 from tests.controlplane import Kubectl, eventually
 from tests.realnodes import PYTHON_IMAGE, python_image, require_real_nodes
 
+from gangline.api import admission
+from gangline.api.names import CARDS, GPU_SHARE, GPU_VISIBLE, TOPOLOGY_GATE
 from gangline.devcluster import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.errors import DevClusterError
@@ -117,6 +120,24 @@ def test_pods_find_a_service_and_are_reached(kubectl: Kubectl) -> None:
     assert "fetched 200" in kubectl("logs", "client")
     assert kubectl("exec", "server", "--", "/usr/bin/python3", "-c", "print(6 * 7)").strip() == "42"
     kubectl("delete", "pod", "server", "client", "--wait=false")
+
+
+def test_a_container_is_told_the_cards_that_were_chosen_while_its_pod_waited(kubectl: Kubectl) -> None:
+    asks = pod("told", "", "import os; print('cards', os.environ['NVIDIA_VISIBLE_DEVICES'])")
+    asks["metadata"] |= {
+        "namespace": "default",
+        "annotations": {GPU_SHARE: "500m", GPU_VISIBLE: "NVIDIA_VISIBLE_DEVICES"},
+    }
+    asks["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
+    del asks["spec"]["nodeName"]
+    kubectl.apply(admission.default(asks, None, admission.Context()).obj)
+    found = kubectl.json("get", "pod", "told")
+    found["metadata"]["annotations"][CARDS] = "GPU-a,GPU-b"
+    found["spec"]["schedulingGates"] = []
+    kubectl("replace", "-f", "-", stdin=json.dumps(found))
+    assert eventually(lambda: phase(kubectl, "told") == "Succeeded", 60), kubectl("describe", "pod", "told")
+    assert "cards GPU-a,GPU-b" in kubectl("logs", "told")
+    kubectl("delete", "pod", "told", "--wait=false")
 
 
 def test_a_cut_node_is_missed_and_comes_back(kubectl: Kubectl, plane: LocalControlPlane, real: RealNodes) -> None:

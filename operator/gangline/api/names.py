@@ -214,6 +214,8 @@ GPU_COUNT: Final = f"{OWN_GROUP}/gpu-count"
 GPU_CLASS: Final = f"{OWN_GROUP}/gpu-device-class"
 #: annotation on these: the capacity by which the claim asks for compute, milli (default) or cores, with a domain if it has one
 GPU_COMPUTE: Final = f"{OWN_GROUP}/gpu-compute"
+#: annotation on pod templates with a share: the environment variable by which the containers learn their cards
+GPU_VISIBLE: Final = f"{OWN_GROUP}/gpu-visible-devices"
 #: annotation on pod templates: pods of this name in their namespace share a card where they can
 GPU_AFFINITY: Final = f"{OWN_GROUP}/gpu-affinity"
 #: annotation on pod templates: no two pods of this name in their namespace share a card

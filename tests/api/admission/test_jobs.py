@@ -620,7 +620,7 @@ def test_parts_of_gpus_can_be_asked_for():
         (
             {"by": "Run", "percent": 5},
             {},
-            'spec.roles[0].share.by: Invalid value: "Run": must be one of HAMi, KAI, DRA, Annotations',
+            'spec.roles[0].share.by: Invalid value: "Run": must be one of HAMi, KAI, DRA, VisibleDevices, Annotations',
         ),
         (
             {"by": "KAI", "percent": 0},
@@ -678,6 +678,8 @@ def test_shares_that_make_no_sense(share: Json, more: Json, said: str):
 
 def test_claims_share_cards_of_any_kind():
     assert errors(gpujob(roles=[sharing(4, CLAIMED)], gpuResource="amd.com/gpu")) == []
+    visible = {"by": "VisibleDevices", "percent": 50}
+    assert errors(gpujob(roles=[sharing(4, visible)], gpuResource="amd.com/gpu")) == []
     assert errors(gpujob(roles=[sharing(1, {**CLAIMED, "compute": "gpu.example.com/cores"})])) == []
     (error,) = errors(gpujob(roles=[sharing(1, {**CLAIMED, "deviceClass": "GPU!"})]))
     assert error.startswith('spec.roles[0].share.deviceClass: Invalid value: "GPU!": ')

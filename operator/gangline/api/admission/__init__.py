@@ -61,6 +61,12 @@ KINDS: Final[Mapping[tuple[str, str], Rules]] = {
 }
 
 
+#: groups of kinds that make no pods; those of a GPUJob are the operator's to write
+_OWN: Final = (names.GROUP, names.OWN_GROUP)
+#: groups of kinds that make new pods when their template changes
+_SERVING: Final = ("apps", "leaderworkerset.x-k8s.io")
+
+
 class UnknownKindError(LookupError):
     """There are no rules for this kind."""
 
@@ -75,6 +81,9 @@ def default(obj: Json, old: Json | None, context: Context) -> Result:
         return Result(obj)
     completed = _copied(obj)
     warnings = rules.default(completed, old, context)
+    group = text(obj.get("apiVersion")).rpartition("/")[0]
+    if group in _SERVING or (old is None and group not in _OWN):  # pods of other kinds keep what they were made with
+        gpu_shares.expose(completed)
     return Result(completed, tuple(warnings))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.api import names
-from gangline.api.sharing import dra, hami, kai, mig, neighbours, own, tencent, traps, whole
+from gangline.api.sharing import dra, hami, kai, mig, neighbours, own, tencent, traps, visible, whole
 from gangline.api.sharing.dra import DeviceAsk
 from gangline.api.sharing.fault import Fault as Fault
 from gangline.engine.model import Requests, Share
@@ -29,7 +29,7 @@ def shares(ask: Ask) -> tuple[Share, ...]:
 def faults(ask: Ask) -> list[Fault]:
     """What contradicts itself in Gangline's own words; what others would not read counts as whole cards instead."""
     found = own.faults(ask.annotations, _in_other_words(ask)) if own.asks(ask.annotations) else []
-    return found + neighbours.faults(ask.annotations)
+    return found + neighbours.faults(ask.annotations) + visible.faults(ask.annotations, _in_other_words(ask))
 
 
 def doubts(ask: Ask, *, claims: bool = False) -> list[str]:

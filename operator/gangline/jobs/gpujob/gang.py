@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gangline import bounded
+from gangline.api.sharing import visible
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.shares import add_requests, ask_for_shares
 
@@ -113,6 +114,7 @@ def _make(
         ask_for_shares(body, gpus or 0, share[0], share[1], resource, asks=asked is not None)
     elif gpus and asked is None:
         add_requests(body, {resource: gpus})
+    visible.expose(body)
     return Role(name, count, least[0], asked if asked is not None else gpus or 0, body, path)
 
 

@@ -15,6 +15,7 @@ from gangline.api.names import (
     GPU_EXCLUSION,
     GPU_MEMORY,
     GPU_SHARE,
+    GPU_VISIBLE,
     HAMI_CORES,
     HAMI_GPU,
     HAMI_MEMORY,
@@ -23,13 +24,14 @@ from gangline.api.names import (
     KAI_FRACTION,
     KAI_MEMORY,
 )
-from gangline.api.sharing import card_claims, numbers, own
+from gangline.api.sharing import card_claims, numbers, own, visible
 from gangline.jobs.base import JobError, Json
 
 HAMI: Final = "HAMi"
 KAI: Final = "KAI"
 DRA: Final = "DRA"
 OTHERS: Final = "Annotations"
+VISIBLE: Final = "VisibleDevices"
 _ANNOTATIONS: Final = (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *own.KEYS)
 #: field of a share -> the annotation of its pods that is its name
 _NAMES: Final = {"affinity": GPU_AFFINITY, "antiAffinity": GPU_ANTI_AFFINITY, "exclusion": GPU_EXCLUSION}
@@ -54,7 +56,9 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
         field := next((field for field in ("deviceClass", "compute") if share.get(field) is not None), None)
     ) is not None:
         raise JobError(f"belongs to a claim, and {bounded.shown(by)} makes none", f"{path}.{field}")
-    if resource != HAMI_GPU and by not in (DRA, OTHERS):
+    if by in (HAMI, KAI, DRA) and GPU_VISIBLE in ((template.get("metadata") or {}).get("annotations") or {}):
+        raise JobError(f"{by} tells pods their cards, and the template has {GPU_VISIBLE}", f"{path}.by")
+    if resource != HAMI_GPU and by not in (DRA, OTHERS, VISIBLE):
         raise JobError(f"{by} shares {HAMI_GPU} out, not {bounded.shown(resource)}", path)
     if asks or _asks_for_parts(template):
         raise JobError("the template asks for GPUs itself", path)
@@ -68,7 +72,7 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
     elif by == HAMI:
         bound = {HAMI_PERCENT: percent} if mebibytes is None else {HAMI_MEMORY: mebibytes}
         add_requests(template, {HAMI_GPU: gpus, HAMI_CORES: percent, **bound})
-    elif by in (DRA, OTHERS):
+    elif by in (DRA, OTHERS, VISIBLE):
         annotations = _annotations(template)
         annotations[GPU_SHARE] = f"{percent * 10}m"
         if mebibytes is not None:
@@ -78,8 +82,10 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
         if by == DRA:
             annotations[GPU_CLASS] = share["deviceClass"]
             annotations |= {GPU_COMPUTE: share["compute"]} if share.get("compute") else {}
+        if by == VISIBLE:
+            annotations.setdefault(GPU_VISIBLE, visible.NVIDIA)
     else:
-        raise JobError(f"must be {HAMI}, {KAI}, {DRA} or {OTHERS}", f"{path}.by")
+        raise JobError(f"must be {HAMI}, {KAI}, {DRA}, {VISIBLE} or {OTHERS}", f"{path}.by")
     _name(template, share, path)
 
 

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from gangline.api import quantity, sharing
 from gangline.api.admission.findings import FieldError, Json, annotations_of, invalid, mapping, objects, spec
+from gangline.api.sharing import visible
 
 #: templates of one job that are looked at, and warnings about them
 _MOST_TEMPLATES: Final = 32
@@ -17,6 +18,12 @@ _MOST_DOUBTS: Final = 8
 def check(path: str, template: Json) -> list[FieldError]:
     """`path` is that of the template."""
     return [invalid(f"{path}.{fault.field}", fault.value, fault.message) for fault in sharing.faults(_ask(template))]
+
+
+def expose(obj: Json) -> None:
+    """The variables by which containers learn their cards, in all templates that ask for them."""
+    for template in islice(_templates(obj), _MOST_TEMPLATES):
+        visible.expose(template)
 
 
 def doubts(obj: Json) -> list[str]:

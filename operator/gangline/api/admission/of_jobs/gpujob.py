@@ -46,9 +46,9 @@ MAX_REPLICAS: Final = 100_000
 _GPU: Final = "nvidia.com/gpu"
 
 #: who share GPUs out
-SHARERS: Final = ("HAMi", "KAI", "DRA", "Annotations")
+SHARERS: Final = ("HAMi", "KAI", "DRA", "VisibleDevices", "Annotations")
 #: those that share out any kind of GPU
-_ANY_GPU: Final = ("DRA", "Annotations")
+_ANY_GPU: Final = ("DRA", "VisibleDevices", "Annotations")
 
 #: the short form: one role called "worker"
 SHORT_FORM: Final = ("workers", "minWorkers", "gpusPerWorker", "share", "template")

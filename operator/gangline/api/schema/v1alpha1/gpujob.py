@@ -35,10 +35,12 @@ ShareName: TypeAlias = Annotated[
 class Share(Model):
     """Parts of GPUs, where something in the cluster shares them out."""
 
-    by: Literal["HAMi", "KAI", "DRA", "Annotations"]
+    by: Literal["HAMi", "KAI", "DRA", "VisibleDevices", "Annotations"]
     """Who shares them out: HAMi (the pods request nvidia.com/gpucores and nvidia.com/gpumem-percentage), KAI (they have the
     annotation gpu-fraction and request no GPU; their schedulerName is the template's) or DRA (each has a ResourceClaim for
-    capacity of cards). Annotations: something else does, and the pods say by gangline.io/gpu-share what they use."""
+    capacity of cards). VisibleDevices: a container runtime that trusts the environment variable NVIDIA_VISIBLE_DEVICES, which
+    names the chosen cards; the template's annotation gangline.io/gpu-visible-devices may name another variable. Annotations:
+    something else does, and the pods say by gangline.io/gpu-share what they use."""
     percent: Annotated[int, Field(ge=1, le=99)]
     """How much of each GPU a pod uses: of its compute power, and of its memory unless that is given. Quota of
     gangline.io/gpu-milli counts it."""

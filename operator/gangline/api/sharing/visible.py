@@ -1,0 +1,68 @@
+"""Cards by an environment variable, for runtimes that trust it: `gangline.io/gpu-visible-devices: NVIDIA_VISIBLE_DEVICES`.
+
+Each container gets the variable, whose value is the pod's annotation `gangline.io/cards`. The kubelet reads that when the
+container starts, after the cards have been chosen. Where none were, the value is empty, which for NVIDIA's runtime is no card.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gangline.api import names
+from gangline.api.sharing.fault import Fault
+from gangline.bounded import parser
+from gangline.engine.model import Share
+
+#: of NVIDIA's container runtime
+NVIDIA: Final = "NVIDIA_VISIBLE_DEVICES"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@parser(63, instead=None, worst=("A", "A_", "-"))
+def variable(written: str) -> str | None:
+    """The name of an environment variable; None if it is none."""
+    return written if _VARIABLE.fullmatch(written) else None
+
+
+def of_pod(annotations: Mapping[str, object]) -> str | None:
+    """The variable that the pod's annotation names; None without one."""
+    written = annotations.get(names.GPU_VISIBLE)
+    return variable(written) if isinstance(written, str) else None
+
+
+def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list[Fault]:
+    """`others`: what the pod asks for in other words than Gangline's annotations."""
+    if names.GPU_VISIBLE not in annotations:
+        return []
+    said = ""
+    if of_pod(annotations) is None:
+        said = f"must be the name of an environment variable, such as {NVIDIA}"
+    elif others:
+        said = "whoever shares out what the pod asks for in other words tells it its cards"
+    elif names.GPU_CLASS in annotations:
+        said = "the pod has a claim, which gives it its cards"
+    elif names.GPU_SHARE not in annotations and names.GPU_MEMORY not in annotations:
+        said = f"is for pods that say by {names.GPU_SHARE} or {names.GPU_MEMORY} what they use of cards"
+    return [Fault(names.GPU_VISIBLE, annotations[names.GPU_VISIBLE], said)] if said else []
+
+
+def expose(template: dict[str, Any]) -> None:
+    """Add the variable to the containers of a pod template that asks for it. A container that sets it keeps what it has."""
+    annotations: Any = (template.get("metadata") or {}).get("annotations") or {}
+    name = of_pod(annotations) if isinstance(annotations, dict) else None
+    if name is None:
+        return
+    value = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.CARDS}']"}}
+    for kind in ("initContainers", "containers"):
+        containers: Any = (template.get("spec") or {}).get(kind)
+        for container in containers if isinstance(containers, list) else ():
+            if not isinstance(container, dict):
+                continue
+            written: Any = container.get("env") or []
+            if not isinstance(written, list) or any(
+                isinstance(row, dict) and row.get("name") == name for row in written
+            ):
+                continue
+            container["env"] = [*written, {"name": name, "valueFrom": value}]

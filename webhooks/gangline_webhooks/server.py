@@ -215,7 +215,8 @@ class _Process:
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
     async def _drain(self, server: _Server, serving: asyncio.Task[None]) -> None:
         """Report not ready, let endpoints be removed while clients are told to leave, then answer what is in progress and end."""

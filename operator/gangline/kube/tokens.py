@@ -263,7 +263,8 @@ async def _run(
         start_new_session=given is not None,  # to end its children as well
     )
     try:
-        output, _ = await asyncio.wait_for(process.communicate(given), seconds)
+        async with asyncio.timeout(seconds):
+            output, _ = await process.communicate(given)
     except TimeoutError:
         raise LoginError(f"{name}: no answer within {seconds:g} s") from None
     finally:

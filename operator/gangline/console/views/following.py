@@ -40,7 +40,8 @@ class Signal:
 
     async def wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), SLOWLY if self._live else seconds)
+            async with asyncio.timeout(SLOWLY if self._live else seconds):
+                await self._changed.wait()
         self._changed.clear()
 
     async def follow(self, api: ApiClient, namespace: str | None, query: dict[str, str]) -> None:

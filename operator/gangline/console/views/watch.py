@@ -43,7 +43,8 @@ class Watch:
     async def wait(self, at_most: float) -> None:
         """Return shortly after a change, or after `at_most` seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), at_most)
+            async with asyncio.timeout(at_most):  # asyncio.wait_for loses a Ctrl-C that comes at the moment of a change
+                await self._changed.wait()
             await asyncio.sleep(COALESCE)
         self._changed.clear()
 

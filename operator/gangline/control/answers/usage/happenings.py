@@ -153,7 +153,8 @@ class Log:
             return True
         signal = self._signal
         try:
-            await asyncio.wait_for(signal.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await signal.wait()
         except TimeoutError:
             return False
         return True

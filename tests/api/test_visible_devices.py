@@ -74,6 +74,19 @@ def test_every_kind_of_job_is_told_wherever_it_keeps_its_templates() -> None:
     ]
 
 
+@pytest.mark.parametrize("odd", [[], "x", 1, None, {"a": 1}, [1], [{"name": NVIDIA}], [[]]])
+def test_what_is_no_pod_template_is_left_to_other_rules(odd: Any) -> None:
+    for path in ("metadata", "annotations", "containers", "initContainers", "env"):
+        body = template()
+        whole = body["metadata"] | {"annotations": odd} if path == "annotations" else body["metadata"]
+        body["metadata"] = odd if path == "metadata" else whole
+        if path == "env":
+            body["spec"]["containers"][0]["env"] = odd
+        elif path.endswith("ontainers"):
+            body["spec"][path] = odd
+        admission.default(obj("Job", template=body), None, admission.Context())
+
+
 def test_what_runs_keeps_its_environment_and_what_serves_gets_new_pods() -> None:
     job, serves = obj("Job", template=template()), obj("Deployment", template=template())
     assert environments(admission.default(job, job, Context()).obj) == [None]

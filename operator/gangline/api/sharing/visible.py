@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from gangline.api import names
 from gangline.api.sharing.fault import Fault
@@ -49,20 +49,25 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
 
 
 def expose(template: dict[str, Any]) -> None:
-    """Add the variable to the containers of a pod template that asks for it. A container that sets it keeps what it has."""
-    annotations: Any = (template.get("metadata") or {}).get("annotations") or {}
-    name = of_pod(annotations) if isinstance(annotations, dict) else None
+    """Add the variable to the containers of a pod template that asks for it. A container that sets it keeps what it has.
+
+    What is no template of a pod is left to its own rules.
+    """
+    name = of_pod(_object(_object(template.get("metadata")).get("annotations")))
     if name is None:
         return
     value = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.CARDS}']"}}
     for kind in ("initContainers", "containers"):
-        containers: Any = (template.get("spec") or {}).get(kind)
-        for container in containers if isinstance(containers, list) else ():
-            if not isinstance(container, dict):
-                continue
-            written: Any = container.get("env") or []
-            if not isinstance(written, list) or any(
-                isinstance(row, dict) and row.get("name") == name for row in written
-            ):
-                continue
-            container["env"] = [*written, {"name": name, "valueFrom": value}]
+        for container in map(_object, _rows(_object(template.get("spec")).get(kind))):
+            written = _rows(container.get("env"))
+            odd = container.get("env") not in (None, written)
+            if container and not odd and not any(_object(row).get("name") == name for row in written):
+                container["env"] = [*written, {"name": name, "valueFrom": value}]
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _rows(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []

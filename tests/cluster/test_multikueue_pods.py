@@ -112,6 +112,17 @@ class Pods(Clusters):
 
         return await self.manager.until(found, f"{start} runs elsewhere, and its pods here say so", seconds)
 
+    async def elsewhere(self) -> str:
+        """What there is in the workers, a line each: states of Workloads, gates of pods, phases."""
+        rows: list[str] = []
+        for name in (FIRST, SECOND):
+            for kind in KINDS:
+                for each in await self.apis[name].all(kind, "default"):
+                    status, gates = each.get("status") or {}, each["spec"].get("schedulingGates")
+                    states = [f"{row['type']}={row['status']}" for row in status.get("conditions") or ()]
+                    rows.append(f"{name} {kind.kind} {each['metadata']['name']} {status.get('phase')} {gates} {states}")
+        return "\n".join(rows)
+
     async def left(self, *clusters: str, seconds: float = 90.0) -> None:
         async def nothing() -> bool:
             every = [await self.apis[name].all(kind, "default", ORIGIN) for name in clusters for kind in KINDS]
@@ -340,7 +351,10 @@ async def test_all_groups_of_a_leader_worker_set_run_in_one_cluster(clusters: Po
         ready = all(condition(each, "PodsReady") for each in every)
         return cluster if ready and sum(each["status"].get("phase") == "Running" for each in there) == pods else ""
 
-    cluster = await clusters.manager.until(lambda: runs(4), "both groups run in the same cluster", 120)
+    try:
+        cluster = await clusters.manager.until(lambda: runs(4), "both groups run in the same cluster", 120)
+    except AssertionError as error:
+        raise AssertionError(f"{await clusters.elsewhere()}\n{error}") from None
     other = SECOND if cluster == FIRST else FIRST
     assert await clusters.apis[other].all(kube.LEADER_WORKER_SETS, "default") == []
     assert await clusters.waits()

@@ -21,7 +21,7 @@ from gangline.replay.trace_facts import SETTINGS, Workloads, facts
 
 #: (GPUs, how often)
 SIZES = ((1, 60), (2, 10), (4, 8), (8, 15), (16, 4), (32, 2), (64, 1))
-CHECKPOINT = 1800.0  # seconds
+CHECKPOINT = 1_800_000  # milliseconds
 
 
 class Busy:
@@ -31,7 +31,7 @@ class Busy:
         self._random = random.Random(seed)
         cluster = Cluster(8 * nodes, 8)
         queue = POLICIES[policy].queue
-        self._workloads = Workloads(cluster, queue.name, by_tenant=False, checkpoint=CHECKPOINT, ranked=False)
+        self._workloads = Workloads(cluster, queue.name, by_tenant=False, ranked=False)
         self._engine = Engine(SETTINGS)
         for fact in facts(cluster, queue, None):
             self._engine.observe(fact)
@@ -46,7 +46,7 @@ class Busy:
         chance = self._random
         seconds = min(10 * 86400.0, max(30.0, chance.lognormvariate(7.5, 1.8)))
         number, gpus = len(self._jobs), chance.choices(sizes, chances)[0]
-        job = Job(number, str(number), self.now, round(1000 * seconds), gpus, "")
+        job = Job(number, str(number), self.now, round(1000 * seconds), gpus, "", checkpoint=CHECKPOINT)
         self._jobs.append(job)
         guess = seconds * chance.lognormvariate(0.0, 0.7)
         spread = ((0.1, 0.3), (0.5, 1.0), (0.8, 2.0), (0.9, 3.0), (0.95, 4.5))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, cast
+from typing import Final, cast
 
+from gangline.api.unchecked import listing, mapping
 from gangline.kube.resources import Json
 
 _LENGTH: Final = 8
@@ -29,11 +30,11 @@ def role_hash(spec: Json) -> str:
     shape: Json = {name: spec.get(name) for name in _FIELDS}
     for name in ("nodeSelector", "overhead"):
         if isinstance(shape[name], dict):
-            shape[name] = _sorted(_mapping(shape[name]))
+            shape[name] = _sorted(mapping(shape[name]))
     for name in ("initContainers", "containers"):
-        shape[name] = [_container(_mapping(each)) for each in _listing(spec.get(name))] or None
+        shape[name] = [_container(mapping(each)) for each in listing(spec.get(name))] or None
     if isinstance(spec.get("resources"), dict):  # Kueue's hashes of pods without them are older than this field
-        shape["resources"] = _requests(_mapping(spec["resources"]))
+        shape["resources"] = _requests(mapping(spec["resources"]))
     text = json.dumps({"spec": _sorted(shape)}, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.translate(_ESCAPED).encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]
 
@@ -41,22 +42,14 @@ def role_hash(spec: Json) -> str:
 def _container(container: Json) -> Json:
     return {
         "ports": container.get("ports"),
-        "resources": {"requests": _requests(_mapping(container.get("resources")))},
+        "resources": {"requests": _requests(mapping(container.get("resources")))},
     }
 
 
 def _requests(resources: Json) -> object:
     requests = resources.get("requests")
-    return _sorted(_mapping(cast(object, requests))) if isinstance(requests, dict) else requests
+    return _sorted(mapping(cast(object, requests))) if isinstance(requests, dict) else requests
 
 
 def _sorted(fields: Json) -> Json:
     return {name: fields[name] for name in sorted(fields, key=str)}
-
-
-def _mapping(value: object) -> Json:
-    return cast(Json, value) if isinstance(value, dict) else {}
-
-
-def _listing(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -64,7 +64,7 @@ KINDS: Final[Mapping[tuple[str, str], Rules]] = {
 #: groups of kinds that make no pods; those of a GPUJob are the operator's to write
 _OWN: Final = (names.GROUP, names.OWN_GROUP)
 #: groups of kinds that make new pods when their template changes
-_SERVING: Final = ("apps", "leaderworkerset.x-k8s.io")
+_SERVING: Final = frozenset(each.group for each in jobkinds.serving.KINDS)
 
 
 class UnknownKindError(LookupError):
@@ -81,7 +81,7 @@ def default(obj: Json, old: Json | None, context: Context) -> Result:
         return Result(obj)
     completed = _copied(obj)
     warnings = rules.default(completed, old, context)
-    group = text(obj.get("apiVersion")).rpartition("/")[0]
+    group = _group(obj)
     if group in _SERVING or (old is None and group not in _OWN):  # pods of other kinds keep what they were made with
         gpu_shares.expose(completed)
     return Result(completed, tuple(warnings))
@@ -110,13 +110,18 @@ def warnings(obj: Json) -> list[str]:
 
 
 def _rules(obj: Json) -> Rules:
-    api_version, kind = text(obj.get("apiVersion")), text(obj.get("kind"))
-    group = api_version.rpartition("/")[0]
+    group, kind = _group(obj), text(obj.get("kind"))
     declaration = jobkinds.declaration_of(group, kind)
     found = KINDS.get((group, kind)) or (declared_job.rules(declaration) if declaration is not None else None)
     if found is None:
-        raise UnknownKindError(f"no admission rules for {kind or 'an object without kind'} of {api_version!r}")
+        raise UnknownKindError(
+            f"no admission rules for {kind or 'an object without kind'} of {text(obj.get('apiVersion'))!r}"
+        )
     return found
+
+
+def _group(obj: Json) -> str:
+    return text(obj.get("apiVersion")).rpartition("/")[0]
 
 
 def _is_leaving(obj: Json) -> bool:

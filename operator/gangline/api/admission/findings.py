@@ -10,9 +10,11 @@ import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from gangline.api.jobkinds.declaration import Look, Reference
+from gangline.api.unchecked import listing as listing
+from gangline.api.unchecked import mapping as mapping
 from gangline.kube.resources import Json
 
 # reasons of a metav1.StatusCause
@@ -202,15 +204,6 @@ class Rules:
 
 
 # --- reading JSON of unknown shape ------------------------------------------------------------------------------------
-
-
-def mapping(value: object) -> Json:
-    """`value` if it is an object, else an empty one. Not to be modified."""
-    return cast(Json, value) if isinstance(value, dict) else {}
-
-
-def listing(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def objects(value: object) -> list[Json]:

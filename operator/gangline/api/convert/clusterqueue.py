@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gangline.api.convert import fair_sharing
-from gangline.api.convert.fields import Json, items, listing, make, mapping, move, own, own_items, rename
+from gangline.api.convert.fields import Json, items, make, move, own, own_items, rename
 from gangline.api.convert.notes import Shape, is_time
+from gangline.api.unchecked import listing, mapping
 
 #: the key of the notes on fields that v1beta2 lacks
 RECLAIM: Final = "reclaimOutOfCohort"

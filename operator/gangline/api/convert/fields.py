@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from gangline.api.unchecked import listing
 from gangline.kube.resources import Json
 
 
@@ -23,10 +24,10 @@ def own(parent: Json | None, key: str) -> Json | None:
 
 def own_items(parent: Json | None, key: str) -> list[Json]:
     """Copies of the objects in the list at `key`, now in their places."""
-    value = parent.get(key) if parent is not None else None
+    value: object = parent.get(key) if parent is not None else None
     if parent is None or not isinstance(value, list):
         return []
-    copies = [dict(cast(Json, item)) if isinstance(item, dict) else item for item in listing(value)]
+    copies = [dict(cast(Json, item)) if isinstance(item, dict) else item for item in cast("list[Any]", value)]
     parent[key] = copies
     return items(copies)
 
@@ -37,16 +38,6 @@ def make(parent: Json, key: str) -> Json:
     if found is None:
         found = parent[key] = {}
     return found
-
-
-def mapping(value: Any) -> Json:
-    """The object itself; an empty one if it is none."""
-    return cast(Json, value) if isinstance(value, dict) else {}
-
-
-def listing(value: Any) -> list[Any]:
-    """The list itself; an empty one if it is none."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def items(value: Any) -> list[Json]:

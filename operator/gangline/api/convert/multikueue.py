@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gangline.api.convert.fields import Json, mapping, move, own
+from gangline.api.convert.fields import Json, move, own
 from gangline.api.convert.notes import Shape
+from gangline.api.unchecked import mapping
 
 _SOURCE: Final = "clusterSource"
 _KUBECONFIG: Final = "kubeConfig"

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 from gangline import bounded
-from gangline.api.convert.fields import Json, mapping, own
+from gangline.api.convert.fields import Json, own
 from gangline.api.read.reading import parse_time
+from gangline.api.unchecked import mapping
 
 #: a type; a list with the shape of its items; an object with the shapes of its fields, "*" being all others; or a test
 Shape: TypeAlias = "type | list[Any] | Mapping[str, Any] | Callable[[Any], bool]"

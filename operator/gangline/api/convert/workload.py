@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gangline.api.convert.fields import Json, items, listing, mapping, move, own, own_items, rename
+from gangline.api.convert.fields import Json, items, move, own, own_items, rename
 from gangline.api.convert.notes import Shape, is_time
 from gangline.api.read.workloads import topology_slices
+from gangline.api.unchecked import listing, mapping
 
 _SOURCES: Final = {
     "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),

@@ -28,8 +28,9 @@ def shares(ask: Ask) -> tuple[Share, ...]:
 
 def faults(ask: Ask) -> list[Fault]:
     """What contradicts itself in Gangline's own words; what others would not read counts as whole cards instead."""
-    found = own.faults(ask.annotations, _in_other_words(ask)) if own.asks(ask.annotations) else []
-    return found + neighbours.faults(ask.annotations) + visible.faults(ask.annotations, _in_other_words(ask))
+    words = ask.annotations
+    others = _in_other_words(ask) if own.asks(words) or names.GPU_VISIBLE in words else ()
+    return own.faults(words, others) + neighbours.faults(words) + visible.faults(words, others)
 
 
 def doubts(ask: Ask, *, claims: bool = False) -> list[str]:

@@ -62,7 +62,7 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
     if others and names.GPU_MEMORY in annotations and not all(each.unit for each in others):
         said = "the pod says in other words, too, how much memory it uses"
         found.append(Fault(names.GPU_MEMORY, annotations[names.GPU_MEMORY], said))
-    if names.GPU_COUNT in annotations and (others or not _says_how_much(annotations)):
+    if names.GPU_COUNT in annotations and (others or not says_how_much(annotations)):
         said = f"is the number of cards of which {names.GPU_SHARE} or {names.GPU_MEMORY} says how much of each"
         found.append(Fault(names.GPU_COUNT, annotations[names.GPU_COUNT], said))
     if names.GPU_CLASS in annotations and not (names.GPU_SHARE in annotations and names.GPU_MEMORY in annotations):
@@ -74,7 +74,7 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
     return found
 
 
-def _says_how_much(annotations: Mapping[str, object]) -> bool:
+def says_how_much(annotations: Mapping[str, object]) -> bool:
     return names.GPU_SHARE in annotations or names.GPU_MEMORY in annotations
 
 

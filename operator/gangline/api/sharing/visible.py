@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from gangline.api import names
+from gangline.api.sharing import own
 from gangline.api.sharing.fault import Fault
+from gangline.api.unchecked import listing, mapping
 from gangline.bounded import parser
 from gangline.engine.model import Share
 
@@ -43,7 +45,7 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
         said = "whoever shares out what the pod asks for in other words tells it its cards"
     elif names.GPU_CLASS in annotations:
         said = "the pod has a claim, which gives it its cards"
-    elif names.GPU_SHARE not in annotations and names.GPU_MEMORY not in annotations:
+    elif not own.says_how_much(annotations):
         said = f"is for pods that say by {names.GPU_SHARE} or {names.GPU_MEMORY} what they use of cards"
     return [Fault(names.GPU_VISIBLE, annotations[names.GPU_VISIBLE], said)] if said else []
 
@@ -53,21 +55,13 @@ def expose(template: dict[str, Any]) -> None:
 
     What is no template of a pod is left to its own rules.
     """
-    name = of_pod(_object(_object(template.get("metadata")).get("annotations")))
+    name = of_pod(mapping(mapping(template.get("metadata")).get("annotations")))
     if name is None:
         return
     value = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.CARDS}']"}}
     for kind in ("initContainers", "containers"):
-        for container in map(_object, _rows(_object(template.get("spec")).get(kind))):
-            written = _rows(container.get("env"))
+        for container in map(mapping, listing(mapping(template.get("spec")).get(kind))):
+            written = listing(container.get("env"))
             odd = container.get("env") not in (None, written)
-            if container and not odd and not any(_object(row).get("name") == name for row in written):
+            if container and not odd and not any(mapping(row).get("name") == name for row in written):
                 container["env"] = [*written, {"name": name, "valueFrom": value}]
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _rows(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []

@@ -16,6 +16,7 @@ from aiohttp import web
 from gangline import bounded
 from gangline.api import names
 from gangline.api.read import parse, policy_reader
+from gangline.api.unchecked import mapping
 from gangline.control.mirror.mirror import Mirror
 from gangline.engine import Engine
 from gangline.kube import resources as kube
@@ -66,12 +67,8 @@ class Asked:
     @property
     def of_gang(self) -> bool:
         metadata = self.pod["metadata"]
-        said = {**_mapping(metadata.get("labels")), **_mapping(metadata.get("annotations"))}
+        said = {**mapping(metadata.get("labels")), **mapping(metadata.get("annotations"))}
         return any(key in said for key in _OF_GANGS)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 class Extender:

@@ -247,13 +247,22 @@ for number in range(first, first + 100_000):
 """
 
 
+def written(folder: Path) -> tuple[int, int]:
+    """How far a record is: the number of its last file, and the size of that."""
+    return max(((int(each.stem[-8:]), each.stat().st_size) for each in files_of(folder)), default=(0, 0))
+
+
 def test_a_killed_writer_leaves_a_record_that_goes_on(tmp_path: Path) -> None:
     for life in range(4):
+        before = written(tmp_path)
         process = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path), str(1_000_000 * life)], stdout=subprocess.PIPE
         )
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
-        time.sleep(0.7 + 0.23 * life)
+        until = time.monotonic() + 60
+        while time.monotonic() < until and written(tmp_path) <= before:
+            time.sleep(0.05)
+        time.sleep(0.1 + 0.23 * life)
         os.kill(process.pid, signal.SIGKILL)
         process.wait(30)
         history = reading.read(tmp_path)

@@ -224,6 +224,7 @@ class Decisions(Part):
             "patch",
             {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"active": False}},
             priority=Priority.LIFECYCLE,
+            slot="deactivate",
             doubt=True,
             done=inactive,
             failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, TypeAlias
 
+from gangline.control.mirror.changes import JobRef
 from gangline.kube.client import ApiClient, ApiError, Body, Json, ObjectKey, PatchKind
 
 Verb: TypeAlias = Literal["create", "patch", "status", "apply", "replace", "replace-status", "delete"]
@@ -31,7 +32,8 @@ class Write:
     `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None where there is
     nothing to write (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the status
     subresource. For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing. `not_before` is a
-    `time.monotonic()` for throttling. `slot` names what a newer submit for this object replaces.
+    `time.monotonic()` for throttling. `slot` names what a newer submit for this object replaces: by default what has the same
+    verb and the same `owner`, the job for which it was planned. `on_replaced` gets the newer one. `tag` is the submitter's own.
     """
 
     key: ObjectKey
@@ -40,10 +42,21 @@ class Write:
     priority: Priority = Priority.LIFECYCLE
     on_done: Callable[[Json], object] | None = None
     on_error: Callable[[ApiError], object] | None = None
+    on_replaced: Callable[[Write], object] | None = None
     not_before: float = 0.0
     slot: str = ""
+    owner: JobRef | None = None
     patch: PatchKind = "merge"
     field_manager: str = "gangline"
+    tag: object = None
+
+    @property
+    def place(self) -> str:
+        """The slot in which it waits."""
+        if self.slot or self.owner is None:
+            return self.slot or self.verb
+        kind, key = self.owner
+        return f"{self.verb} for {kind.plural}.{kind.group} {key}"
 
     @property
     def label(self) -> str:

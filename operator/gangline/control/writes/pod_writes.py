@@ -61,6 +61,7 @@ class PodWrites:
                 verb,
                 body,
                 priority=Priority.START_STOP,
+                owner=owner,
                 patch=patch or ("strategic" if verb == "status" else "merge"),
                 on_done=done,
                 on_error=partial(self._refused, owner, pod),

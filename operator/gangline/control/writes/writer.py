@@ -1,8 +1,8 @@
 """Sends all writes to the cluster: one at a time per object, only the newest state, the most urgent first.
 
-- *Per object*: at most one write is in flight. Writes wait in slots (by default one per verb); a newer submit replaces the write
-  that waits in its slot and keeps the older one's turn. The replaced write is dropped: its callbacks are not called. A waiting
-  create goes before all other writes of its object; otherwise priority decides, then age.
+- *Per object*: at most one write is in flight. Writes wait in slots (by default one per verb and owner); a newer submit replaces
+  the write that waits in its slot and keeps the older one's turn. The replaced write is dropped: of its callbacks only
+  `on_replaced` is called. A waiting create goes before all other writes of its object; otherwise priority decides, then age.
 - *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities get at most a
   sixth of that, and next to nothing while the server is strained.
 - *Failures*: a write with a transient failure (no answer, 5xx, 429, 401) is repeated forever with backoff, rendered again each
@@ -99,7 +99,7 @@ class Writer:
             self._count(write, "aborted")
             return
         lane = self._lanes.setdefault(write.key, Lane())
-        slot = write.slot or write.verb
+        slot = write.place
         item = lane.waiting.get(slot)
         if item is None:
             self._age += 1
@@ -107,7 +107,7 @@ class Writer:
             lane.waiting[slot] = item
             self._enqueue(item)
             return
-        self._count(item.write, "replaced")
+        self._replaced(item.write, write)
         before = (item.rank, item.due)
         item.write = write
         item.rank = min(item.rank, int(write.priority))
@@ -366,6 +366,8 @@ class Writer:
         """Put the item back into its slot, or give its backoff to the newer write that waits there already."""
         now = time.monotonic()
         successor = lane.waiting.setdefault(item.slot, item)
+        if successor is not item:
+            self._replaced(item.write, successor.write)
         successor.failures = item.failures + 1
         successor.age = min(successor.age, item.age)
         if not refuses(error):  # a refusal holds all writes: keep the order, without a backoff of its own
@@ -394,6 +396,11 @@ class Writer:
             callback(outcome)
         except Exception:
             logger.exception("%s %s: the callback failed", write.verb, write.key)
+
+    def _replaced(self, write: Write, by: Write) -> None:
+        self._count(write, "replaced")
+        if write.on_replaced is not None:
+            write.on_replaced(by)
 
     def _count(self, write: Write, outcome: str) -> None:
         self.counts[write.verb, write.label, outcome] += 1

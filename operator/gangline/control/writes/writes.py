@@ -45,6 +45,11 @@ WATCH_PATIENCE = 100
 FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
 
 
+def _still_told(replaced: Waiting) -> Waiting:
+    """The submitters of a write that a newer one replaced, as far as that one's result concerns them."""
+    return [(owner, None, failed) for owner, _, failed in replaced if owner is not None or failed is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A write in flight, or part of one, and its submitters."""
@@ -146,7 +151,8 @@ class Writes:
     ) -> None:
         """Submit a write. `verb`: create, patch, status (merge patch of the status) or delete. Times are time.monotonic().
 
-        Two writes of one object may wait together only in different slots.
+        A newer write of this object in the same `slot` replaces it while it waits; by default one of the same owner with the same
+        verb. The result of the newer one is then that of both, but for `done`, which is not called.
         """
         asked = _Asked(key, self._begin(key, doubt=doubt), doubt, [(owner, done, failed)])
         self._submit(
@@ -156,11 +162,19 @@ class Writes:
                 body=body,
                 priority=priority,
                 slot=slot,
+                owner=owner,
                 not_before=not_before,
                 on_done=lambda answer: self._finish(asked, answer),
                 on_error=lambda error: self._refused(asked, error),
+                on_replaced=lambda by: self._replaced(asked, by),
+                tag=asked,
             )
         )
+
+    def _replaced(self, asked: _Asked, by: Write) -> None:
+        if isinstance(by.tag, _Asked):
+            by.tag.waiting[:0] = _still_told(asked.waiting)
+        self._end_quietly(asked.key, doubt=asked.doubt)
 
     def _submit(self, write: Write) -> None:
         """Submit a write whose `done` is also called if there is nothing to write; the writer alone would not call it."""
@@ -209,7 +223,7 @@ class Writes:
         entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
         old = bundle.queued.pop(slot, None)
         if old is not None:
-            entry.waiting = [(o, None, f) for o, _, f in old.waiting if o is not None or f is not None] + entry.waiting
+            entry.waiting = _still_told(old.waiting) + entry.waiting
             entry.doubt = entry.doubt or old.doubt
         self._begin(key, doubt=entry.doubt)
         if old is not None:  # only now: otherwise the object would briefly not be in doubt

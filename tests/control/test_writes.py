@@ -11,8 +11,9 @@ from typing import Any
 
 from tests.kube.fake_server import Answer, FakeServer
 
+from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.parts.messages import Messages
+from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.status import run_changes, status_changes
 from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority
@@ -20,7 +21,7 @@ from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube.client import ApiClient
-from gangline.kube.resources import WORKLOADS
+from gangline.kube.resources import LEADER_WORKER_SETS, PODS, WORKLOADS, ObjectKey
 
 Json = dict[str, Any]
 PATH = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads"
@@ -276,3 +277,75 @@ async def test_older_versions_of_kueue_have_fewer_words_for_waiting() -> None:
             [row] = stored["status"]["conditions"]
             assert (row["type"], row["status"], row["reason"]) == ("QuotaReserved", "False", older)
         assert here.server.version == before + len(waits)
+
+
+LEADER: JobRef = (LEADER_WORKER_SETS, "ns/l")
+GROUP: JobRef = (PODS, "ns/g")
+
+
+@contextlib.asynccontextmanager
+async def behind_another(*script: Answer) -> AsyncIterator[tuple[World, list[tuple[JobRef | None, str]]]]:
+    """A status change in flight, behind which other writes of the Workload wait; and the results of these, by their owners."""
+    async with world() as here:
+        told: list[tuple[JobRef | None, str]] = []
+        here.writes._messages.subscribe(
+            WriteResolved, lambda each: told.append((each.owner, type(each.error).__name__ if each.error else ""))
+        )
+        here.writes.change(KEY, "pods-ready", run_changes.pods_ready(True), priority=Priority.ADMISSION)
+        here.server.script += [Answer(200, verb="patch", delay=0.1), *script]
+        async with asyncio.timeout(10):
+            while not here.server.requests["patch workloads"]:
+                await asyncio.sleep(0.005)
+        yield here, told
+
+
+def patched(here: World, owner: JobRef, name: str, *, doubt: bool = False) -> None:
+    body = {"metadata": {"annotations": {name: "set"}}}
+    here.writes.send(
+        ObjectKey.parse(WORKLOADS, KEY), "patch", body, priority=Priority.LIFECYCLE, owner=owner, doubt=doubt
+    )
+
+
+async def wait_for(told: list[tuple[JobRef | None, str]], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(told) < count:
+            await asyncio.sleep(0.005)
+
+
+async def test_writes_of_two_owners_that_wait_together_are_both_sent() -> None:
+    """A LeaderWorkerSet and the pod group of one of its Workloads patch it in the same round: one that was never answered was
+    planned no more.
+    """
+    async with behind_another() as (here, told):
+        patched(here, LEADER, "a")
+        patched(here, GROUP, "b")
+        await wait_for(told, 3)
+        assert sorted(told[1:], key=str) == sorted([(LEADER, ""), (GROUP, "")], key=str)
+        assert here.server.objects[f"{PATH}/w"].obj["metadata"]["annotations"] == {"a": "set", "b": "set"}
+
+
+async def test_a_write_that_replaces_one_of_the_same_owner_answers_for_both() -> None:
+    async with behind_another() as (here, told):
+        patched(here, GROUP, "a", doubt=True)
+        patched(here, GROUP, "b", doubt=True)
+        await wait_for(told, 3)
+        assert told[1:] == [(GROUP, "")] * 2
+        assert here.server.objects[f"{PATH}/w"].obj["metadata"]["annotations"] == {"b": "set"}
+        assert not here.writes.in_doubt(WORKLOADS, KEY)
+        assert not here.writes._tracking._tracks
+
+
+async def test_a_write_is_not_repeated_once_a_newer_one_waits_which_answers_for_both() -> None:
+    async with world() as here:
+        told: list[JobRef | None] = []
+        here.writes._messages.subscribe(WriteResolved, lambda each: told.append(each.owner))
+        here.server.script.append(Answer(503, verb="patch", delay=0.1))
+        patched(here, GROUP, "a", doubt=True)
+        async with asyncio.timeout(10):
+            while not here.server.requests["patch workloads"]:
+                await asyncio.sleep(0.005)
+            patched(here, GROUP, "b", doubt=True)
+            while len(told) < 2:
+                await asyncio.sleep(0.005)
+        assert here.server.objects[f"{PATH}/w"].obj["metadata"]["annotations"] == {"b": "set"}
+        assert not here.writes._tracking._tracks

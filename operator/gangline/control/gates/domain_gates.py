@@ -51,9 +51,16 @@ class DomainGates(Part):
         for pod, body in released(waiting, self._whole_domains, self._engine.domains_of):
             target = ObjectKey.parse(kube.PODS, pod.key)
             if not self._writer.pending(target):
-                done, failed = self._pods.upsert, self._failed
                 self._writer.submit(
-                    Write(target, "patch", body, priority=Priority.START_STOP, on_done=done, on_error=failed)
+                    Write(
+                        target,
+                        "patch",
+                        body,
+                        Priority.START_STOP,
+                        on_done=self._pods.upsert,
+                        on_error=self._failed,
+                        slot="domains",
+                    )
                 )
 
     def _failed(self, error: ApiError) -> None:

@@ -119,9 +119,8 @@ class GateRemoval(Part):
                 told = body["metadata"].get("annotations", {})
                 self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], told, body["spec"])
                 done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
-                self._writer.submit(
-                    Write(target, "patch", body, priority=Priority.START_STOP, on_done=done, on_error=failed)
-                )
+                write = Write(target, "patch", body, Priority.START_STOP, on_done=done, on_error=failed, slot=self.gate)
+                self._writer.submit(write)
 
     def _look_again(self, workload: str) -> None:
         self._changed.add(workload)

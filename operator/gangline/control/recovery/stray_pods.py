@@ -123,9 +123,17 @@ class StrayPods(Part):
 
         self._attempts.sent(workload)
         key = ObjectKey.parse(kube.PODS, key_of(pod))
-        refused = partial(self._refused, workload)
         self._writer.submit(
-            Write(key, "status", body, Priority.START_STOP, on_done=failed, on_error=refused, patch="strategic")
+            Write(
+                key,
+                "status",
+                body,
+                Priority.START_STOP,
+                on_done=failed,
+                on_error=partial(self._refused, workload),
+                slot="stray",
+                patch="strategic",
+            )
         )
 
     def _refused(self, workload: str, error: ApiError) -> None:

@@ -175,9 +175,18 @@ class StuckPods(Part):
 
         self._attempts.sent(pod.key)
         key = ObjectKey.parse(kube.PODS, pod.key)
-        refused = partial(self._refused, pod)
-        write = Write(key, verb, body, Priority.START_STOP, on_done=written, on_error=refused, patch="strategic")
-        self._writer.submit(write)
+        self._writer.submit(
+            Write(
+                key,
+                verb,
+                body,
+                Priority.START_STOP,
+                on_done=written,
+                on_error=partial(self._refused, pod),
+                slot="stuck",
+                patch="strategic",
+            )
+        )
 
     def _refused(self, pod: StuckPod, error: ApiError) -> None:
         self._attempts.resolved(pod.key)

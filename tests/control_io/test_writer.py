@@ -144,8 +144,6 @@ async def test_urgent_are_those_that_somebody_waits_for() -> None:
         assert writer.urgent == 3
         writer.submit(patch("d", 2, priority=Priority.ADMISSION))  # takes the place of what nobody waited for
         assert writer.urgent == 4
-        writer.discard(key("c"))
-        assert writer.urgent == 3
         assert await writer.drain(5)
         assert writer.urgent == 0
 
@@ -171,16 +169,6 @@ async def test_what_waits_behind_a_write_that_fails_is_not_among_the_urgent() ->
         assert await writer.drain(10)
         assert writer.urgent == 0
         assert value(server, "n") == 1
-
-
-async def test_what_was_discarded_before_its_time_is_not_counted_when_that_comes() -> None:
-    async with writing() as (_, writer):
-        writer.submit(patch("a", 1, not_before=time.monotonic() + 0.05))
-        writer.discard(key("a"))
-        writer.submit(patch("b", 1, not_before=time.monotonic() + 0.1))
-        await asyncio.sleep(0.15)
-        assert await writer.drain(5)
-        assert writer.urgent == 0
 
 
 async def test_a_replacement_keeps_the_older_and_more_urgent_turn() -> None:
@@ -264,8 +252,6 @@ async def test_an_urgent_write_does_not_wait_for_a_throttled_one() -> None:
         assert await writer.drain(5)
         assert value(server, "a") == 2
         assert writer.pending(key("a"))
-        writer.discard(key("a"), "reason")
-        assert not writer.pending(key("a"))
 
 
 async def test_rendered_when_its_turn_comes_and_none_is_nothing_to_do() -> None:

@@ -123,17 +123,6 @@ class Writer:
         """Whether a write of this object is waiting or in flight."""
         return key in self._lanes
 
-    def discard(self, key: ObjectKey, slot: str | None = None) -> None:
-        """Drop the waiting writes of this object (in one slot, or all); a write in flight can't be recalled."""
-        lane = self._lanes.get(key)
-        if lane is None:
-            return
-        for name in [slot] if slot is not None else list(lane.waiting):
-            item = lane.waiting.pop(name, None)
-            if item is not None:
-                self._count_urgent(item, ready=False)
-        self._free(key, lane)
-
     def abort(self) -> None:
         """Leadership is lost: send nothing more. Requests in flight are cut; no callback is called any more."""
         self._closed = True
@@ -251,7 +240,7 @@ class Writer:
         self._progress.set()
 
     def _lane_of(self, item: WaitingWrite) -> Lane | None:
-        """The lane where the item waits; None if it was sent, replaced or discarded, and only a heap still has an entry."""
+        """The lane where the item waits; None if it was sent, and only a heap still has an entry."""
         lane = self._lanes.get(item.write.key)
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
 

@@ -31,7 +31,7 @@ from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.install.kinds import install_kinds
 from gangline.install.manifests.workloads import CONFIGURATION
 from gangline.kube import resources as kube
-from gangline.kube.errors import Conflict, NotFound
+from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.tls import certificates
 from gangline_webhooks.certificate_store import SECRET
 
@@ -328,7 +328,15 @@ async def test_what_kueue_left_behind(system: System, api: Api) -> None:
             found = await api.client.get(DEPLOYMENTS, "kueue-system", "kueue-controller-manager")
             return bool((found.get("status") or {}).get("replicas"))
 
+        async def refused() -> bool:
+            try:
+                await api.client.create(kube.JOBS, "default", job("dry", "lq"), query={"dryRun": "All"})
+            except ApiError as error:
+                return "vjob.kb.io" in error.message
+            return False
+
         await api.until(running, "the Deployment has a pod")
+        await api.until(refused, "the API server asks the webhook")
         report = await examine(system.kubeconfig)
         report.says(
             "Kueue's webhooks", "failure", name, "there is no such Service", "no jobs can be created", "kubectl delete"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
@@ -341,6 +342,7 @@ async def test_an_elastic_job_grows_and_shrinks_where_it_runs(clusters: Clusters
     await _size(clusters, pods=2, quota=2)
     before = await _running(clusters)
     assert await clusters.copies(SECOND) == []
+    await asyncio.sleep(1.1)  # of pods that became ready in the same second, Kubernetes would delete any
 
     await resize(clusters.manager, "train", 5)
     await _size(clusters, pods=5, quota=5)

@@ -16,7 +16,6 @@ from gangline.engine import model
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict
-from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import ObjectKey
 
 Json = dict[str, Any]
@@ -44,8 +43,6 @@ class World:
 
     def put(self, resource: kube.Resource, obj: Json) -> None:
         self.mirror.upsert(resource, obj)
-        if resource in self.part.kinds:
-            self.part.observe(resource, Upsert(obj))
 
     def answer(self, name: str, error: ApiError | None = None) -> Json:
         body, done, failed = self.asked.pop(name)
@@ -91,7 +88,6 @@ def test_a_finished_workload_is_deleted_when_its_time_has_come() -> None:
     assert list(world.asked) == ["Workload w"]
     assert world.answer("Workload w") == {"uid": "w", "propagation": "Background"}
     assert world.events == [("Workload", "Deleted", "Deleted finished workload due to elapsed retention")]
-    world.part.observe(kube.WORKLOADS, Removed("ns/w", "w"))
     world.part.act(NOW + 2 * HOUR)
     assert world.asked == {}
     assert world.part.due is None

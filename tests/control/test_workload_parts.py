@@ -77,18 +77,18 @@ def test_a_workload_whose_last_gate_was_removed_is_said_to_be_admissible_once() 
     workload["metadata"]["annotations"] = {GATED: "a.b/c"}
     world = World(workload)
     part = ClearedGates(world.mirror, world, world)  # type: ignore[arg-type]
-    part.observe(kube.WORKLOADS, Upsert(workload))
+    world.mirror.changes.workloads.add(key_of(workload))
     part.act(NOW)
     assert world.events == []
     del workload["metadata"]["annotations"]
-    part.observe(kube.WORKLOADS, Upsert(workload))
+    world.mirror.changes.workloads.add(key_of(workload))
     part.act(NOW)
     assert row(workload, "QuotaReserved") == (
         "False",
         "PendingEvaluation",
         "AdmissionGatedBy cleared, waiting for quota reservation",
     )
-    part.observe(kube.WORKLOADS, Upsert(workload))
+    world.mirror.changes.workloads.add(key_of(workload))
     part.act(NOW)
     [(_, *event)] = world.events
     assert event == ["Normal", "AdmissionGateCleared", "Admission gate cleared, workload is now admissible"]

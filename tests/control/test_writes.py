@@ -349,3 +349,23 @@ async def test_a_write_is_not_repeated_once_a_newer_one_waits_which_answers_for_
                 await asyncio.sleep(0.005)
         assert here.server.objects[f"{PATH}/w"].obj["metadata"]["annotations"] == {"b": "set"}
         assert not here.writes._tracking._tracks
+
+
+async def test_what_was_held_back_while_in_doubt_is_looked_at_afterwards() -> None:
+    """As a job's end that is written at the moment of its admission."""
+    async with world() as here:
+        changed = here.mirror.changes.workloads.subscribe(worth=lambda key: True)
+        here.server.put(PATH, "w", spec={"queueName": "other"})
+        here.decide("admission", admit())
+        here.watch()
+        assert not changed.take()
+        await here.quiet()
+        assert changed.take() == {KEY}
+
+
+async def test_a_doubt_that_comes_to_nothing_ends_for_those_who_waited_for_it() -> None:
+    async with world() as here:
+        changed = here.mirror.changes.unowned.subscribe(worth=lambda key: True)
+        here.decide("nothing", lambda status, now: None)
+        await here.quiet()
+        assert changed.take() == {KEY}

@@ -18,6 +18,8 @@ class Changes:
 
     #: jobs to plan again
     jobs: ChangedKeys[JobRef] = field(default_factory=ChangedKeys[JobRef])
+    #: Workloads, including deleted ones
+    workloads: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads that no job plans, or that may have lost their job
     unowned: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads that appeared, or whose jobs did: pods may belong to them

@@ -155,10 +155,13 @@ class Mirror(OwnedObjects):
             workload["spec"]["podSets"] = self._shapes.setdefault(orjson.dumps(pod_sets), pod_sets)
 
     def settle(self, resource: Resource, key: str) -> None:
-        """Report an object's actual state to the engine again: what the engine assumed did not come true."""
+        """Report an object's actual state to the engine again: what the engine assumed did not come true. Who waited for the end
+        of that doubt looks at it again, too.
+        """
         obj = self.objects[resource].get(key)
         if obj is not None:
             self._read(resource, key, obj, assumed=True)
+            self._mark(resource, key, obj)
 
     def read_again(self, resource: Resource, key: str) -> None:
         """Report an object to the engine again, which may mean something else now."""
@@ -267,6 +270,7 @@ class Mirror(OwnedObjects):
         if resource == kube.NODES:
             self.changes.nodes.add(key)
         if resource == kube.WORKLOADS:
+            self.changes.workloads.add(key)
             if names.ELASTIC in (obj["metadata"].get("annotations") or ()):
                 self.changes.elastic.add(key)
                 self._mark_slice(key, obj)

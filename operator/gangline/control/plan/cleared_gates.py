@@ -10,29 +10,22 @@ from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
-from gangline.kube.reflector import Event, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json
 
 
 class ClearedGates(Part):
     """Corrects the condition of Workloads that are still said to be gated."""
 
     name = "gates"
-    kinds = (kube.WORKLOADS,)
 
     def __init__(self, mirror: Mirror, writes: Writes, recorder: EventRecorder) -> None:
         self._mirror = mirror
         self._writes = writes
         self._recorder = recorder
-        self._cleared: set[str] = set()
-
-    def observe(self, resource: Resource, event: Event) -> None:
-        if isinstance(event, Upsert) and _is_cleared(event.obj):
-            self._cleared.add(key_of(event.obj))
+        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
 
     def act(self, now: int) -> None:
-        cleared, self._cleared = self._cleared, set()
-        for key in sorted(cleared):
+        for key in sorted(self._changed.take()):
             workload = self._mirror.get(kube.WORKLOADS, key)
             if workload is not None and _is_cleared(workload):
                 change = gate_changes.gates_cleared

@@ -16,8 +16,7 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, deleting, key_of, true_condition
+from gangline.kube.resources import Json, ObjectKey, Resource, deleting, true_condition
 
 log = logging.getLogger(__name__)
 
@@ -35,24 +34,21 @@ class Retainer(Part):
     """Keeps the times at which Workloads are due. A time is only a reason to look: what counts is the state then."""
 
     name = "retention"
-    kinds = (kube.WORKLOADS,)
 
     def __init__(self, mirror: Mirror, writes: Writes, recorder: EventRecorder, policy: Retention) -> None:
         self._mirror = mirror
         self._writes = writes
         self._recorder = recorder
         self._policy = policy
+        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
         self._times: dict[str, int] = {}  # Workload -> when it is due
         self._order: list[tuple[int, str]] = []  # a heap; an entry without an equal one in _times is void
         self._under_way: dict[ObjectKey, int] = {}  # object -> when its deletion began
 
-    def observe(self, resource: Resource, event: Event) -> None:
-        if isinstance(event, Upsert):
-            self._expect(key_of(event.obj), self._due_time(event.obj))
-        elif isinstance(event, Removed):
-            self._times.pop(event.key, None)
-
     def act(self, now: int) -> None:
+        for key in sorted(self._changed.take()):
+            workload = self._mirror.get(kube.WORKLOADS, key)
+            self._expect(key, self._due_time(workload) if workload is not None else None)
         self._under_way = {key: since for key, since in self._under_way.items() if now - since < RETRY}
         while self._order and len(self._under_way) < MOST_AT_ONCE:
             when, key = self._order[0]

@@ -182,6 +182,8 @@ class Happenings(Part):
         #: since when this process leads, in seconds since the epoch
         self._since: float | None = None
         self._known: dict[str, _Known] = {}
+        # of an event that came while a write was in doubt the mirror learns later
+        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
         messages.subscribe(Recovered, lambda message: self._told(RECOVERED, message.workload, message.text))
         messages.subscribe(StartMoved, lambda message: self._told(START_MOVED, message.workload, message.text))
 
@@ -190,10 +192,20 @@ class Happenings(Part):
         self._since = self._now() // 1000
 
     def observe(self, resource: Resource, event: Event) -> None:
-        if self._since is None or not isinstance(event, Removed | Upsert):
+        if isinstance(event, Removed):
+            self._attempt_to_note(lambda: event.key)
+        elif isinstance(event, Upsert):
+            self._attempt_to_note(lambda: key_of(event.obj))
+
+    def act(self, now: int) -> None:
+        for key in sorted(self._changed.take()):
+            self._attempt_to_note(lambda key=key: key)
+
+    def _attempt_to_note(self, key: Callable[[], str]) -> None:
+        if self._since is None:
             return
         try:
-            self._note(event.key if isinstance(event, Removed) else key_of(event.obj), self._since)
+            self._note(key(), self._since)
         except Exception as error:  # an event that can't be told is no reason to leave its object out of decisions
             log.debug("an event is not told: %r", error)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 
 from gangline.api.read import conditions
@@ -190,6 +192,26 @@ def unowned(world: World) -> UnownedWorkloads:
 
     nothing: Any = Nothing()
     return UnownedWorkloads(world.mirror, nothing, nothing, nothing, world, Quarantine(lambda *_: None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_inactive_workload_without_any_owner_gives_back_its_quota(runs: bool) -> None:
+    """Nobody else would take it: a ClusterQueue that it names could never be deleted."""
+    workload = a_workload(a_job(), admitted=admitted, evicted=deactivated)
+    del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]
+    world = World(workload)
+    part = unowned(world)
+    part._departed = SimpleNamespace(runs=lambda key: runs)  # type: ignore[assignment]
+    part._tidy(workload)
+    assert ("admission" in workload["status"]) is True, "it is still active"
+    workload["spec"]["active"] = False
+    part._tidy(workload)
+    assert ("admission" in workload["status"]) is runs
+    assert row(workload, "QuotaReserved")[0] == str(runs)
+
+
+def deactivated(status: Json, now: int) -> None:
+    status_changes.evict(model.Evict("ns/j", "w", "Deactivated", "The workload is deactivated"))(status, now)
 
 
 def test_a_workload_that_was_parted_from_its_job_finishes_and_may_go() -> None:

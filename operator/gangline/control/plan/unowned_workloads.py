@@ -1,7 +1,8 @@
 """Workloads without a job of ours: a deleted one is released once none of its pods runs, and one whose job went is finished.
 
 An evicted one keeps its quota until whoever runs it has stopped it and takes the reservation out of its status, as in Kueue. Of a
-client that applies only the condition, the admission is left behind: it is cleared here.
+client that applies only the condition, the admission is left behind: it is cleared here. One without any owner that is inactive
+holds no quota in Kueue: here it is released once none of its pods runs.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class UnownedWorkloads(Part):
         self._writes = writes
         self._quarantine = quarantine
         self._planned = planned
-        self._kept: set[str] = set()  # deleted Workloads whose pods still run
+        self._kept: set[str] = set()  # Workloads that are let go once none of their pods runs
         self._in_flight: set[str] = set()  # Workloads to look at again when their writes are resolved
         exists = mirror.has(kube.WORKLOADS)
         self._changed = mirror.changes.unowned.subscribe(worth=exists)
@@ -89,8 +90,12 @@ class UnownedWorkloads(Part):
             self._writes.change(key, "release", status_changes.clear_left_behind, priority=Priority.LIFECYCLE)
             return
         meta = workload["metadata"]
-        if not meta.get("ownerReferences") and names.JOB_UID in (meta.get("labels") or {}):
+        if meta.get("ownerReferences"):
+            return
+        if names.JOB_UID in (meta.get("labels") or {}):
             self._finish_orphan(key, workload)
+        elif _is_given_up(workload):
+            self._release_given_up(key)
 
     def _finish_orphan(self, key: str, workload: Json) -> None:
         """It belonged to a job once, which is gone, or was parted from it: nobody will ever start or finish it."""
@@ -99,6 +104,12 @@ class UnownedWorkloads(Part):
             self._writes.change(key, "finish", change, priority=Priority.LIFECYCLE)
             return
         self._drop_finalizer(workload)
+
+    def _release_given_up(self, key: str) -> None:
+        if self._departed.runs(key):
+            self._kept.add(key)
+            return
+        self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
     def _release_deleted(self, key: str, workload: Json) -> None:
         """Remove the finalizer of a deleted Workload once none of its pods runs."""
@@ -112,3 +123,9 @@ class UnownedWorkloads(Part):
             target = ObjectKey.of(kube.WORKLOADS, workload)
             body = plan_steps.fenced(workload, step.body)
             self._writes.send(target, "patch", body, priority=Priority.LIFECYCLE)
+
+
+def _is_given_up(workload: Json) -> bool:
+    """It is inactive, was evicted, and still holds quota."""
+    inactive = workload["spec"].get("active") is False
+    return inactive and job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)

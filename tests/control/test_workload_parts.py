@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -297,6 +298,30 @@ def decisions(world: World, engine: Engine) -> Decisions:
         def notify(self, *_: Any) -> None: ...
 
     return Decisions(world.mirror, world, engine, None, Notices(), world, Metrics(), Messages())  # type: ignore[arg-type]
+
+
+def test_what_somebody_did_is_said_soon_and_what_it_waits_for_now_and_then() -> None:
+    workload = a_workload(a_job())
+    workload["status"] = {}
+    world = World(workload)
+    delays: list[float] = []
+
+    def change(key: str, slot: str, change: Change, *, not_before: float, done: Any, **_: Any) -> None:
+        delays.append(round(not_before - time.monotonic()))
+        done(workload)
+
+    world.change = change  # type: ignore[method-assign, assignment]
+    part = decisions(world, Engine())
+    for reason, message in (
+        ("WaitingForQuota", "2 more needed"),
+        ("WaitingForQuota", "1 more needed"),
+        ("WaitingForPodsReady", "of another one"),
+        ("Suspended", "LocalQueue lq is inactive"),
+        ("Suspended", "ClusterQueue cq is inactive"),
+        ("WaitingForQuota", "1 more needed"),
+    ):
+        part.carry_out(model.ReportPending(key_of(workload), "w", model.Explanation(reason, message)))
+    assert delays == [1, 10, 10, 1, 10, 1]
 
 
 def two_workloads() -> tuple[Json, Json]:

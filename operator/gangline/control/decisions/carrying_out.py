@@ -28,10 +28,13 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
-#: The reason why a workload is pending is written at most this often per workload, in seconds …
+#: What a workload waits for changes with the cluster. It is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
-#: … and first after this delay, so that a workload that is admitted at once causes no such write.
+#: … but anything that somebody has to do something about, or has just done, after this delay. The first reason waits for it, too,
+#: so that a workload that is admitted at once causes no such write.
 PENDING_DELAY = 1.0
+#: the reasons that change with the cluster begin so
+_WAITS = "WaitingFor"
 
 
 class Decisions(Part):
@@ -61,7 +64,8 @@ class Decisions(Part):
         self._recoveries = recoveries
         self._notices = notices
         self._older_words = older_words
-        self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
+        #: workload -> the last pending reason, and time.monotonic() of its write
+        self._pending_written: dict[str, tuple[str, float]] = {}
         messages.subscribe(EvictionWanted, lambda message: self._write_eviction(message.decision))
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -299,7 +303,8 @@ class Decisions(Part):
             "UnadmittedWorkloadsExplicitStatus", False
         )
         tell = status_changes.bypassed if explicit else status_changes.pending
-        self._explain(decision.workload, tell(explanation, self._requests(decision.workload)), report)
+        change = tell(explanation, self._requests(decision.workload))
+        self._explain(decision.workload, explanation.reason, change, report)
 
     def _requests(self, workload: str) -> Sequence[Json]:
         """What it counts for, if anything is added to or transformed of what its pod templates request."""
@@ -313,15 +318,17 @@ class Decisions(Part):
     def misconfigured(self, workload: str, message: str) -> None:
         """Explain in a condition that a Workload cannot be read and is not admitted; the message names the field."""
         explanation = model.Explanation("Misconfigured", f"resources validation failed: {message}")
-        self._explain(workload, status_changes.pending(explanation), lambda _: None)
+        self._explain(workload, explanation.reason, status_changes.pending(explanation), lambda _: None)
 
-    def _explain(self, workload: str, change: Change, done: Any) -> None:
-        now = time.monotonic()
-        not_before = max(now + PENDING_DELAY, self._pending_written.get(workload, 0.0) + PENDING_PERIOD)
+    def _explain(self, workload: str, reason: str, change: Change, done: Any) -> None:
+        known, since = self._pending_written.get(workload, ("", 0.0))
+        not_before = time.monotonic() + PENDING_DELAY
+        if known == reason or (known.startswith(_WAITS) and reason.startswith(_WAITS)):
+            not_before = max(not_before, since + PENDING_PERIOD)
 
         def written(answer: Json | None) -> None:
             if answer is not None:
-                self._pending_written[workload] = time.monotonic()
+                self._pending_written[workload] = reason, time.monotonic()
             done(answer)
 
         self._writes.change(

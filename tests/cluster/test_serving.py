@@ -203,7 +203,7 @@ async def test_a_stateful_set_is_queued_as_a_whole(queueing: System, api: Api) -
     # preempted as a whole, and back again; while it waits, another image is rolled out
     await api.create(job("urgent", "lq", pods=2, runtime="600s", priority="high"))
     await api.until(says(api, "statefulset-db-", "Evicted", "True", "Preempted"), "it is preempted")
-    await api.until(counts(api, "db", run=0, wait=1), "its first pod waits")
+    await api.until(lambda: all_wait(api, "db"), "its first pod waits")
     before = {pod["metadata"]["uid"] for pod in await pods_of(api, "db")}
     await image(api, kube.STATEFUL_SETS, "db", "example.com/serve:3")
     await api.until(lambda: waits_with(api, "db", "example.com/serve:3"), "the pod that waits has the new image")
@@ -259,7 +259,13 @@ async def rolled_out(api: Api, name: str, before: set[str], count: int) -> bool:
 
 
 async def waits_with(api: Api, name: str, value: str) -> bool:
-    return [pod["spec"]["containers"][0]["image"] for pod in await pods_of(api, name) if gated(pod)] == [value]
+    return {pod["spec"]["containers"][0]["image"] for pod in await pods_of(api, name) if gated(pod)} == {value}
+
+
+async def all_wait(api: Api, name: str) -> bool:
+    """Its first pod, and those that its controller made anew while the first was still ready."""
+    pods = await pods_of(api, name)
+    return bool(pods) and all(map(gated, pods))
 
 
 async def workloads_are(api: Api, count: int) -> bool:

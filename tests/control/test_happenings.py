@@ -156,7 +156,8 @@ async def test_recoveries_are_events_and_a_standby_notes_none() -> None:
 
 async def test_an_object_that_cannot_be_read_costs_its_event_alone() -> None:
     world = World()
-    world.part.observe(kube.WORKLOADS, Upsert({"metadata": {}}))
+    world.here.mirror.objects[kube.WORKLOADS]["ml/bad"] = {"metadata": {}}
+    world.here.mirror.changes.workloads.add("ml/bad")
     world.write("next", *RUNS)
     assert [each["event"] for each in await world.told()] == ["Starting"]
 

@@ -84,7 +84,8 @@ class UnownedWorkloads(Part):
         if variant_of(workload["metadata"]):  # it goes with its parent
             return
         if deleting(workload):
-            self._release_deleted(key, workload)
+            if not self._still_runs(key):
+                self._drop_finalizer(workload)
             return
         if status_changes.is_left_behind(workload.get("status") or {}):
             self._writes.change(key, "release", status_changes.clear_left_behind, priority=Priority.LIFECYCLE)
@@ -94,8 +95,8 @@ class UnownedWorkloads(Part):
             return
         if names.JOB_UID in (meta.get("labels") or {}):
             self._finish_orphan(key, workload)
-        elif _is_given_up(workload):
-            self._release_given_up(key)
+        elif _is_given_up(workload) and not self._still_runs(key):
+            self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
     def _finish_orphan(self, key: str, workload: Json) -> None:
         """It belonged to a job once, which is gone, or was parted from it: nobody will ever start or finish it."""
@@ -105,18 +106,12 @@ class UnownedWorkloads(Part):
             return
         self._drop_finalizer(workload)
 
-    def _release_given_up(self, key: str) -> None:
-        if self._departed.runs(key):
+    def _still_runs(self, key: str) -> bool:
+        """Whether a pod of the Workload runs. Then the Workload is looked at again when that may have changed."""
+        runs = self._departed.runs(key)
+        if runs:
             self._kept.add(key)
-            return
-        self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
-
-    def _release_deleted(self, key: str, workload: Json) -> None:
-        """Remove the finalizer of a deleted Workload once none of its pods runs."""
-        if self._departed.runs(key):
-            self._kept.add(key)
-            return
-        self._drop_finalizer(workload)
+        return runs
 
     def _drop_finalizer(self, workload: Json) -> None:
         for step in job_workload.drop_finalizer(workload):

@@ -45,11 +45,6 @@ WATCH_PATIENCE = 100
 FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
 
 
-def _still_told(replaced: Waiting) -> Waiting:
-    """The submitters of a write that a newer one replaced, as far as that one's result concerns them."""
-    return [(owner, None, failed) for owner, _, failed in replaced if owner is not None or failed is not None]
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A write in flight, or part of one, and its submitters."""
@@ -172,6 +167,7 @@ class Writes:
         )
 
     def _replaced(self, asked: _Asked, by: Write) -> None:
+        """A newer write in its slot answers for this one, too."""
         if isinstance(by.tag, _Asked):
             by.tag.waiting[:0] = _still_told(asked.waiting)
         self._end_quietly(asked.key, doubt=asked.doubt)
@@ -351,3 +347,8 @@ class Writes:
                     return None
                 await asyncio.sleep(max(backoff.next(), trouble.retry_after or 0.0))
         return None
+
+
+def _still_told(replaced: Waiting) -> Waiting:
+    """The submitters of a write that a newer one replaced, as far as that one's result concerns them."""
+    return [(owner, None, failed) for owner, _, failed in replaced if owner is not None or failed is not None]

@@ -29,7 +29,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import Messages, Recovered, StartMoved
 from gangline.control.parts.part import Part
 from gangline.kube import resources as kube
-from gangline.kube.reflector import Event, Removed, Upsert
+from gangline.kube.reflector import Event
 from gangline.kube.resources import Json, Resource, key_of
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class Happenings(Part):
         #: since when this process leads, in seconds since the epoch
         self._since: float | None = None
         self._known: dict[str, _Known] = {}
-        # of an event that came while a write was in doubt the mirror learns later
+        # of what the watch shows while a write is in doubt the mirror learns later
         self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
         messages.subscribe(Recovered, lambda message: self._told(RECOVERED, message.workload, message.text))
         messages.subscribe(StartMoved, lambda message: self._told(START_MOVED, message.workload, message.text))
@@ -192,22 +192,20 @@ class Happenings(Part):
         self._since = self._now() // 1000
 
     def observe(self, resource: Resource, event: Event) -> None:
-        if isinstance(event, Removed):
-            self._attempt_to_note(lambda: event.key)
-        elif isinstance(event, Upsert):
-            self._attempt_to_note(lambda: key_of(event.obj))
+        """What the mirror has learned from the event, if it shows it already."""
+        self._note_changed()
 
     def act(self, now: int) -> None:
-        for key in sorted(self._changed.take()):
-            self._attempt_to_note(lambda key=key: key)
+        self._note_changed()
 
-    def _attempt_to_note(self, key: Callable[[], str]) -> None:
+    def _note_changed(self) -> None:
         if self._since is None:
             return
-        try:
-            self._note(key(), self._since)
-        except Exception as error:  # an event that can't be told is no reason to leave its object out of decisions
-            log.debug("an event is not told: %r", error)
+        for key in sorted(self._changed.take()):
+            try:
+                self._note(key, self._since)
+            except Exception as error:  # an event that can't be told is no reason to leave its object out of decisions
+                log.debug("an event is not told: %r", error)
 
     def _note(self, key: str, since: float) -> None:
         raw, known = self._mirror.get(kube.WORKLOADS, key), self._known.get(key)

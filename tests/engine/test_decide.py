@@ -316,6 +316,24 @@ def test_it_waits_for_gangs_of_its_own_cycle_too() -> None:
     assert of(world.decide(), Admit) == ["w2"]
 
 
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
+@pytest.mark.parametrize("other", ["q", "r"])
+def test_a_workload_held_until_pods_are_ready_precedes_higher_priorities(strategy: str, other: str) -> None:
+    """Otherwise a workload of high priority whose pods never become ready would come back before it each time."""
+    settings = Settings(pods_ready=PodsReadyPolicy(block_admission=True))
+    queues = [cluster_queue(name, 8, cohort="c", strategy=strategy) for name in ("q", "r")]
+    world = World(*queues, gang("w1", 1, priority=100), gang("w2", 1, other), settings=settings)
+    assert of(world.decide(), Admit) == ["w1"]
+    world.change("w1", evicted="PodsReadyTimeout", requeued=False, requeue_at=START + 1_000)
+    world.decide()
+    world.now = START + 2_000
+    world.put(gang("w3", 1, priority=100))
+    world.change("w1", admission=None, admitted=False, evicted="", requeued=True, requeue_at=0)
+    assert of(world.decide(), Admit) == ["w2"]
+    world.change("w2", pods_ready=True)
+    assert of(world.decide(), Admit) == ["w1"]
+
+
 def test_a_workload_that_another_client_released_backs_off_too() -> None:
     """Without the condition Requeued, too, as in Kueue."""
     world = World(cluster_queue("q", 8), gang("w", 1, requeue_at=START + 2_000_000))

@@ -209,14 +209,13 @@ class TreeCycle:
             return iter(attempts)
         if self._settings.fair_sharing is not None:
             prefer = self._gate("FairSharingPrioritizeNonBorrowing")
-            first = self._awaits_victims
-            return Tournament(self._root, attempts, prefer_not_borrowing=prefer, goes_first=first).picks()
+            return Tournament(self._root, attempts, prefer_not_borrowing=prefer, goes_first=self._goes_first).picks()
         by_priority = self._gate("PrioritySortingWithinCohort")
         return iter(
             sorted(
                 attempts,
                 key=lambda attempt: (
-                    not self._awaits_victims(attempt),
+                    not self._goes_first(attempt),
                     attempt.assignment.borrowing,
                     -attempt.gang.priority if by_priority else 0,
                     attempt.gang.since,
@@ -224,6 +223,9 @@ class TreeCycle:
                 ),
             )
         )
+
+    def _goes_first(self, attempt: Attempt) -> bool:
+        return attempt.queue.pending.held is attempt.gang or self._awaits_victims(attempt)
 
     def _awaits_victims(self, attempt: Attempt) -> bool:
         """Victims of an earlier cycle stop for it, and with the gate what they leave is not for others."""
@@ -399,7 +401,7 @@ class TreeCycle:
         gang, queue, old = attempt.gang, attempt.queue, attempt.assignment.replaces
         gang.verdict = gang.progress = None
         queue.pending.take_out(gang)
-        queue.pending.forget_preemptor(gang)
+        queue.pending.forget_precedence(gang)
         admission = attempt.assignment.admission(queue.name)
         request = attempt.assignment.capacity_request
         assigned = request.assigned if request is not None else None
@@ -428,6 +430,10 @@ class TreeCycle:
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
         pending.take_out(gang)
+        if attempt.blocked == NOT_READY:
+            pending.held = gang
+        elif pending.held is gang:
+            pending.held = None
         if gang.workload.violation and (gang.workload.overtaken or not pending.strict):
             pending.set_alone_inadmissible(gang)
             return

@@ -205,7 +205,7 @@ class ClusterQueueState(Node):
             inadmissible = gang.inadmissible_alone
             old.take_out(gang)
             self.pending.set_alone_inadmissible(gang) if inadmissible else self.pending.arrive(gang)
-        self.pending.preemptor = old.preemptor
+        self.pending.preemptor, self.pending.held = old.preemptor, old.held
 
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
         """Connect resource groups and holders with the cells of the settled tree."""

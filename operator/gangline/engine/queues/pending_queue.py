@@ -4,8 +4,8 @@ A workload is in one of three places: in the heap, inadmissible, or in flight (t
 shape are interchangeable, so they share a *bucket*: when one of them cannot be admitted all become inadmissible in one step,
 and so do later arrivals of that shape, until something is released (`flush`).
 
-Order: [usage of the LocalQueue, in fair-sharing queues] → the sticky preemptor (not in StrictFIFO) → priority, highest first →
-time, oldest first → uid.
+Order: [usage of the LocalQueue, in fair-sharing queues] → the workload held until others' pods are ready → the sticky preemptor
+(not in StrictFIFO) → priority, highest first → time, oldest first → uid.
 """
 
 from __future__ import annotations
@@ -99,6 +99,9 @@ class PendingQueue:
         self.hashing = True
         self.usage_of: Callable[[str], float] | None = None
         self.preemptor: WorkloadState | None = None
+        #: it fits, and waits for nothing but the pods of others to become ready: it is tried first, as in Kueue, whose cycle
+        #: stops at it until they are
+        self.held: WorkloadState | None = None
         self.in_flight: WorkloadState | None = None
         #: uid of the head that was tried last
         self.tried = ""
@@ -175,9 +178,11 @@ class PendingQueue:
         elif self.in_flight is gang:
             self.in_flight = None
 
-    def forget_preemptor(self, gang: WorkloadState) -> None:
+    def forget_precedence(self, gang: WorkloadState) -> None:
         if self.preemptor is gang:
             self.preemptor = None
+        if self.held is gang:
+            self.held = None
 
     def _lane_of(self, gang: WorkloadState) -> Lane:
         name = gang.workload.queue if self.usage_of is not None else ""
@@ -203,11 +208,11 @@ class PendingQueue:
         return first
 
     def _sticky(self) -> WorkloadState | None:
-        """The preemptor, if it is in the heap and precedes higher priorities."""
-        gang = self.preemptor
-        if self.strict or gang is None or gang.bucket is None or gang.bucket.inadmissible:
-            return None
-        return gang
+        """The workload in the heap that precedes higher priorities: the held one, or else the preemptor."""
+        for gang in (self.held, None if self.strict else self.preemptor):
+            if gang is not None and gang.bucket is not None and not gang.bucket.inadmissible:
+                return gang
+        return None
 
     def _least_used_lane(self) -> Lane | None:
         best: tuple[tuple[float, int, int, int, str], Lane] | None = None

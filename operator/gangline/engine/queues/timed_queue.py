@@ -221,9 +221,11 @@ class TimedQueue(PendingQueue):
         return best[1] if best else None
 
     def _sticky(self) -> WorkloadState | None:
-        gang = self.preemptor
-        bucket = cast("TimedBucket | None", gang.bucket) if gang is not None else None
-        return None if bucket is None or bucket.blocked else gang
+        for gang in (self.held, self.preemptor):
+            bucket = cast("TimedBucket | None", gang.bucket) if gang is not None else None
+            if bucket is not None and not bucket.blocked:
+                return gang
+        return None
 
     def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, WorkloadState]]:
         """Of every bucket the first workload that may be tried."""

@@ -470,7 +470,7 @@ class Store:
         if queue is None or gang.holds:
             return
         queue.pending.take_out(gang)
-        queue.pending.forget_preemptor(gang)
+        queue.pending.forget_precedence(gang)
         end_quota_hold(gang, queue)
         gang.yielding = False
         self.note_change(gang)

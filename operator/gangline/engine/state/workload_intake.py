@@ -150,15 +150,19 @@ def _same(held: Admission | None, said: Admission | None) -> bool:
 
 @dataclass(slots=True)
 class _Standing:
-    """What a waiting workload has in its queue besides its position: it may be the sticky preemptor, and have a quota hold."""
+    """What a waiting workload has in its queue besides its position: it may precede others, and have a quota hold."""
 
     queue: ClusterQueueState
-    sticky: bool
+    preemptor: bool
+    held: bool
     quota_hold: QuotaHold | None
 
     def restore(self, gang: WorkloadState) -> None:
-        if self.sticky:
-            self.queue.pending.preemptor = gang
+        pending = self.queue.pending
+        if self.preemptor:
+            pending.preemptor = gang
+        if self.held:
+            pending.held = gang
         if self.quota_hold is not None:
             self.queue.quota_holds[gang.uid] = self.quota_hold
 
@@ -167,4 +171,5 @@ def _standing(gang: WorkloadState) -> _Standing | None:
     queue = queue_of(gang)
     if queue is None or gang.holds:
         return None
-    return _Standing(queue, queue.pending.preemptor is gang, queue.quota_holds.get(gang.uid))
+    pending = queue.pending
+    return _Standing(queue, pending.preemptor is gang, pending.held is gang, queue.quota_holds.get(gang.uid))

@@ -24,6 +24,7 @@ def running() -> dict[str, Any]:
         "admissionChecks": [
             {"name": "ready", "state": "Ready", "message": "here it is", "podSetUpdates": [{"name": "main"}]},
             {"name": "retry", "state": "Retry", "message": "no", "requeueAfterSeconds": 30, "retryCount": 1},
+            {"name": "rejected", "state": "Rejected", "message": "never", "retryCount": 3},
             {"name": "pending", "state": "Pending", "message": "asked"},
         ],
     }
@@ -44,6 +45,13 @@ def test_whoever_is_sent_away_is_checked_again(change: Change) -> None:
             "lastTransitionTime": at,
             "requeueAfterSeconds": 30,
             "retryCount": 2,
+        },
+        {
+            "name": "rejected",
+            "state": "Pending",
+            "message": f"{again}Rejected",
+            "lastTransitionTime": at,
+            "retryCount": 3,
         },
         {"name": "pending", "state": "Pending", "message": "asked"},
     ]

@@ -306,6 +306,8 @@ def _reset(check: Json, now: int) -> Json:
         reset["requeueAfterSeconds"] = check["requeueAfterSeconds"]
     if state == "Retry":
         reset["retryCount"] = check.get("retryCount", 0) + 1
+    elif "retryCount" in check:
+        reset["retryCount"] = check["retryCount"]
     return reset
 
 

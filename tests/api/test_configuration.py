@@ -195,6 +195,7 @@ OFF_WITHOUT_SETTINGS = {
     "FailureRecoveryPolicy",
     "CustomMetricLabels",
     "MultiKueueAllowInsecureKubeconfigs",
+    "MultiKueueManagerQuotaAutomation",
     "MultiKueueOrchestratedPreemption",
     "PrioritizePreemptorWorkloads",
     "PriorityBoost",

@@ -173,7 +173,7 @@ def config(*clusters: str) -> Json:
 
 async def register(system: System, worker: Api, manager: Api, name: str, sent: Sequence[kube.Resource]) -> None:
     """The steps of docs/multikueue.md: an account in the worker with the rights of a manager, and its kubeconfig here."""
-    role = rights.worker_role(ROLE, sent)
+    role = rights.worker_role(ROLE, sent, quotas=True)
     binding = {
         "apiVersion": role["apiVersion"],
         "kind": "ClusterRoleBinding",
@@ -259,6 +259,22 @@ async def test_a_lost_cluster_is_given_up_and_wins_nothing_when_it_comes_back(cl
     assert await clusters.runs_in("train") == other
     await clusters.manager.client.delete(kube.JOBS, "default", "train", propagation="Background")
     await clusters.nothing_left(FIRST, SECOND)
+
+
+async def test_quotas_here_follow_those_of_the_workers(clusters: Clusters) -> None:
+    automated = config(FIRST, SECOND)
+    automated["spec"]["quotaManagement"] = "Automated"
+    await clusters.manager.apply(automated)
+    clusters.operator(sums_quotas=True)
+
+    async def follows(most: str) -> bool:
+        queue = await clusters.manager.get(kube.CLUSTER_QUEUES, "cq")
+        [group] = queue["spec"]["resourceGroups"]
+        return condition(queue, names.QUOTA_AUTOMATION) and group["flavors"][0]["resources"][0]["nominalQuota"] == most
+
+    await clusters.manager.until(lambda: follows("2"), "one each", 30)
+    await clusters.quota(worker_1=3)
+    await clusters.manager.until(lambda: follows("4"), "one worker has more", 30)
 
 
 async def test_copies_without_a_workload_are_collected(clusters: Clusters) -> None:

@@ -319,6 +319,8 @@ SCORERS_READY: Final = "ScorersReady"
 OVERRUN: Final = "Overrun"
 #: of a ClusterQueue: the message is the name of the QueuePolicy that is in force for it; Gangline only
 POLICY: Final = "QueuePolicy"
+#: of a ClusterQueue whose workloads go to other clusters: its quota is kept at the sum of theirs
+QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
 #: it hangs; the reason is the action, or how it is known that it does not; Gangline only
 STALLED: Final = "Stalled"
 #: the API server refuses its pods; the reason says on what ground; Gangline only

@@ -41,6 +41,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodFeed, PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.multikueue.manager_quotas import ManagerQuotas
 from gangline.control.multikueue.multikueue import MultiKueue
 from gangline.control.notify.notices import Notices
 from gangline.control.notify.outbox import Outbox
@@ -262,6 +263,15 @@ class Controller:
             now=now,
             quarantine=quarantine,
         )
+        quotas = ManagerQuotas(
+            mirror,
+            writes,
+            elsewhere.clusters,
+            patience=int(multikueue.worker_lost_timeout * 1000),
+            wake=self.wake,
+            quarantine=quarantine,
+        )
+        elsewhere.moved_quotas = quotas.note
         judges = {BY_PROVISIONING: provisioning.judge, ELSEWHERE: elsewhere.judge}
         groups = GroupPlanning(
             mirror, pods, writes, writer, notices, recorder, metrics, now=now, wake=self.wake, quarantine=quarantine
@@ -273,6 +283,18 @@ class Controller:
         groups.elsewhere = elsewhere
         elsewhere.jobs.pods_of, elsewhere.changed_groups = groups.members, groups.changed
         elsewhere.moved_elsewhere = groups.again
+
+        queue_writes = QueueWrites(
+            mirror,
+            writes,
+            writer,
+            engine,
+            now,
+            fair=fair_sharing,
+            fallen_back=lambda: floor.fallen_back,
+            automation_of=quotas.automation_of,
+        )
+        quotas.show = queue_writes.show
 
         #: The operator's table of contents. Parts observe, settle, act and close in this order: facts come before the conclusions
         #: from them, decisions before the plans that carry them out, and a part that marks objects for another comes before it.
@@ -286,6 +308,7 @@ class Controller:
             # checks; requests of evicted workloads are deleted before these are admitted again
             provisioning,
             elsewhere,  # workloads that run in other clusters
+            *([quotas] if multikueue.enabled and multikueue.sums_quotas else []),  # and how much of them
             ActiveChecks(mirror, writes, quarantine, judges),  # whether each check is active
             # decisions
             decisions,  # state of decisions being carried out
@@ -349,7 +372,7 @@ class Controller:
             # what users see
             floor,  # modes of ClusterQueues whose policy costs more than it gains
             # statuses of queues and policies
-            QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing, fallen_back=lambda: floor.fallen_back),
+            queue_writes,
             ObjectsInUse(mirror, writes, engine, self.wake),  # configuration objects that others use stay
             notices,  # which notices go to whom
             outbox,  # and their delivery

@@ -237,9 +237,15 @@ def people_rules() -> list[Json]:
     return _rules(PEOPLE)
 
 
-def worker_role(name: str, sent: Iterable[Resource] = (kube.JOBS, kube.JOB_SETS)) -> Json:
-    """The ClusterRole for the account by which a manager cluster logs in to a worker cluster; `sent`: the kinds of jobs."""
-    rules = _rules([*WORKER, *(Right(each, (*_SENT, "patch") if _is_followed(each) else _SENT) for each in sent)])
+def worker_role(name: str, sent: Iterable[Resource] = (kube.JOBS, kube.JOB_SETS), *, quotas: bool = False) -> Json:
+    """The ClusterRole for the account by which a manager cluster logs in to a worker cluster; `sent`: the kinds of jobs.
+
+    `quotas`: the manager sums up the quotas of its workers.
+    """
+    queues = [Right(each, READ) for each in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES)] if quotas else []
+    rules = _rules(
+        [*WORKER, *queues, *(Right(each, (*_SENT, "patch") if _is_followed(each) else _SENT) for each in sent)]
+    )
     return {"apiVersion": f"{_GROUP}/v1", **_head("ClusterRole", name), "rules": rules}
 
 

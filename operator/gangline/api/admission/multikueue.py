@@ -1,4 +1,4 @@
-"""MultiKueueConfig and MultiKueueCluster. Their schemas hold all rules; what is stored and not followed is a warning."""
+"""MultiKueueConfig and MultiKueueCluster. Their schemas hold all rules; what may have no effect is a warning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
 
 def warn(obj: Json) -> list[str]:
     if spec(obj).get("quotaManagement") == "Automated":
-        return ["spec.quotaManagement: Automated has no effect: the quotas of the manager cluster are its own"]
+        return [
+            "spec.quotaManagement: Automated has an effect only where the feature gate MultiKueueManagerQuotaAutomation is on"
+        ]
     return []
 
 

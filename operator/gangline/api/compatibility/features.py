@@ -100,8 +100,13 @@ FEATURES: Final[Mapping[str, Feature]] = {
     ),
     "Failure recovery": Feature(WORKS, ("FailureRecoveryPolicy",), "kueue-compatibility.md"),
     "MultiKueue": Feature(
-        differs("clusters by kubeconfig; no ClusterProfiles, no summed-up quotas"),
-        ("MultiKueue", "MultiKueueAdaptersForCustomJobs", "MultiKueueRemoteSpecSync"),
+        differs("clusters by kubeconfig; no ClusterProfiles"),
+        (
+            "MultiKueue",
+            "MultiKueueManagerQuotaAutomation",
+            "MultiKueueAdaptersForCustomJobs",
+            "MultiKueueRemoteSpecSync",
+        ),
         "multikueue.md",
     ),
     "Importer": Feature(

@@ -15,7 +15,7 @@ _READ_FROM_CLUSTER: Final = (
 KEYS: Final[Mapping[str, State]] = {
     "kueue.x-k8s.io/admission": WORKS,
     "kueue.x-k8s.io/admission-gated-by": WORKS,
-    "kueue.x-k8s.io/auto-generated": no("quotas of other clusters are not summed up"),
+    "kueue.x-k8s.io/auto-generated": no("set by Kueue's populator, which is not part of Gangline"),
     "kueue.x-k8s.io/cluster-queue-name": WORKS,
     "kueue.x-k8s.io/component-workload-index": WORKS,
     "kueue.x-k8s.io/concurrent-admission": WORKS,
@@ -90,7 +90,7 @@ CONDITIONS: Final[Mapping[str, State]] = {
     "Workload WaitingForReplacementPods": WORKS,
     "Workload BlockedOnPreemptionGates": WORKS,
     "ClusterQueue Active": WORKS,
-    "ClusterQueue MultiKueueManagerQuotaAutomation": no("quotas of other clusters are not summed up"),
+    "ClusterQueue MultiKueueManagerQuotaAutomation": WORKS,
     "LocalQueue Active": WORKS,
     "AdmissionCheck Active": WORKS,
     "MultiKueueCluster Active": WORKS,

@@ -44,7 +44,7 @@ OTHERS: Final[Mapping[str, Fields]] = {
     "MultiKueueConfig": {
         "spec": WORKS,
         "spec.clusters": WORKS,
-        "spec.quotaManagement": differs("always Manual: quotas of other clusters are not summed up"),
+        "spec.quotaManagement": differs("a cluster that was lost counts until workerLostTimeout"),
     },
     "ProvisioningRequestConfig": {
         "spec": WORKS,

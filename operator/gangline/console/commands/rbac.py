@@ -75,7 +75,13 @@ def command(
     made = (
         rights.recorder(chosen.jobs.declared)
         if record
-        else [rights.worker_role("gangline-multikueue", sent(chosen.jobs, chosen.multikueue))]
+        else [
+            rights.worker_role(
+                "gangline-multikueue",
+                sent(chosen.jobs, chosen.multikueue),
+                quotas=chosen.multikueue.sums_quotas,
+            )
+        ]
         if worker
         else rights.manifests(
             notify_secrets,

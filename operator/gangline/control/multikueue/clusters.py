@@ -45,7 +45,7 @@ _NO_PROFILES = (
 
 class Clusters:
     """`changed` is called with keys of Workloads, `moved` when a connection is made or lost. `client`: to this cluster;
-    `kinds`: of the jobs that are sent."""
+    `kinds`: of the jobs that are sent; `quotas`: called when quotas of queues there may have changed."""
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Clusters:
         may_write: Callable[[], bool],
         now: Callable[[], int],
         quarantine: Quarantine,
+        quotas: Callable[[], None] | None,
     ) -> None:
         self._client = client
         self._mirror = mirror
@@ -73,6 +74,7 @@ class Clusters:
         self._may_write = may_write
         self._now = now
         self._quarantine = quarantine
+        self._quotas = quotas
         self._known: dict[str, tuple[Json, RemoteCluster]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -119,6 +121,7 @@ class Clusters:
             moved=self._moved,
             may_write=self._may_write,
             now=self._now,
+            quotas=self._quotas,
             patience=self._settings.worker_lost_timeout,
         )
 

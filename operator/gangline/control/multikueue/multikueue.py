@@ -86,6 +86,8 @@ class MultiKueue(Part):
         self.changed_groups: Callable[[], Collection[str]] = lambda: ()
         #: called with a Workload whose pods wait here: how far it is elsewhere may have changed
         self.moved_elsewhere: Callable[[Json], None] = lambda workload: None
+        #: called when quotas of queues in other clusters may have changed
+        self.moved_quotas: Callable[[], None] = lambda: None
         self._pod_writes = PodWrites(writer, self._pod_refused)
         self._clusters = Clusters(
             client,
@@ -99,6 +101,7 @@ class MultiKueue(Part):
             may_write=writer.may_write,
             now=now,
             quarantine=quarantine,
+            quotas=self._note_quotas if settings.sums_quotas else None,
         )
         exists = mirror.has(kube.WORKLOADS)
         self._leading = False
@@ -131,6 +134,9 @@ class MultiKueue(Part):
 
     def lead(self) -> None:
         self._look_at_all = self._leading = self._settings.enabled
+
+    def clusters(self) -> dict[str, RemoteCluster]:
+        return self._clusters.all()
 
     async def close(self) -> None:
         await self._clusters.close()
@@ -510,7 +516,11 @@ class MultiKueue(Part):
 
     def _note_move(self) -> None:
         self._moved = True
+        self.moved_quotas()
         self._wake()
+
+    def _note_quotas(self) -> None:
+        self.moved_quotas()
 
     def _again(self, key: str) -> None:
         self._changed.add(key)

@@ -15,7 +15,9 @@ from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions
+from gangline.control.multikueue import remote_queues
 from gangline.control.multikueue.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.remote_queues import RemoteQueues
 from gangline.control.multikueue.remote_store import RemoteStore, TooManyError
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
@@ -70,7 +72,8 @@ CONNECTED = State(True, "Active", "Connected")
 class RemoteCluster:
     """One cluster, in which jobs of these `kinds` are followed. `read` returns the text of its kubeconfig and a function that
     makes a login of it. `changed` is called with keys of Workloads, `moved` when the connection is made or lost, or when the
-    cluster takes other kinds of jobs than before. `now`: ms since the epoch."""
+    cluster takes other kinds of jobs than before. `quotas` is called when the quotas of its queues may have changed; without it
+    its queues are not followed. `now`: ms since the epoch."""
 
     def __init__(
         self,
@@ -83,12 +86,14 @@ class RemoteCluster:
         moved: Callable[[], None],
         may_write: Callable[[], bool],
         now: Callable[[], int],
+        quotas: Callable[[], None] | None = None,
         patience: float = 900.0,
     ) -> None:
         """`patience`: the seconds after which it counts as lost."""
         self.name = name
         self._patience = patience
         self.store = RemoteStore(lambda key: None)
+        self.queues = RemoteQueues(lambda: None)
         #: when it was lost, in ms; from the beginning until it is connected for the first time
         self.lost_at = now()
         self.connected = False
@@ -96,7 +101,9 @@ class RemoteCluster:
         self._origin = origin
         self._read = read
         self._kinds = kinds
+        self._quotas = quotas
         self._jobs: dict[Resource, Reflector] = {}
+        self._queues: dict[Resource, Reflector] = {}
         self._told: frozenset[Resource] = frozenset()  # the kinds that can run there, as was last told
         self._changed = changed
         self._moved = moved
@@ -125,6 +132,15 @@ class RemoteCluster:
         if reflector is None or not reflector.absent:
             return ""
         return f"its account may not list {resource}" if reflector.refusal else f"{resource} are not served there"
+
+    def hides_queues(self) -> str:
+        """Why the quotas of its queues are not known; "" if they are."""
+        for resource, reflector in self._queues.items():
+            if reflector.absent:
+                return (
+                    f"its account may not list {resource}" if reflector.refusal else f"{resource} are not served there"
+                )
+        return ""
 
     # --- the connection ---
 
@@ -179,7 +195,10 @@ class RemoteCluster:
         self._tried = text
         login = await asyncio.to_thread(make)
         async with ApiClient(
-            login, connections=CONCURRENT + len(self._kinds) + 2, timeout=ESTABLISH / 2, most_bytes=MOST_BYTES
+            login,
+            connections=CONCURRENT + len(self._kinds) + len(remote_queues.KINDS) + 2,
+            timeout=ESTABLISH / 2,
+            most_bytes=MOST_BYTES,
         ) as client:
             self.store = store = RemoteStore(self._changed, self._kinds)
             reflectors = ReflectorGroup()
@@ -187,11 +206,13 @@ class RemoteCluster:
             self._jobs = {kind.resource: self._follow(client, store, kind.resource) for kind in self._kinds}
             for resource, reflector in self._jobs.items():
                 reflectors.add(reflector, store.sink(resource))
+            queues, followed = self._follow_queues(client, reflectors)
             await self._ask(client)  # tells at once, and with its words, what a reflector would only repeat
             following = asyncio.get_running_loop().create_task(reflectors.run(), name=f"follow {self.name}")
             try:
                 await self._established(reflectors, following)
                 self._client = client
+                self.queues, self._queues = queues, followed  # only now: until it is listed, nothing would be summed up
                 self._gain()
                 await self._watch_over(client, following, text)
             finally:
@@ -212,6 +233,26 @@ class RemoteCluster:
             page_size=PAGE,
             absent_retry=ABSENT_RETRY,
         )
+
+    def _follow_queues(
+        self, client: ApiClient, reflectors: ReflectorGroup
+    ) -> tuple[RemoteQueues, dict[Resource, Reflector]]:
+        queues = RemoteQueues(self._quotas or (lambda: None))
+        followed = {
+            resource: Reflector(
+                client,
+                resource,
+                decode=queues.decode,
+                optional=True,
+                refusable=True,
+                page_size=PAGE,
+                absent_retry=ABSENT_RETRY,
+            )
+            for resource in (remote_queues.KINDS if self._quotas is not None else ())
+        }
+        for resource, reflector in followed.items():
+            reflectors.add(reflector, queues.sink(resource))
+        return queues, followed
 
     async def _ask(self, client: ApiClient) -> None:
         pages = client.pages(kube.WORKLOADS, label_selector=f"{names.MULTIKUEUE_ORIGIN}={self._origin}", limit=1)

@@ -6,6 +6,7 @@ A status is computed when it is written, not when it became stale, so a burst of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions
@@ -13,8 +14,24 @@ from gangline.engine import model
 from gangline.kube.resources import Json
 
 
+@dataclass(frozen=True, slots=True)
+class Automation:
+    """Whether the quota of a ClusterQueue is kept at the sum of those of other clusters, and why or why not."""
+
+    on: bool
+    reason: str
+    message: str
+
+
 def cluster_queue_status(
-    status: model.QueueStatus, old: Json, *, now: int, generation: int, fair: bool, policy: str = ""
+    status: model.QueueStatus,
+    old: Json,
+    *,
+    now: int,
+    generation: int,
+    fair: bool,
+    policy: str = "",
+    automation: Automation | None = None,
 ) -> Json:
     """`status` of a ClusterQueue (v1beta2), keeping condition times of `old`. `policy`: the QueuePolicy in force, "" = none."""
     rows = _active(status, old, now, generation)
@@ -22,6 +39,10 @@ def cluster_queue_status(
         conditions.put(rows, names.POLICY, True, "InForce", policy, now=now, generation=generation)
     else:
         rows = [row for row in rows if row["type"] != names.POLICY]
+    if automation is not None:
+        conditions.put(rows, names.QUOTA_AUTOMATION, *astuple(automation), now=now, generation=generation)
+    else:
+        rows = [row for row in rows if row["type"] != names.QUOTA_AUTOMATION]
     new = _common(status, rows, borrowed=True)
     if fair:
         new["fairSharing"] = {"weightedShare": status.weighted_share}

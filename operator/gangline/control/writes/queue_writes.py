@@ -12,6 +12,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.part import Part
 from gangline.control.placing.plugins import PLUGINS
 from gangline.control.status import policy_status, queue_status
+from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
@@ -93,9 +94,11 @@ class QueueWrites(Part):
         *,
         fair: bool,
         fallen_back: Callable[[], Mapping[str, FallenBack]] = dict,
+        automation_of: Callable[[str], Automation | None] = lambda queue: None,
     ) -> None:
         self._mirror = mirror
         self._fallen_back = fallen_back
+        self._automation_of = automation_of
         self._writes = writes
         self._writer = writer
         self._engine = engine
@@ -131,6 +134,10 @@ class QueueWrites(Part):
             for key in self._mirror.objects[resource]:
                 self._send(resource, key)
         self._policies_due = True
+
+    def show(self, queue: str) -> None:
+        """The status of this ClusterQueue may be another one."""
+        self._send(kube.CLUSTER_QUEUES, queue)
 
     def act(self, now: int) -> None:
         changed = sorted(self._engine.drain_changed_queues())
@@ -243,6 +250,7 @@ class QueueWrites(Part):
                 generation=generation,
                 fair=self._fair,
                 policy=self._in_force.get(key, ""),
+                automation=self._automation_of(key),
             )
         return queue_status.local_queue_status(
             self._engine.local_queue_status(key), old, now=now, generation=generation

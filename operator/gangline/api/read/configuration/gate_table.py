@@ -63,7 +63,7 @@ GATES: Final[Mapping[str, tuple[str, str]]] = {
     "MultiKueueIncrementalDispatcherConfig": (". . . . b+ b+", READ),
     "MultiKueueIncrementalDispatcherRespectConfigOrder": (". . . . b+ b+", READ),
     "MultiKueueKubeConfigPathValidation": (". . . . a- b+", READ),
-    "MultiKueueManagerQuotaAutomation": (". . . a- a- a-", OFF),
+    "MultiKueueManagerQuotaAutomation": (". . . a- a- a-", READ),
     "MultiKueueOrchestratedPreemption": (". . a- a- a- a-", READ),
     "MultiKueueRedoAdmissionOnEvictionInWorker": (". b+ b+ g+! g+! .", ON),
     "MultiKueueRemoteSpecSync": (". . . b+ b+ b+", READ),

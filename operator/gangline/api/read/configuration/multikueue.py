@@ -33,7 +33,7 @@ GATES: Final = frozenset(
     {
         *("MultiKueue", "MultiKueueAllowInsecureKubeconfigs", "MultiKueueKubeConfigPathValidation"),
         *("MultiKueueIncrementalDispatcherConfig", "MultiKueueIncrementalDispatcherRespectConfigOrder"),
-        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync"),
+        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync", "MultiKueueManagerQuotaAutomation"),
     }
 )
 
@@ -62,6 +62,8 @@ class MultiKueue:
     external: tuple[Resource, ...] = ()
     #: what changes in a job here while it runs elsewhere is passed on, for kinds that have such fields
     jobs_follow: bool = True
+    #: quotas here follow those of the clusters, where a MultiKueueConfig says so
+    sums_quotas: bool = False
     #: of the Secrets with kubeconfigs
     namespace: str = names.KUEUE_NAMESPACE
 
@@ -87,6 +89,7 @@ def load(root: Json, gates: Gates) -> MultiKueue:
         paths_checked=gates.on("MultiKueueKubeConfigPathValidation"),
         insecure_allowed=gates.on("MultiKueueAllowInsecureKubeconfigs"),
         jobs_follow=gates.on("MultiKueueRemoteSpecSync"),
+        sums_quotas=gates.on("MultiKueueManagerQuotaAutomation"),
         external=_external(section) if gates.on(EXTERNAL_GATE) else (),
         namespace=text(root, "namespace", names.KUEUE_NAMESPACE),
     )

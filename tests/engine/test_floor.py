@@ -16,6 +16,7 @@ from gangline.engine.floor.world import World
 from gangline.engine.model import (
     Admission,
     Backfill,
+    CheckpointPreemption,
     ClusterQueue,
     Cohort,
     Flavor,
@@ -234,11 +235,11 @@ def test_the_better_plain_mode_is_measured_by_its_mean_and_then_by_its_tail() ->
 class Reality:
     """One GPU, and workloads that really start in the order of their forecasts, one after the other."""
 
-    def __init__(self, floor: Floor) -> None:
+    def __init__(self, floor: Floor, queue: ClusterQueue | None = None) -> None:
         self.floor = floor
         self.now = START
         self.count = 0
-        for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
+        for item in (Flavor("a100"), queue or policied(), LocalQueue("team", "q", "q")):
             floor.observe(Put(item), self.now)
         floor.advance(self.now)
 
@@ -282,25 +283,40 @@ def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() ->
     assert floor.mode_of("q") == POLICY and not floor.fallen_back()
 
 
-def test_what_rests_on_one_rush_is_no_evidence() -> None:
-    floor = Reality(Floor(SETTINGS)).floor
+@pytest.mark.parametrize(
+    ("saves", "told", "trusted"),
+    [(True, 1, True), (False, 30, True), (False, 12, False), (False, None, False), (True, None, True)],
+)
+def test_a_policy_that_is_trusted_is_not_left_on_the_evidence_of_one_rush(
+    saves: bool, told: int | None, trusted: bool
+) -> None:
+    queue = replace(policied(), backfill=Backfill(checkpoint_preemption=CheckpointPreemption()))
+    floor = Reality(Floor(SETTINGS), queue).floor
+    checkpoint = 600.0 if saves else None
 
     def rush(spell: int, policy: Millis, plain: Millis) -> None:
         for number in range(FLOOR_LEAST):
-            job = Job(gang(f"g{number}-{spell}"), TREE, START + spell * SPELL, started=True)
+            job = Job(
+                gang(f"g{number}-{spell}", checkpoint_seconds=checkpoint), TREE, START + spell * SPELL, started=True
+            )
             job.waited = [policy * MINUTE, 0, plain * MINUTE, plain * MINUTE]
-            floor._jobs[job.workload.uid] = job  # pyright: ignore[reportPrivateUsage]
+            job.length = 30 * MINUTE
+            floor._jobs[job.workload.key] = job  # pyright: ignore[reportPrivateUsage]
+            if told is not None:
+                floor.observe(forecast(f"g{number}-{spell}", told), START)
+            floor._lengths.started(job.workload.key)  # pyright: ignore[reportPrivateUsage]
 
     def leaves() -> bool:
         return floor._compare(TREE)  # pyright: ignore[reportPrivateUsage]
 
     rush(0, 50, 30)
-    assert not leaves(), "nothing is left without it"
     rush(1, 10, 10)
-    assert not leaves()
-    assert floor.comparisons[TREE].cost(POLICY) > 1.4, "though it costs much"
-    rush(2, 30, 20)
-    assert leaves() and floor.mode_of("q") == "BestEffort"
+    assert leaves() is not trusted
+    assert floor.comparisons[TREE].cost(POLICY) > 1.4
+    if trusted:
+        rush(2, 30, 20)
+        assert leaves()
+    assert floor.mode_of("q") == "BestEffort"
 
 
 def test_honest_forecasts_are_followed() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from math import log
 from typing import Final, TypeAlias
 
 from gangline.engine.engine import key_of
@@ -42,6 +43,8 @@ FLOOR_LEAST: Final = 100
 #: … and takes at most so many, the newest ones, submitted within this time
 MOST: Final = 3_000
 WINDOW: Final[Millis] = 7 * 86_400_000
+#: forecasts are trusted if half of them were off by this factor at most, as a logarithm
+TRUSTED: Final = log(2)
 #: a mode other than the policy is only replaced by one that costs at most this share of it
 CLEARLY: Final = 0.9
 #: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
@@ -340,11 +343,8 @@ class Floor:
         if self._now < self.changed_at.get(tree, 0) + DWELL:
             return False
         best = self._better(tree, mode, found)
-        if best is None or not all(
-            len(others) >= FLOOR_LEAST and self._better(tree, mode, self._compared(others)) == best
-            for others in without_each_spell(jobs, self._lane(mode), self._lane(best), self._seen)
-        ):
-            return False  # it is no evidence if it rests on one rush: there, chance decides
+        if best is None or (mode == POLICY and self._is_trusted(tree, jobs) and not self._is_sure(tree, jobs, best)):
+            return False
         self.changed_at[tree], self._why[tree] = self._now, found.why(mode, best)
         if mode == POLICY:
             self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), self._now
@@ -355,6 +355,26 @@ class Floor:
         else:
             self.modes[tree] = best
         return True
+
+    def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
+        """The policy has what it lives on: work that is saved, so that it can give way, or forecasts that came true."""
+        gives_way = any(
+            queue.backfill is not None and queue.backfill.checkpoint_preemption is not None
+            for queue in self._queues.values()
+            if self.tree_of(queue.name) == tree
+        )
+        saving = sum(job.workload.checkpoint is not None for job in jobs)
+        if gives_way and 2 * saving > len(jobs):
+            return True
+        error = self._lengths.error(job.workload.key for job in jobs)
+        return error is not None and error <= TRUSTED
+
+    def _is_sure(self, tree: str, jobs: Sequence[Job], best: Mode) -> bool:
+        """Whether that mode is better than the policy whichever spell is left out: in a single rush, chance decides."""
+        return all(
+            len(others) >= FLOOR_LEAST and self._better(tree, POLICY, self._compared(others)) == best
+            for others in without_each_spell(jobs, self._lane(POLICY), self._lane(best), self._seen)
+        )
 
     def _compared(self, jobs: Sequence[Job]) -> Comparison:
         return Comparison(self._seen, {mode: figures(jobs, self._lane(mode), self._seen) for mode in MODES})

@@ -12,6 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from math import log
+from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
 from gangline.engine.floor.waits import Job
@@ -94,6 +95,12 @@ class Lengths:
         if drawn <= least:
             drawn = self._drawn[key] = self._draw(key, job, least, now)
         return None if drawn >= NEVER else drawn
+
+    def error(self, keys: Iterable[str]) -> float | None:
+        """The median error of the forecasts of workloads that have ended, as a logarithm; None = there was none."""
+        known = ((self._kinds.get(key), self._jobs[key].length) for key in keys)
+        errors = [abs(log(length) - kind.expected) for kind, length in known if kind and kind.expected and length]
+        return median(errors) if errors else None
 
     def _draw(self, key: str, job: Job, least: Millis, now: Millis) -> Millis:
         observed = [_observed(each, now) for each in self._workloads_like(key)]

@@ -11,13 +11,15 @@ evidence.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
+from math import log
 from typing import Final, TypeAlias
 
 from gangline.engine.engine import key_of
+from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
-from gangline.engine.floor.waits import LANE, REAL, TOLERATED, Comparison, Figures, Job, figures
+from gangline.engine.floor.waits import LANE, REAL, TOLERATED, Comparison, Job, figures, without_each_spell
 from gangline.engine.floor.world import World, kept
 from gangline.engine.model import (
     Change,
@@ -33,9 +35,6 @@ from gangline.engine.model import (
     Workload,
     WriteFailed,
 )
-from gangline.engine.model.runtime import NEVER, Runtime
-from gangline.engine.model.units import SECOND
-from gangline.engine.queues.estimates import flavors_of
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
@@ -44,15 +43,14 @@ FLOOR_LEAST: Final = 100
 #: … and takes at most so many, the newest ones, submitted within this time
 MOST: Final = 3_000
 WINDOW: Final[Millis] = 7 * 86_400_000
+#: forecasts are trusted if half of them were off by this factor at most, as a logarithm
+TRUSTED: Final = log(2)
 #: a mode other than the policy is only replaced by one that costs at most this share of it
 CLEARLY: Final = 0.9
 #: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
 DWELL: Final[Millis] = 3_600_000
 AWAY: Final[Millis] = 24 * 3_600_000
 MOST_AWAY: Final[Millis] = 14 * 86_400_000
-
-#: forecasts are corrected by at most this factor
-SLOWEST: Final = 20.0
 
 _Fact: TypeAlias = tuple[type[Item], str]
 
@@ -73,10 +71,6 @@ class Floor:
         self._queues: dict[str, ClusterQueue] = {}
         self._cohorts: dict[str, Cohort] = {}
         self._local_queues: dict[str, LocalQueue] = {}
-        self._forecasts: dict[str, RuntimeForecast] = {}
-        self._runtimes: dict[str, Runtime | None] = {}
-        #: how long workloads were drawn to run, before anything was known of it
-        self._draws: dict[str, Millis] = {}
         self._worlds: dict[Mode, World] = {}
         #: what the worlds have not been told yet, oldest first; and by world, how much of it was
         self._feed: list[tuple[Millis, Change | Workload]] = []
@@ -86,9 +80,9 @@ class Floor:
             lane: deque() for lane in (REAL, *LANE.values())
         }
         self._jobs: dict[str, Job] = {}
+        self._lengths = Lengths(self._jobs)
         #: how often a tree left its policy, and when last
         self._left: dict[str, tuple[int, Millis]] = {}
-        self._pace = 1.0
         self._seen: Millis = 0  # the time until which all worlds have been played
         self._now: Millis = 0
         self._due: Millis = 0
@@ -163,9 +157,7 @@ class Floor:
             case LocalQueue():
                 self._local_queues[item.key] = item
             case RuntimeForecast():
-                self._forecasts[item.workload] = item
-                self._runtimes.pop(item.workload, None)
-                self._draws.pop(item.workload, None)
+                self._lengths.put_forecast(item)
             case _:
                 pass
 
@@ -204,7 +196,7 @@ class Floor:
         if workload.admission is not None and workload.admitted:
             if job.runs_since is None:
                 job.runs_since = workload.admitted_at or self._now
-                job.began = job.began or job.runs_since
+                self._lengths.started(key)
                 self._told[REAL].append((job.runs_since, key, True, 0))
         elif job.runs_since is not None and workload.admission is None:
             ran = self._now - job.runs_since
@@ -224,6 +216,7 @@ class Floor:
             return
         job.length = max(1, job.saved + self._now - job.runs_since)
         job.runs_since = None
+        self._lengths.ended(key)
         for world in self._worlds.values():
             world.came_out(key)
 
@@ -235,52 +228,17 @@ class Floor:
             world.remove(key)
 
     def _forget_forecast(self, key: str) -> None:
-        self._forecasts.pop(key, None)
-        self._runtimes.pop(key, None)
-        self._draws.pop(key, None)
+        self._lengths.forget(key)
         for world in self._worlds.values():
             world.take_in(Gone(RuntimeForecast, key))
 
     def _length(self, key: str, least: Millis) -> Millis | None:
         """See `World`."""
-        job = self._jobs.get(key)
-        if job is None:
-            return None
-        if job.length is not None:
-            return job.length
-        if key not in self._runtimes:
-            left = job.workload.execution_left
-            limit = None if left is None else max(SECOND, left)
-            flavors = flavors_of(job.workload.admission)
-            self._runtimes[key] = Runtime.of(self._forecasts.get(key), limit, flavors)
-        runtime = self._runtimes[key]
-        if runtime is None:
-            return None
-        ran = round(max(least, job.ran(self._now)) / self._pace)
-        total = runtime.total(ran, job.level)
-        return None if total >= NEVER else round(total * self._pace)
+        return self._lengths.length(key, least, self._now)
 
     def _ran(self, key: str) -> Millis | None:
         """See `World`."""
-        job = self._jobs.get(key)
-        return None if job is None or job.length is not None else job.ran(self._now)
-
-    def _set_pace(self) -> None:
-        """By how much runs are longer than was drawn for them, in sum: forecasts that are too long or too short on the whole
-        must not make the worlds busier, or less busy, than reality."""
-        ran, drawn = 0, 0
-        for key, job in self._jobs.items():
-            runtime = self._runtimes.get(key)
-            if runtime is None or not job.began:
-                continue
-            so_far = job.length if job.length is not None else job.ran(self._now)
-            ran += so_far
-            draw = self._draws.get(key)
-            if draw is None:
-                draw = self._draws[key] = runtime.total(0, job.level)
-            drawn += min(draw, max(so_far, self._now - job.began))
-        if drawn > 0:
-            self._pace = min(SLOWEST, max(1 / SLOWEST, ran / drawn))
+        return self._lengths.ran(key, self._now)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -307,7 +265,6 @@ class Floor:
             if mode not in self._worlds:
                 self._begin(mode)
         self._clean_up()
-        self._set_pace()
         return [tree for tree in sorted(trees) if self._compare(tree)]
 
     def _fallen_back(self) -> bool:
@@ -381,26 +338,16 @@ class Floor:
         jobs = [job for job in jobs[-MOST:] if job.submitted >= self._seen - WINDOW]
         if len(jobs) < FLOOR_LEAST:
             return False
-        lanes: dict[Mode, int] = {mode: LANE[mode] if mode in self._worlds else REAL for mode in MODES}
-        by_mode: dict[Mode, Figures] = {mode: figures(jobs, lane, self._seen) for mode, lane in lanes.items()}
-        found = Comparison(self._seen, by_mode)
-        self.comparisons[tree] = found
+        found = self.comparisons[tree] = self._compared(jobs)
         mode = self.modes.get(tree, POLICY)
-        since = self.changed_at.get(tree, 0)
-        if self._now < since + DWELL:
+        if self._now < self.changed_at.get(tree, 0) + DWELL:
             return False
-        left = self._left.get(tree, (0, 0))
-        away = min(MOST_AWAY, AWAY << max(0, left[0] - 1))
-        may_return = mode == POLICY or self._now >= left[1] + away
-        options: list[Mode] = [each for each in MODES if each != POLICY or may_return]
-        best = min(options, key=found.cost)
-        own = found.cost(mode)
-        enough = own / TOLERATED if mode == POLICY else CLEARLY * own
-        if best == mode or found.cost(best) > enough:
+        best = self._better(tree, mode, found)
+        if best is None or (mode == POLICY and self._is_trusted(tree, jobs) and not self._is_sure(tree, jobs, best)):
             return False
         self.changed_at[tree], self._why[tree] = self._now, found.why(mode, best)
         if mode == POLICY:
-            self._left[tree] = min(16, left[0] + 1), self._now
+            self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), self._now
         if POLICY not in self._worlds:
             self._begin(POLICY)
         if best == POLICY:
@@ -408,3 +355,40 @@ class Floor:
         else:
             self.modes[tree] = best
         return True
+
+    def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
+        """The policy has what it lives on: work that is saved, so that it can give way, or forecasts that came true."""
+        gives_way = any(
+            queue.backfill is not None and queue.backfill.checkpoint_preemption is not None
+            for queue in self._queues.values()
+            if self.tree_of(queue.name) == tree
+        )
+        saving = sum(job.workload.checkpoint is not None for job in jobs)
+        if gives_way and 2 * saving > len(jobs):
+            return True
+        error = self._lengths.error(job.workload.key for job in jobs)
+        return error is not None and error <= TRUSTED
+
+    def _is_sure(self, tree: str, jobs: Sequence[Job], best: Mode) -> bool:
+        """Whether that mode is better than the policy whichever spell is left out: in a single rush, chance decides."""
+        return all(
+            len(others) >= FLOOR_LEAST and self._better(tree, POLICY, self._compared(others)) == best
+            for others in without_each_spell(jobs, self._lane(POLICY), self._lane(best), self._seen)
+        )
+
+    def _compared(self, jobs: Sequence[Job]) -> Comparison:
+        return Comparison(self._seen, {mode: figures(jobs, self._lane(mode), self._seen) for mode in MODES})
+
+    def _lane(self, mode: Mode) -> int:
+        """A mode that is not played is what really happens."""
+        return LANE[mode] if mode in self._worlds else REAL
+
+    def _better(self, tree: str, mode: Mode, found: Comparison) -> Mode | None:
+        """The mode for which this one is to be left; None = it is not."""
+        times, last = self._left.get(tree, (0, 0))
+        away = min(MOST_AWAY, AWAY << max(0, times - 1))
+        may_return = mode == POLICY or self._now >= last + away
+        options: list[Mode] = [each for each in MODES if each != POLICY or may_return]
+        best = min(options, key=found.cost)
+        enough = found.cost(mode) / TOLERATED if mode == POLICY else CLEARLY * found.cost(mode)
+        return best if best != mode and found.cost(best) <= enough else None

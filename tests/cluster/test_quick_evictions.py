@@ -111,8 +111,8 @@ async def test_quota_is_held_until_a_controller_that_was_late_has_seen_the_end(s
     made = job("second", "late", pods=3)
     made["spec"]["managedBy"] = "example.com/nobody"
     await api.create(made)
-    await api.until(lambda: started(api, "second", kube.JOBS), "another one is started")
-    key = (await api.workload_of("second"))["metadata"]["name"]
+    workload = await api.until(lambda: started(api, "second", kube.JOBS), "another one is started")
+    key = workload["metadata"]["name"]
     await api.client.patch(kube.WORKLOADS, "default", key, {"spec": {"active": False}})
     await api.until(released, "nothing is waited for where another controller runs the Job")
 

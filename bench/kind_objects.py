@@ -41,8 +41,8 @@ class Gang:
 
 
 def gangs(pods: int) -> list[Gang]:
-    """One of each kind that is only declared, and a JobSet; Jobs are measured with their pods, and GPUJobs are Jobs."""
-    return [*_kubeflow(pods), *_ray(pods), *_others(pods)]
+    """One of each kind with a suspend field; GPUJobs are Jobs."""
+    return [*_kubeflow(pods), *_ray(pods), *_others(pods), _job(pods)]
 
 
 def descriptions() -> list[Json]:
@@ -56,7 +56,7 @@ def descriptions() -> list[Json]:
 
 def crds() -> list[Json]:
     """CRDs of these kinds, without a schema."""
-    kinds = [each.declaration for each in gangs(1)]
+    kinds = [each.declaration for each in gangs(1) if each.resource != kube.JOBS]
     return [_crd(each) for each in (*(each.resource for each in kinds), *_described(kinds))]
 
 
@@ -130,6 +130,16 @@ def _ray(pods: int) -> list[Gang]:
         Gang(_declared("RayCluster"), cluster, {"state": "ready"}, None),
         Gang(_declared("RayService"), {"rayClusterConfig": cluster}, _true("Ready"), None),
     ]
+
+
+def _job(pods: int) -> Gang:
+    """Kubernetes' own controller leaves it to another one, and its API wants the whole status."""
+    started, over = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
+    told = {"status": "True", "reason": "Told", "message": "done", "lastProbeTime": over, "lastTransitionTime": over}
+    rows = [{"type": condition, **told} for condition in ("SuccessCriteriaMet", "Complete")]
+    ended = {"completionTime": over, "active": 0, "ready": 0, "succeeded": pods, "conditions": rows}
+    spec = {"parallelism": pods, "completions": pods, "managedBy": "example.com/bench", "template": _template()}
+    return Gang(_declared("Job"), spec, {"startTime": started, "active": pods, "ready": pods}, ended)
 
 
 def _others(pods: int) -> list[Gang]:

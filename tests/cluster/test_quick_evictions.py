@@ -82,6 +82,41 @@ async def test_what_is_evicted_as_it_starts_is_bound_to_no_node(with_job_sets: S
     assert proof.checked >= GANGS
 
 
+async def test_quota_is_held_until_a_controller_that_was_late_has_seen_the_end(system: System, api: Api) -> None:
+    """The controller of Jobs says nothing before the gang is evicted: it may have read it as it was in between."""
+    await api.apply(flavor(), cluster_queue("late", 3), local_queue("late", "late"))
+    system.operator().wait_ready()
+    system.plane.pause("kube-controller-manager")
+    try:
+        await api.create(job("first", "late", pods=3))
+        workload = await api.until(lambda: started(api, "first", kube.JOBS), "the gang is started")
+        key = workload["metadata"]["name"]
+        await api.client.patch(kube.WORKLOADS, "default", key, {"spec": {"active": False}})
+
+        async def suspended() -> bool:
+            return (await api.get(kube.JOBS, "first"))["spec"]["suspend"]
+
+        await api.until(suspended, "the gang is suspended again")
+        await asyncio.sleep(2)
+        assert not (await api.get(kube.JOBS, "first")).get("status")
+        assert condition(await api.get(kube.WORKLOADS, key), "QuotaReserved")
+    finally:
+        system.plane.resume("kube-controller-manager")
+
+    async def released() -> bool:
+        return not condition(await api.get(kube.WORKLOADS, key), "QuotaReserved")
+
+    await api.until(released, "its quota is free")
+    assert not await api.all(kube.PODS, "default")
+    made = job("second", "late", pods=3)
+    made["spec"]["managedBy"] = "example.com/nobody"
+    await api.create(made)
+    workload = await api.until(lambda: started(api, "second", kube.JOBS), "another one is started")
+    key = workload["metadata"]["name"]
+    await api.client.patch(kube.WORKLOADS, "default", key, {"spec": {"active": False}})
+    await api.until(released, "nothing is waited for where another controller runs the Job")
+
+
 async def started(api: Api, name: str, resource: kube.Resource) -> Json | None:
     found = await api.workload_of(name)
     begun = (await api.get(resource, name))["spec"]["suspend"] is False

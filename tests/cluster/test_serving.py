@@ -38,8 +38,9 @@ JOBS = configuration.load(CONFIGURATION).jobs
 async def queueing(system: System, api: Api, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[System]:
     """Operator and webhooks queue the three kinds; a queue of 4 GPUs. The parameter: feature gates."""
     gates: Json = getattr(request, "param", {})
-    async with queueing_of(system, api, tmp_path, {**CONFIGURATION, "featureGates": gates}, 4):
-        system.operator(jobs=JOBS).wait_ready()
+    chosen = {**CONFIGURATION, "featureGates": gates}
+    async with queueing_of(system, api, tmp_path, chosen, 4):
+        system.operator(jobs=configuration.load(chosen).jobs).wait_ready()
         yield system
 
 
@@ -344,6 +345,21 @@ async def test_a_group_of_another_size_queues_again_with_that_size(queueing: Sys
     await sized(3, run=3, wait=0, gpus=4)
     await sized(4, run=0, wait=4, gpus=1)
     await sized(2, run=2, wait=0, gpus=3)
+
+
+@pytest.mark.parametrize("queueing", [{"WorkloadIdentifierAnnotations": False}], indirect=True)
+async def test_labels_name_the_group_where_annotations_are_not_read(queueing: System, api: Api) -> None:
+    await api.create(stateful_set("db", "lq", 2), leader_worker_set("llm", "lq", 1, 2))
+    for name, start in (("db", "statefulset-db-"), ("llm", "leaderworkerset-llm-0-")):
+        await api.until(counts(api, name, run=2), f"both pods of {name} run")
+        key = (await workload_named(api, start))["metadata"]["name"]
+        for pod in await pods_of(api, name):
+            labels, notes = pod["metadata"]["labels"], pod["metadata"]["annotations"]
+            assert labels[names.POD_GROUP] == labels[names.PREBUILT_WORKLOAD] == key
+            assert not {names.POD_GROUP, names.PREBUILT_WORKLOAD} & notes.keys()
+    await api.until(uses(api, 4), "four GPUs are in use")
+    await patch(api, kube.STATEFUL_SETS, "db", {"spec": {"replicas": 0}})
+    await api.until(uses(api, 2), "the StatefulSet has given its quota back")
 
 
 async def test_workers_that_come_after_their_leader_start_after_it(queueing: System, api: Api) -> None:

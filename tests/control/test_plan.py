@@ -600,8 +600,11 @@ def test_placed_pods_say_that_they_asked_for_any_place_so_that_kueue_opens_their
         _merge(job, stopped.body)
     assert job["spec"]["suspend"] is True
     assert names.UNCONSTRAINED_TOPOLOGY not in str(job["spec"]), "the template is the user's again"
-    pod_set["topologyRequest"] = {"required": "rack"}
-    assert not says()
+    for request in ({"required": "rack"}, {"preferred": "rack"}, {"unconstrained": True}):
+        pod_set["topologyRequest"] = {**request, "podSetSliceRequiredTopology": "host", "podSetSliceSize": 2}
+        assert not says()
+    pod_set["topologyRequest"] = {"podSetSliceRequiredTopology": "host", "podSetSliceSize": 2}
+    assert says(), "slices alone name no level for all pods"
 
 
 # --- nodes that were lost ---------------------------------------------------------------------------------------------

@@ -311,6 +311,30 @@ def test_a_start_that_its_controller_has_not_seen_is_confirmed_before_the_job_is
     assert not KIND.is_active(stopped, Children())
 
 
+@pytest.mark.parametrize(
+    ("generation", "spec", "status", "seen"),
+    [
+        (3, {}, {}, False),
+        (3, {}, {"startTime": "2026-01-01T00:00:00Z"}, False),
+        (3, {}, SAYS_SUSPENDED, True),
+        (3, {}, SAYS_RESUMED, True),  # that it has not is the part of `is_active`
+        (1, {}, {}, True),
+        (None, {}, {}, True),
+        (3, {"suspend": False}, {}, True),
+        (3, {"managedBy": "example.com/other"}, {}, True),
+        (3, {}, {"conditions": [{"type": "FailureTarget", "status": "True"}]}, True),
+        (3, {}, {"conditions": [{"type": "Complete", "status": "True"}]}, True),
+    ],
+)
+def test_one_that_was_started_is_seen_as_suspended_once_its_controller_says_anything(
+    generation: int | None, spec: dict[str, Any], status: dict[str, Any], seen: bool
+):
+    job = batch_job(status=status, **spec)
+    if generation is not None:
+        job["metadata"]["generation"] = generation
+    assert KIND.has_seen_suspension(job) is seen
+
+
 @pytest.mark.parametrize("end", ["SuccessCriteriaMet", "FailureTarget"])
 def test_one_that_is_about_to_end_keeps_its_start_time_and_is_not_waited_for_without(end: str):
     """Its controller no longer says that it is suspended, and the API server lets none end that has not started."""

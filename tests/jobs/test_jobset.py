@@ -280,16 +280,17 @@ def test_a_start_that_jobset_has_not_seen_is_confirmed_before_it_is_stopped():
     assert not KIND.is_active({**stopped, "status": says_suspended("True")}, Children([child(suspend=True)]))
 
 
-def test_one_that_jobset_has_begun_with_is_seen_as_suspended_once_that_is_said():
+def test_one_that_was_started_is_seen_as_suspended_once_jobset_says_anything():
     """It was started, and suspended again, before JobSet first told its status."""
-    held, jobs = job_set(), Children([child(suspend=True)])
-    assert not KIND.has_seen_suspension(held, jobs)
-    assert KIND.has_seen_suspension({**held, "status": says_suspended("True")}, jobs)
-    assert KIND.has_seen_suspension(held, Children()), "no controller has begun with it"
-    assert KIND.has_seen_suspension(job_set(deletionTimestamp="2026-01-01T00:00:00Z"), jobs)
-    elsewhere = job_set()
+    held = job_set(generation=3)
+    assert not KIND.has_seen_suspension(held)
+    assert KIND.has_seen_suspension({**held, "status": says_suspended("True")})
+    assert KIND.has_seen_suspension({**held, "status": {"conditions": [{"type": "Completed", "status": "True"}]}})
+    assert KIND.has_seen_suspension(job_set(generation=1)), "it was never started"
+    assert KIND.has_seen_suspension(job_set(generation=3, deletionTimestamp="2026-01-01T00:00:00Z"))
+    elsewhere = job_set(generation=3)
     elsewhere["spec"]["managedBy"] = "example.com/other"
-    assert KIND.has_seen_suspension(elsewhere, jobs)
+    assert KIND.has_seen_suspension(elsewhere)
 
 
 def test_the_status_of_one_that_is_being_deleted_is_not_believed():

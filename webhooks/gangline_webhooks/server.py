@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gangline import files
+from gangline.api.admission.of_jobs import identifiers
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.jobs import declare
 from gangline.kube import field_tracking, ownership
@@ -108,6 +109,7 @@ class _Server(uvicorn.Server):
 
 class _Process:
     def __init__(self, client: ApiClient, options: Options, port: int) -> None:
+        identifiers.choose(annotations_first=options.jobs.annotated_identifiers)
         declare(options.jobs.declared, options.jobs.external)
         self._client = client
         self._options = options

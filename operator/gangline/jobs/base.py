@@ -133,10 +133,15 @@ def confirmed_start(job: Json) -> Patch | None:
     return Patch({"status": {"conditions": [said if each is row else each for each in rows]}}, "status")
 
 
-def says_nothing(job: Json) -> bool:
-    """It is suspended, and its controller, that of Jobs or of JobSets, has yet to say anything of that."""
-    unsaid = condition_of(job, _SUSPENDED) is None
-    return unsaid and bool(job["spec"].get("suspend")) and not deleting(job) and _here(job)
+def has_seen_suspension(job: Json) -> bool:
+    """Whether the controller of a suspended job, that of Jobs or of JobSets, knows of it, or has never seen it otherwise.
+
+    One that was suspended before its controller had said anything may still get pods: that has been told of its start, perhaps,
+    and of nothing else. The first generation of a job was never started.
+    """
+    if condition_of(job, _SUSPENDED) is not None or not job["spec"].get("suspend") or not _here(job):
+        return True
+    return deleting(job) or is_ending(job) or (job["metadata"].get("generation") or 1) == 1
 
 
 def _here(job: Json) -> bool:
@@ -347,7 +352,7 @@ class LeavesBehind(Protocol):
 class ShowsSuspension(Protocol):
     """Its controller says in its status that it has seen the suspension."""
 
-    def has_seen_suspension(self, job: Json, children: Children) -> bool:
+    def has_seen_suspension(self, job: Json) -> bool:
         """False while a controller that has begun with the job may not know yet that it is suspended again."""
         ...
 

@@ -128,6 +128,9 @@ class BatchJob(Declared):
         # successors. Other Jobs release their quota while the last pods terminate, as in Kueue.
         return job["spec"].get("podReplacementPolicy") == "Failed" and bool(status.get("terminating"))
 
+    def has_seen_suspension(self, job: Json) -> bool:
+        return self.finished(job) is not None or base.has_seen_suspension(job)
+
     def finished(self, job: Json) -> Outcome | None:
         row = true_condition(job, "Complete") or true_condition(job, "Failed")
         return Outcome(row["type"] == "Complete", row.get("message") or "") if row is not None else None

@@ -83,9 +83,8 @@ class JobSet(DeclaredKind):
         starts = base.confirmed_start(job) if self.finished(job) is None else None
         return starts or super().stop(job, pod_sets)
 
-    def has_seen_suspension(self, job: Json, children: Children) -> bool:
-        """A JobSet that is started before JobSet has first told its status: its Jobs show that JobSet has begun with it."""
-        return not (children.jobs and self.finished(job) is None and base.says_nothing(job))
+    def has_seen_suspension(self, job: Json) -> bool:
+        return self.finished(job) is not None or base.has_seen_suspension(job)
 
     def is_active(self, job: Json, children: Children) -> bool:
         if any(_may_run_pods(child) for child in children.jobs):

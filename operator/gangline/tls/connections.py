@@ -29,18 +29,20 @@ PERIOD: Final = 1.0
 class ConnectionWatch:
     """Checks all connections of a server from time to time, and closes those beyond the limits.
 
-    `connections` gives them, as objects with a `transport`; `idle` says which of them have no request in progress.
+    `connections` gives them, as objects with a `transport`; `idle` says which of them have no request in progress, and `latest`
+    gives something that is another with each request: a connection that answers quickly is idle whenever it is looked at.
     """
 
     connections: Callable[[], Collection[Any]]
     idle: Callable[[Any], bool]
+    latest: Callable[[Any], object]
     head_within: float = HEAD_WITHIN
     most: int = MOST
     period: float = PERIOD
     #: number of closed connections
     closed: int = 0
-    #: connection -> since when it waits for a request
-    _waiting: dict[Any, float] = field(default_factory=dict[Any, float])
+    #: connection -> its latest request, and since when it waits for another one
+    _waiting: dict[Any, tuple[object, float]] = field(default_factory=dict[Any, tuple[object, float]])
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -50,11 +52,16 @@ class ConnectionWatch:
 
     def look(self, now: float) -> None:
         connections = list(self.connections())
-        self._waiting = {each: self._waiting.get(each, now) for each in connections if self.idle(each)}
+        self._waiting = {each: self._since(each, now) for each in connections if self.idle(each)}
         surplus = len(connections) - self.most
-        for number, connection in enumerate(sorted(self._waiting, key=self._waiting.__getitem__)):
-            if number < surplus or now - self._waiting[connection] > self.head_within:
+        for number, connection in enumerate(sorted(self._waiting, key=lambda each: self._waiting[each][1])):
+            if number < surplus or now - self._waiting[connection][1] > self.head_within:
                 self._close(connection)
+
+    def _since(self, connection: Any, now: float) -> tuple[object, float]:
+        latest = self.latest(connection)
+        known = self._waiting.get(connection)
+        return known if known is not None and known[0] is latest else (latest, now)
 
     def _close(self, connection: Any) -> None:
         del self._waiting[connection]
@@ -81,7 +88,11 @@ def runner_of(app: web.Application, **options: Any) -> web.AppRunner:
 def of_aiohttp(server: Any, head_within: float = HEAD_WITHIN, **limits: Any) -> ConnectionWatch:
     """The watch of an `aiohttp.web.Server`."""
     return ConnectionWatch(
-        lambda: server.connections, lambda each: each._current_request is None, head_within, **limits
+        lambda: server.connections,
+        lambda each: each._current_request is None,
+        lambda each: each._next_keepalive_close_time,
+        head_within,
+        **limits,
     )
 
 
@@ -90,6 +101,7 @@ def of_uvicorn(server: Any, head_within: float = HEAD_WITHIN, **limits: Any) -> 
     return ConnectionWatch(
         lambda: server.server_state.connections,
         lambda each: each.cycle is None or each.cycle.response_complete,
+        lambda each: each.cycle,
         head_within,
         **limits,
     )

@@ -117,6 +117,14 @@ def wrong_type(path: str, value: object, message: str) -> FieldError:
     return FieldError(path, value, message, WRONG_TYPE)
 
 
+def label_path(label: str) -> str:
+    return f"metadata.labels[{label}]"
+
+
+def annotation_path(annotation: str, prefix: str = "metadata") -> str:
+    return f"{prefix}.annotations[{annotation}]"
+
+
 def immutable(path: str, new: object, old: object) -> list[FieldError]:
     """An error if the field changed."""
     return [] if new == old else [invalid(path, new, IMMUTABLE)]

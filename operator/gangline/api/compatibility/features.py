@@ -70,7 +70,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
     ),
     "Visibility API": Feature(WORKS, ("VisibilityOnDemand",), "kueue-compatibility.md"),
     "Reclaimable pods": Feature(WORKS, ("ReclaimablePods",)),
-    "Prebuilt Workloads": Feature(WORKS),
+    "Prebuilt Workloads": Feature(WORKS, ("WorkloadIdentifierAnnotations",), "kueue-compatibility.md"),
     "Pods and pod groups": Feature(
         differs("a group starts when all its pods are there; lost pods are not replaced"),
         ("PodIntegrationValidateGroupOwner",),

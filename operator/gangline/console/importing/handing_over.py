@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Final
 
 from gangline.api import names
+from gangline.api.admission.of_jobs.identifiers import LONGEST_LABEL
 from gangline.api.role_hash import role_hash
 from gangline.console.importing import serving_handover
 from gangline.console.importing.adoptions import Adoption, Job, Pods
@@ -17,9 +17,6 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import Json
-
-#: characters of a label's value
-_LONGEST_LABEL: Final = 63
 
 
 class HandingOver:
@@ -94,5 +91,5 @@ class HandingOver:
 
 def _name_workload(change: Json, adoption: Adoption) -> None:
     name = adoption.workload["metadata"]["name"]
-    where = "labels" if len(name) <= _LONGEST_LABEL else "annotations"
+    where = "labels" if len(name) <= LONGEST_LABEL else "annotations"
     change.setdefault(where, {})[names.PREBUILT_WORKLOAD] = name

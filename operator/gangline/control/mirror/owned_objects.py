@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gangline.api import jobkinds, names
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
+from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.control.mirror import slices
 from gangline.control.mirror.changes import JobRef

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import orjson
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload
+from gangline.api.admission.of_jobs.identifiers import LONGEST_LABEL, prebuilt_workload
 from gangline.api.jobkinds.declaration import Path, Suspension, at, put
 from gangline.api.read import conditions
 from gangline.control.mirror.slices import counts, is_slice
@@ -23,7 +23,6 @@ from gangline.kube.resources import Json, Resource
 #: fields of a Workload's spec that may differ in another cluster: they follow the one here by other means, or are its own
 _OWN = frozenset({"active", "preemptionGates", "priority", "priorityClassRef"})
 _KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
-_LONGEST_LABEL = 63
 #: where a job that was read has its size
 SIZE: Final = "size"
 
@@ -159,7 +158,7 @@ def workload_body(workload: Json, origin: str, resource: Resource) -> Json:
 
 def renaming(workload: str) -> Json:
     """The patch of labels and annotations after which a job names this Workload."""
-    short = len(workload) <= _LONGEST_LABEL
+    short = len(workload) <= LONGEST_LABEL
     return {
         "labels": {names.PREBUILT_WORKLOAD: workload if short else None},
         "annotations": {names.PREBUILT_WORKLOAD: None if short else workload},
@@ -172,7 +171,7 @@ def job_body(kind: RunsElsewhere, job: Json, spec: Json, workload: str, origin: 
     labels: Json = {**(meta.get("labels") or {}), names.MULTIKUEUE_ORIGIN: origin}
     annotations: Json = {k: v for k, v in (meta.get("annotations") or {}).items() if k != names.STOPPING}
     if not kind.shared:
-        (labels if len(workload) <= _LONGEST_LABEL else annotations)[names.PREBUILT_WORKLOAD] = workload
+        (labels if len(workload) <= LONGEST_LABEL else annotations)[names.PREBUILT_WORKLOAD] = workload
     annotations |= kind.marks(job)
     metadata = {"name": meta["name"], "namespace": meta["namespace"], "labels": labels, "annotations": annotations}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.control.mirror import slices
 from gangline.control.multikueue.copies import SIZE, Copy, shape
 from gangline.control.multikueue.steps import Cut, Resize, Send, Step, Stop, View, Withdraw

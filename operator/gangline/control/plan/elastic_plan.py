@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from gangline.api import names
 from gangline.api.admission.of_jobs import elastic
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
+from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read.workloads.parse_workload import shown_counts
 from gangline.control.mirror import slices
 from gangline.control.plan import job_plan, job_workload

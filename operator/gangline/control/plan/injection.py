@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
@@ -12,6 +13,9 @@ from gangline.control.plan.plan_steps import Lookups
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import PodSetInfo
 from gangline.kube.resources import Json
+
+#: fields of a topology request that say where all pods of a pod set may be
+_PLACES: Final = {"required", "preferred", "unconstrained"}
 
 
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
@@ -81,11 +85,13 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
 
 
 def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:
-    """Pods that are placed although their gang asked for no topology say so, as if they had asked for any place at all.
+    """Pods that are placed although their gang named no level for all of them say so, as if any place had been asked for.
 
     Kueue needs it: after a change back to it, it opens the gate of a pod that is made again only where the pod asks.
     """
-    silent = {each["name"] for each in workload["spec"]["podSets"] if not workloads.asked_of_topology(each)}
+    silent = {
+        each["name"] for each in workload["spec"]["podSets"] if not _PLACES & workloads.asked_of_topology(each).keys()
+    }
     says = {names.UNCONSTRAINED_TOPOLOGY: "true"}
     return [
         replace(info, annotations={**says, **info.annotations})

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
+from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read import merge
 from gangline.api.read.workloads import swap_record
@@ -367,10 +368,9 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
 
 def _out_of_sync(view: JobView, workload: Json) -> list[Step]:
     """The prebuilt Workload does not describe the job: once the job is stopped, it is finished."""
-    kind, job = view.kind, view.job
     message = "The prebuilt workload is out of sync with its user job"
     stopping = _stop(view, None, message)
-    if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
+    if stopping or _still_stops(view):
         return stopping + _sync(view, None)
     return [*_sync(view, None), ChangeStatus(workload, "finish", run_changes.finish_because("OutOfSync", message))]
 
@@ -384,12 +384,17 @@ def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
 
 def stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Sequence[Step]]) -> list[Step]:
     """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, go on with `after`."""
-    kind, job = view.kind, view.job
     stopping = _stop(view, workload, why)
-    unseen = isinstance(kind, ShowsSuspension) and not kind.has_seen_suspension(job, view.children)
-    if stopping or unseen or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
+    if stopping or _still_stops(view):
         return stopping + _sync(view, None)
     return [*_sync(view, None), *after()]
+
+
+def _still_stops(view: JobView) -> bool:
+    """Pods of it may run, or come yet."""
+    kind, job = view.kind, view.job
+    unseen = isinstance(kind, ShowsSuspension) and not kind.has_seen_suspension(job)
+    return unseen or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children)
 
 
 def _stop(view: JobView, workload: Json | None, why: str) -> list[Step]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
+from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.control.plan.plan_steps import DeleteWorkload, JobView, Lookups, Note, PatchWorkload, Step
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import UnknownClassError

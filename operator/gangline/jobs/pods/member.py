@@ -14,7 +14,8 @@ import orjson
 
 from gangline import bounded
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.admission.of_jobs.identifiers import pod_group, prebuilt_workload
+from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read import conditions
 from gangline.api.role_hash import role_hash
 from gangline.kube.resources import Json, as_revision, condition_of, key_of, revision, true_condition
@@ -114,12 +115,8 @@ def is_managed(pod: Json) -> bool:
 
 
 def group_name(pod: Json) -> str:
-    """The group of a pod, "" = it stands alone. The annotation has precedence over the label, as in Kueue."""
-    meta = pod["metadata"]
-    for part in ("annotations", "labels"):
-        if name := (meta.get(part) or {}).get(names.POD_GROUP):
-            return name
-    return ""
+    """The group of a pod, "" = it stands alone."""
+    return pod_group(pod)[0]
 
 
 def read(pod: Json) -> Member:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gangline.api import names
+from gangline.api.admission.of_jobs.identifiers import part_for
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds import Declaration
 from gangline.api.role_hash import role_hash
@@ -166,14 +167,14 @@ def marks(kind: ServingKind, parent: Json, group: Group, pod: HeldPod) -> Json:
     for key in (names.QUEUE_NAME, names.PRIORITY_CLASS):
         if value := _labels(parent).get(key):
             labels[key] = value
+    identifiers = {names.POD_GROUP: group.workload, names.PREBUILT_WORKLOAD: group.workload}
     notes = {
-        names.POD_GROUP: group.workload,
-        names.PREBUILT_WORKLOAD: group.workload,
         names.POD_GROUP_TOTAL: str(group.size),
         names.POD_GROUP_SERVING: "true",
         names.ROLE_HASH: kind.role(parent, pod),
         **kind.notes,
     }
+    (notes if part_for(group.workload) == "annotations" else labels).update(identifiers)
     return {"metadata": {"resourceVersion": pod.version, "labels": labels, "annotations": notes}}
 
 

@@ -11,6 +11,7 @@ from gangline.api.admission.findings import (
     FieldError,
     Json,
     Rules,
+    annotation_path,
     annotations_of,
     forbidden,
     invalid,
@@ -23,8 +24,8 @@ from gangline.api.admission.of_jobs import jobs, pods, topology_request
 from gangline.api.jobkinds import own
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND
 
-MIN_PATH: Final = jobs.annotation_path(names.MIN_PARALLELISM)
-SYNC_PATH: Final = jobs.annotation_path(names.COMPLETIONS_EQUAL_PARALLELISM)
+MIN_PATH: Final = annotation_path(names.MIN_PARALLELISM)
+SYNC_PATH: Final = annotation_path(names.COMPLETIONS_EQUAL_PARALLELISM)
 TEMPLATE_PATH: Final = "spec.template"
 
 

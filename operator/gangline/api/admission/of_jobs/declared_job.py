@@ -21,6 +21,7 @@ from gangline.api.admission.findings import (
     too_many,
 )
 from gangline.api.admission.of_jobs import jobs, pods, topology_request
+from gangline.api.admission.of_jobs.identifiers import prebuilt_path, prebuilt_workload
 from gangline.api.jobkinds.declaration import (
     Behaviour,
     Declaration,
@@ -86,13 +87,13 @@ def _error(problem: Problem) -> FieldError:
 
 def _prebuilt(declaration: Declaration, job: Json, old: Json | None) -> list[FieldError]:
     """Kueue queues jobs of some kinds only by Workloads that it makes itself. A job that was imported keeps its own."""
-    named = jobs.prebuilt_workload(job)
+    named = prebuilt_workload(job)
     if declaration.prebuilt or not named:
         return []
-    if old is not None and (jobs.prebuilt_workload(old) == named or jobs.is_adopted(job, old)):
+    if old is not None and (prebuilt_workload(old) == named or jobs.is_adopted(job, old)):
         return []
     kind = f"{declaration.resource.api_version}, Kind={declaration.kind}"
-    return [forbidden(jobs.prebuilt_path(job), f'Is not supported for "{kind}"')]
+    return [forbidden(prebuilt_path(job), f'Is not supported for "{kind}"')]
 
 
 def _frozen(declaration: Declaration, job: Json, old: Json | None) -> list[FieldError]:

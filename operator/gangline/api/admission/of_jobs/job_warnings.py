@@ -5,6 +5,7 @@ from __future__ import annotations
 from gangline.api import names, quantity
 from gangline.api.admission import syntax
 from gangline.api.admission.findings import Context, Json, annotations_of, labels_of, metadata, objects, text
+from gangline.api.admission.of_jobs import identifiers
 from gangline.api.jobkinds import Declaration, declaration_of
 from gangline.api.jobkinds.node_loss import BY_ITS_PODS
 from gangline.bounded import shown
@@ -44,7 +45,11 @@ def hint(job: Json, old: Json | None) -> list[str]:
 
 
 def _ignored(job: Json) -> list[str]:
-    return [told for told in (runtime_hint_fault(job), node_loss_fault(job), *_unread(job)) if told]
+    return [
+        told
+        for told in (runtime_hint_fault(job), node_loss_fault(job), *_unread(job), *identifiers.ignored(job))
+        if told
+    ]
 
 
 def node_loss_fault(job: Json) -> str:

@@ -17,11 +17,13 @@ from gangline.api.admission.findings import (
     FieldError,
     Json,
     Rules,
+    annotation_path,
     annotations_of,
     fill,
     forbidden,
     immutable,
     invalid,
+    label_path,
     labels_of,
     metadata,
     objects,
@@ -29,6 +31,7 @@ from gangline.api.admission.findings import (
 )
 from gangline.api.admission.of_jobs import elastic, job_warnings
 from gangline.api.admission.of_jobs.elastic import is_elastic as is_elastic
+from gangline.api.admission.of_jobs.identifiers import prebuilt_path, prebuilt_workload
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Path, at, put
 
 ELASTIC: Final = names.ELASTIC
@@ -42,35 +45,15 @@ def queued_owners() -> frozenset[tuple[str, str]]:
     return external | {each.identity for each in jobkinds.known()}
 
 
-def label_path(label: str) -> str:
-    return f"metadata.labels[{label}]"
-
-
-def annotation_path(annotation: str, prefix: str = "metadata") -> str:
-    return f"{prefix}.annotations[{annotation}]"
-
-
 QUEUE_PATH: Final = label_path(names.QUEUE_NAME)
 PRIORITY_PATH: Final = label_path(names.PRIORITY_CLASS)
 MAX_EXEC_PATH: Final = label_path(names.MAX_EXEC_TIME)
-PREBUILT_PATH: Final = label_path(names.PREBUILT_WORKLOAD)
 GATED_PATH: Final = annotation_path(names.ADMISSION_GATED_BY)
 
 
 def queue_name(job: Json | None) -> str:
     """The LocalQueue of a job; the label has precedence over the annotation of older manifests. "" = none."""
     return text(labels_of(job).get(names.QUEUE_NAME)) or text(annotations_of(job).get(names.QUEUE_NAME))
-
-
-def prebuilt_workload(job: Json | None) -> str:
-    """The Workload that a job names; the annotation, which can hold longer names, has precedence. "" = none."""
-    return text(annotations_of(job).get(names.PREBUILT_WORKLOAD)) or text(labels_of(job).get(names.PREBUILT_WORKLOAD))
-
-
-def prebuilt_path(job: Json) -> str:
-    """Where a job names its prebuilt Workload."""
-    annotated = names.PREBUILT_WORKLOAD in annotations_of(job)
-    return annotation_path(names.PREBUILT_WORKLOAD) if annotated else PREBUILT_PATH
 
 
 def controller_of(obj: Json) -> Json | None:
@@ -276,12 +259,10 @@ def check_queue(job: Json) -> list[FieldError]:
 
 
 def _prebuilt(job: Json) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if (label := labels_of(job).get(names.PREBUILT_WORKLOAD)) is not None:
-        errors += syntax.dns_subdomain(PREBUILT_PATH, label)
-    if (annotation := annotations_of(job).get(names.PREBUILT_WORKLOAD)) is not None:
-        errors += syntax.dns_subdomain(annotation_path(names.PREBUILT_WORKLOAD), annotation)
-    return errors
+    name, path = prebuilt_workload(job), prebuilt_path(job)
+    label = labels_of(job).get(names.PREBUILT_WORKLOAD)
+    written = label if path == label_path(names.PREBUILT_WORKLOAD) else name
+    return [] if written is None else syntax.dns_subdomain(path, written)
 
 
 def check_max_exec_time(job: Json) -> list[FieldError]:
@@ -344,7 +325,7 @@ def _queue_update(job: Json, old: Json, context: Context, *, held: bool) -> list
 def _prebuilt_update(job: Json, old: Json, *, held: bool) -> list[FieldError]:
     if held or is_elastic(old) or is_adopted(job, old):
         return []
-    return immutable(PREBUILT_PATH, prebuilt_workload(job), prebuilt_workload(old))
+    return immutable(prebuilt_path(job), prebuilt_workload(job), prebuilt_workload(old))
 
 
 def is_adopted(job: Json, old: Json) -> bool:

@@ -14,11 +14,13 @@ from gangline.api.admission.findings import (
     FieldError,
     Json,
     Rules,
+    annotation_path,
     annotations_of,
     fill,
     forbidden,
     immutable,
     invalid,
+    label_path,
     labels_of,
     listing,
     metadata,
@@ -28,12 +30,13 @@ from gangline.api.admission.findings import (
     text,
 )
 from gangline.api.admission.of_jobs import jobs, topology_request
+from gangline.api.admission.of_jobs.identifiers import pod_group, prebuilt_path, prebuilt_workload
 from gangline.api.role_hash import role_hash
 
-_TOTAL_PATH: Final = jobs.annotation_path(names.POD_GROUP_TOTAL)
-_MANAGED_PATH: Final = jobs.label_path(names.MANAGED)
-_RETRIABLE_PATH: Final = jobs.annotation_path(names.RETRIABLE_IN_GROUP)
-_INDEX_PATH: Final = jobs.label_path(names.POD_GROUP_INDEX)
+_TOTAL_PATH: Final = annotation_path(names.POD_GROUP_TOTAL)
+_MANAGED_PATH: Final = label_path(names.MANAGED)
+_RETRIABLE_PATH: Final = annotation_path(names.RETRIABLE_IN_GROUP)
+_INDEX_PATH: Final = label_path(names.POD_GROUP_INDEX)
 
 
 # --- defaulting -------------------------------------------------------------------------------------------------------
@@ -92,13 +95,6 @@ def _managed_label(pod: Json) -> list[FieldError]:
     return [forbidden(_MANAGED_PATH, "managed label value can only be 'true'")]
 
 
-def _group_name(pod: Json) -> tuple[str, str]:
-    """The name of its group, and the path of it; the annotation has precedence."""
-    if name := text(annotations_of(pod).get(names.POD_GROUP)):
-        return name, jobs.annotation_path(names.POD_GROUP)
-    return text(labels_of(pod).get(names.POD_GROUP)), jobs.label_path(names.POD_GROUP)
-
-
 def _total(pod: Json) -> int | None:
     try:
         return syntax.go_int(text(annotations_of(pod).get(names.POD_GROUP_TOTAL)))
@@ -108,7 +104,7 @@ def _total(pod: Json) -> int | None:
 
 def _group(pod: Json) -> list[FieldError]:
     """Name and total count come together, and the count is a number above zero."""
-    name, path = _group_name(pod)
+    name, path = pod_group(pod)
     written = annotations_of(pod).get(names.POD_GROUP_TOTAL)
     where = "annotation" if "annotations" in path else "label"
     both = f"both the '{names.POD_GROUP_TOTAL}' annotation and the '{names.POD_GROUP}' {where} should be set"
@@ -145,15 +141,15 @@ def _index(pod: Json, total: int) -> list[FieldError]:
 
 
 def _prebuilt(pod: Json) -> list[FieldError]:
-    name, prebuilt = _group_name(pod)[0], jobs.prebuilt_workload(pod)
+    name, prebuilt = pod_group(pod)[0], prebuilt_workload(pod)
     if name and prebuilt and prebuilt != name:
-        return [invalid(jobs.prebuilt_path(pod), prebuilt, "prebuilt workload and pod group should be equal")]
+        return [invalid(prebuilt_path(pod), prebuilt, "prebuilt workload and pod group should be equal")]
     return []
 
 
 def _update(pod: Json, old: Json) -> list[FieldError]:
     errors: list[FieldError] = []
-    (new_name, path), (old_name, _) = _group_name(pod), _group_name(old)
+    (new_name, path), (old_name, _) = pod_group(pod), pod_group(old)
     if old_name:
         errors += immutable(path, new_name, old_name)
     if new_name and _is_final(old) and not _is_final(pod):

@@ -18,6 +18,7 @@ from gangline.api.admission.findings import (
     FieldError,
     Json,
     Rules,
+    annotation_path,
     annotations_of,
     fill,
     forbidden,
@@ -156,7 +157,7 @@ def _new(marks: _Marks, obj: Json) -> list[FieldError]:
     if jobs.is_elastic(obj):
         resource = marks.declaration.resource
         message = f'elastic job is not supported for "{resource.api_version}, Kind={resource.kind}"'
-        errors.append(forbidden(jobs.annotation_path(jobs.ELASTIC), message))
+        errors.append(forbidden(annotation_path(jobs.ELASTIC), message))
     return errors
 
 
@@ -291,7 +292,7 @@ def _warnings(marks: _Marks, obj: Json) -> list[str]:
         return []
     kind = marks.declaration.kind
     found = [fault for fault in (job_warnings.node_loss_fault(obj), job_warnings.runtime_hint_fault(obj)) if fault]
-    if jobs.prebuilt_workload(obj):
+    if names.PREBUILT_WORKLOAD in {**labels_of(obj), **annotations_of(obj)}:
         found.append(f"{names.PREBUILT_WORKLOAD} has no effect on a {kind}: its Workloads are made for it")
     if marks is _DEPLOYMENT:
         unheeded = [key for key in (names.MAX_EXEC_TIME,) if key in labels_of(obj)]

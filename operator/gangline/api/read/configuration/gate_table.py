@@ -114,7 +114,7 @@ GATES: Final[Mapping[str, tuple[str, str]]] = {
     "ValidateRayAndSparkJobUpdates": (". . . b+ b+ b+", READ),
     "VectorizedResourceRequests": (". . b+ b+ b+ b+", NEITHER),
     "VisibilityOnDemand": ("b+ b+ b+ b+ b+ b+", ON),
-    "WorkloadIdentifierAnnotations": (". . a- b+ b+ b+", ON),
+    "WorkloadIdentifierAnnotations": (". . a- b+ b+ b+", READ),
     "WorkloadPriorityClassDefaulting": (". . . a- a- b+", READ),
     "WorkloadRequestUseMergePatch": ("a- a- a- a- a- a-", NEITHER),
     "WorkloadValidateResourcesAreNonNegative": (". . . b+ b+ b+", ON),

@@ -62,6 +62,8 @@ class ManagedJobs:
     elastic: bool = True
     #: the groups of a LeaderWorkerSet keep their size
     group_size_stays: bool = True
+    #: annotations that name Workloads and pod groups go before labels
+    annotated_identifiers: bool = True
 
     def kind(self, api_version: str, kind: str) -> bool:
         """Whether jobs of this kind are managed."""
@@ -106,6 +108,7 @@ def load(root: Json, gates: Gates) -> ManagedJobs:
         leaving_checked=gates.on("ValidateRayAndSparkJobUpdates"),
         elastic=gates.on("ElasticJobsViaWorkloadSlices"),
         group_size_stays=gates.on("LWSImmutableGroupSize"),
+        annotated_identifiers=gates.on("WorkloadIdentifierAnnotations"),
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import prebuilt_workload, queue_name
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
+from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import mapping_at, number_at
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, PODS
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, pod_requests, seconds

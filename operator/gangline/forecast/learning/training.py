@@ -29,6 +29,8 @@ from gangline.forecast.tracking.tracker import Tracker
 MIN_RUNS: Final = 200
 #: share of training runs whose hint (or limit) is removed
 _MASKED_SHARE: Final = 0.1
+#: weights whose largest is at most this many times the least make no difference, but half of a training's work
+_EVEN: Final = 1.1
 
 
 def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Model:
@@ -51,9 +53,9 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
     cut = max(float(np.quantile(submit, 1 - settings.holdout)), float(submit[-1]) - settings.holdout_seconds)
     seen, unseen = submit < cut, submit >= cut
     columns = np.flatnonzero(~np.all(np.isnan(started.matrix[seen & done]), axis=0))
-    weights = _weights(started, done, now)
+    weights = _weights(started, done, now)[seen[done]]
     matrix = _masked(started.matrix, settings.seed)
-    ensemble = _ensemble(matrix[seen & done][:, columns], started.target[seen & done], weights[seen[done]], settings)
+    ensemble = _ensemble(matrix[seen & done][:, columns], started.target[seen & done], weights, settings)
     model = Model(
         ensemble=ensemble,
         columns=tuple(int(c) for c in columns),
@@ -98,7 +100,8 @@ def _ensemble(
         "force_row_wise": True,
         "verbose": -1,
     }
-    data = lightgbm.Dataset(matrix, target, weight=weights, params=common, free_raw_data=False)
+    even = float(weights.max()) <= _EVEN * float(weights.min())  # a leaf's quantile is then found without sorting it
+    data = lightgbm.Dataset(matrix, target, weight=None if even else weights, params=common, free_raw_data=False)
     data.construct()
     with ThreadPoolExecutor(settings.threads) as pool:
         return Ensemble(

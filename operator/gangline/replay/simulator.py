@@ -326,8 +326,16 @@ class Simulator:
         heappush(self._events, (now + self._left.get(number, job.duration), _FINISH, number, self._version))
         self._foresight.started(job, now)
         if self._floor is not None:
-            running = replace(workload, admission=admission, reserved_at=now, admitted=True, admitted_at=now)
-            self._floor.observe(Put(replace(running, evicted="", backfilled=backfilled)), now)
+            running = replace(
+                workload,
+                admission=admission,
+                reserved_at=now,
+                admitted=True,
+                admitted_at=now,
+                evicted="",
+                backfilled=backfilled,
+            )
+            self._floor.observe(Put(running), now)
 
     def _stop(self, number: int, reason: str, now: Millis) -> None:
         """Evicted: unsaved work is lost, and the job waits again with its original time."""

@@ -380,10 +380,10 @@ class Floor:
     def _tell(self, until: Millis) -> None:
         """Count what has happened until then; while it sleeps, what happens in reality counts in all lanes."""
         for lane, news in self._told.items():
-            lanes = (lane,) if self._worlds else (REAL, *(LANE[mode] for mode in self._lanes))
             while news and news[0][0] <= until:
                 at, key, started, lost = news.popleft()
                 job = self._jobs.get(key)
+                lanes = (lane,) if self._worlds else (REAL, *(LANE[mode] for mode in self._lanes))
                 for each in lanes if job is not None else ():
                     job.starts(each, at) if started else job.stops(each, at, lost)
 

@@ -10,7 +10,8 @@ from tests.engine.world import GPU, START, cluster_queue, gang
 
 from gangline.engine import MODES, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
 from gangline.engine.floor.floor import AWAY, DWELL, EVERY, FLOOR_LEAST
-from gangline.engine.floor.waits import LANE, REAL, Figures, Job
+from gangline.engine.floor.lengths import ALIKE, Lengths, draw
+from gangline.engine.floor.waits import LANE, REAL, SPELL, Figures, Job, without_each_spell
 from gangline.engine.floor.world import World
 from gangline.engine.model import (
     Admission,
@@ -108,6 +109,84 @@ def test_what_came_out_precedes_what_was_drawn_and_evicted_work_that_is_saved_is
     assert not made.knows("team/g2")
 
 
+# --- lengths ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_draw_is_a_length_of_runs_that_lasted_longer_and_what_still_runs_says_how_long_it_lasted() -> None:
+    ended = [(length, True) for length in (10, 20, 30, 40)]
+    assert [draw(ended, 0, level) for level in (0.25, 0.5, 0.98)] == [10, 20, 40]
+    assert draw(ended, 20, 0.5) == 30
+    assert draw(ended, 40, 0.5) is None
+    assert draw([(10, True), (20, False)], 0, 0.5) == 10
+    assert draw([(10, True), (20, False)], 0, 0.6) is None, "it is longer than any that ended"
+    assert draw([(5, False), (10, True), (20, True)], 0, 0.5) == 10
+    assert draw([(15, False), (10, True), (20, True)], 0, 0.6) == 20, "one of three, then the only one left"
+
+
+def known(jobs: dict[str, Job], lengths: Lengths, name: str, gpus: int, told: float | None, ran: Millis | None) -> str:
+    """A workload that has started, and has ended after `ran`."""
+    job = jobs[f"team/{name}"] = Job(gang(name, gpus), TREE, START)
+    if told is not None:
+        put = forecast(name, told).item
+        assert isinstance(put, RuntimeForecast)
+        lengths.put_forecast(put)
+    job.level = 0.5
+    job.runs_since, job.length = (START, None) if ran is None else (None, ran)
+    lengths.started(f"team/{name}")
+    return f"team/{name}"
+
+
+def test_lengths_are_drawn_from_workloads_of_the_same_size_and_forecast() -> None:
+    jobs: dict[str, Job] = {}
+    lengths = Lengths(jobs)
+
+    def drawn(name: str, gpus: int, told: float | None) -> float:
+        key = known(jobs, lengths, name, gpus, told, None)
+        jobs[key].runs_since = None
+        found = lengths.length(key, 0, START)
+        lengths.forget(key)
+        assert found is not None
+        return found / MINUTE
+
+    for number in range(ALIKE):
+        known(jobs, lengths, f"a{number}", 1, 600, MINUTE)  # forecasts say hours, but it is a minute
+        known(jobs, lengths, f"b{number}", 1, 1, 3 * MINUTE)
+        known(jobs, lengths, f"c{number}", 32, 600, 90 * MINUTE)
+        known(jobs, lengths, f"d{number}", 1, None, 7 * MINUTE)
+    assert drawn("x1", 1, 600) == 1
+    assert drawn("x2", 1, 2) == 3
+    assert drawn("x3", 30, 600) == 90
+    assert drawn("x4", 1, None) == 7
+
+
+def test_a_draw_stays_until_the_run_has_lasted_longer() -> None:
+    jobs: dict[str, Job] = {}
+    lengths = Lengths(jobs)
+    key = known(jobs, lengths, "x", 1, 10, None)
+    assert lengths.length(key, 0, START) == 10 * MINUTE, "nothing is alike: the forecast has to do"
+    for number in range(ALIKE):
+        known(jobs, lengths, f"a{number}", 1, 10, (15 + number) * MINUTE)
+    assert lengths.length(key, 0, START + 5 * MINUTE) == 10 * MINUTE
+    assert lengths.length(key, 0, START + 10 * MINUTE) == 29 * MINUTE
+    assert lengths.ran(key, START + 10 * MINUTE) == 10 * MINUTE
+    jobs[key].length = 12 * MINUTE
+    lengths.ended(key)
+    assert lengths.length(key, 0, START + 20 * MINUTE) == 12 * MINUTE
+    assert lengths.ran(key, START + 20 * MINUTE) is None
+    assert lengths.length("team/nobody", 0, START) is None
+
+
+def test_no_draw_exceeds_the_maximum_execution_time() -> None:
+    jobs: dict[str, Job] = {}
+    lengths = Lengths(jobs)
+    for number in range(ALIKE):
+        known(jobs, lengths, f"a{number}", 1, 10, 60 * MINUTE)
+    jobs["team/x"] = Job(gang("x", max_execution_seconds=1200), TREE, START)
+    assert lengths.length("team/x", 0, START) == 20 * MINUTE
+    jobs["team/y"] = Job(gang("y"), TREE, START)
+    assert lengths.length("team/y", 0, START) == 60 * MINUTE
+
+
 # --- waits ------------------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +197,18 @@ def test_waits_by_lane() -> None:
     assert (job.wait(REAL, START + 100), job.wait(LANE["Easy"], START + 100)) == (5, 100)
     job.stops(REAL, START + 10, lost=3)
     assert job.wait(REAL, START + 12) == 10, "waited 5, lost 3, and waits again since 2"
+
+
+def test_spells_are_left_out_one_by_one_beginning_with_that_which_decides() -> None:
+    jobs: list[Job] = []
+    for spell, (real, easy) in enumerate([(5, 5), (90, 10), (20, 10), (10, 80)]):
+        for number in range(3):
+            job = Job(gang(f"g{spell}{number}"), TREE, spell * SPELL + number)
+            job.waited[REAL], job.waited[LANE["Easy"]] = real, easy
+            jobs.append(job)
+    found = list(without_each_spell(jobs, REAL, LANE["Easy"], START))
+    spells = [jobs[at : at + 3] for at in range(0, 12, 3)]
+    assert found == [[job for job in jobs if job not in spells[spell]] for spell in (1, 3, 2, 0)]
 
 
 def compared(**by_mode: tuple[float, float]) -> Comparison:
@@ -189,6 +280,27 @@ def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() ->
     floor.advance(reality.now)
     assert [tree for _ in range(9) for tree in reality.rush(50, lie=False)] == [TREE]
     assert floor.mode_of("q") == POLICY and not floor.fallen_back()
+
+
+def test_what_rests_on_one_rush_is_no_evidence() -> None:
+    floor = Reality(Floor(SETTINGS)).floor
+
+    def rush(spell: int, policy: Millis, plain: Millis) -> None:
+        for number in range(FLOOR_LEAST):
+            job = Job(gang(f"g{number}-{spell}"), TREE, START + spell * SPELL, started=True)
+            job.waited = [policy * MINUTE, 0, plain * MINUTE, plain * MINUTE]
+            floor._jobs[job.workload.uid] = job  # pyright: ignore[reportPrivateUsage]
+
+    def leaves() -> bool:
+        return floor._compare(TREE)  # pyright: ignore[reportPrivateUsage]
+
+    rush(0, 50, 30)
+    assert not leaves(), "nothing is left without it"
+    rush(1, 10, 10)
+    assert not leaves()
+    assert floor.comparisons[TREE].cost(POLICY) > 1.4, "though it costs much"
+    rush(2, 30, 20)
+    assert leaves() and floor.mode_of("q") == "BestEffort"
 
 
 def test_honest_forecasts_are_followed() -> None:

@@ -14,13 +14,14 @@ evidence.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeAlias
 
 from gangline.engine.engine import key_of
+from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
-from gangline.engine.floor.waits import LANE, REAL, TOLERATED, Comparison, Figures, Job, figures
+from gangline.engine.floor.waits import LANE, REAL, TOLERATED, Comparison, Job, figures, without_each_spell
 from gangline.engine.floor.world import World, kept
 from gangline.engine.model import (
     Change,
@@ -36,9 +37,6 @@ from gangline.engine.model import (
     Workload,
     WriteFailed,
 )
-from gangline.engine.model.runtime import NEVER, Runtime
-from gangline.engine.model.units import SECOND
-from gangline.engine.queues.estimates import flavors_of
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
@@ -56,9 +54,6 @@ MOST_AWAY: Final[Millis] = 14 * 86_400_000
 #: the floor falls asleep once nobody has waited for this long; how often modes are compared while it sleeps
 QUIET: Final[Millis] = 6 * 3_600_000
 SELDOM: Final[Millis] = 3 * 3_600_000
-
-#: forecasts are corrected by at most this factor
-SLOWEST: Final = 20.0
 
 _Fact: TypeAlias = tuple[type[Item], str]
 
@@ -79,10 +74,6 @@ class Floor:
         self._queues: dict[str, ClusterQueue] = {}
         self._cohorts: dict[str, Cohort] = {}
         self._local_queues: dict[str, LocalQueue] = {}
-        self._forecasts: dict[str, RuntimeForecast] = {}
-        self._runtimes: dict[str, Runtime | None] = {}
-        #: how long workloads were drawn to run, before anything was known of it
-        self._draws: dict[str, Millis] = {}
         self._worlds: dict[Mode, World] = {}
         #: the modes with a lane of their own: those of the worlds, also while it sleeps
         self._lanes: set[Mode] = set()
@@ -97,9 +88,9 @@ class Floor:
             lane: deque() for lane in (REAL, *LANE.values())
         }
         self._jobs: dict[str, Job] = {}
+        self._lengths = Lengths(self._jobs)
         #: how often a tree left its policy, and when last
         self._left: dict[str, tuple[int, Millis]] = {}
-        self._pace = 1.0
         self._seen: Millis = 0  # the time until which all worlds have been played
         self._now: Millis = 0
         self._due: Millis = 0
@@ -171,9 +162,7 @@ class Floor:
             case LocalQueue():
                 self._local_queues[item.key] = item
             case RuntimeForecast():
-                self._forecasts[item.workload] = item
-                self._runtimes.pop(item.workload, None)
-                self._draws.pop(item.workload, None)
+                self._lengths.put_forecast(item)
             case _:
                 pass
 
@@ -217,7 +206,7 @@ class Floor:
         if workload.admission is not None and workload.admitted:
             if job.runs_since is None:
                 job.runs_since = workload.admitted_at or self._now
-                job.began = job.began or job.runs_since
+                self._lengths.started(key)
                 self._told[REAL].append((job.runs_since, key, True, 0))
         elif job.runs_since is not None and workload.admission is None:
             ran = self._now - job.runs_since
@@ -238,6 +227,7 @@ class Floor:
         self._waiting.pop(key, None)
         job.length = max(1, job.saved + self._now - job.runs_since)
         job.runs_since = None
+        self._lengths.ended(key)
         for world in self._worlds.values():
             world.came_out(key)
 
@@ -250,55 +240,17 @@ class Floor:
             world.remove(key)
 
     def _forget_forecast(self, key: str) -> None:
-        self._forecasts.pop(key, None)
-        self._runtimes.pop(key, None)
-        self._draws.pop(key, None)
+        self._lengths.forget(key)
         for world in self._worlds.values():
             world.take_in(Gone(RuntimeForecast, key))
 
     def _length(self, key: str, least: Millis) -> Millis | None:
         """See `World`."""
-        job = self._jobs.get(key)
-        if job is None:
-            return None
-        if job.length is not None:
-            return job.length
-        runtime = self._runtime(key, job)
-        if runtime is None:
-            return None
-        ran = round(max(least, job.ran(self._now)) / self._pace)
-        total = runtime.total(ran, job.level)
-        return None if total >= NEVER else round(total * self._pace)
-
-    def _runtime(self, key: str, job: Job) -> Runtime | None:
-        if key not in self._runtimes:
-            left = job.workload.execution_left
-            limit = None if left is None else max(SECOND, left)
-            flavors = flavors_of(job.workload.admission)
-            self._runtimes[key] = Runtime.of(self._forecasts.get(key), limit, flavors)
-        return self._runtimes[key]
+        return self._lengths.length(key, least, self._now)
 
     def _ran(self, key: str) -> Millis | None:
         """See `World`."""
-        job = self._jobs.get(key)
-        return None if job is None or job.length is not None else job.ran(self._now)
-
-    def _set_pace(self) -> None:
-        """By how much runs are longer than was drawn for them, in sum: forecasts that are too long or too short on the whole
-        must not make the worlds busier, or less busy, than reality."""
-        ran, drawn = 0, 0
-        for key, job in self._jobs.items():
-            runtime = self._runtimes.get(key)
-            if runtime is None or not job.began:
-                continue
-            so_far = job.length if job.length is not None else job.ran(self._now)
-            ran += so_far
-            draw = self._draws.get(key)
-            if draw is None:
-                draw = self._draws[key] = runtime.total(0, job.level)
-            drawn += min(draw, max(so_far, self._now - job.began))
-        if drawn > 0:
-            self._pace = min(SLOWEST, max(1 / SLOWEST, ran / drawn))
+        return self._lengths.ran(key, self._now)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -326,8 +278,6 @@ class Floor:
         for mode in MODES if self.modes else PLAIN:
             self._branch(mode)
         self._clean_up()
-        if self._worlds:
-            self._set_pace()
         if self._waiting and not self._worlds:
             self._wake_up()
         elif self._may_sleep():
@@ -355,9 +305,6 @@ class Floor:
 
     def _wake_up(self) -> None:
         """The worlds begin with what was before this instant: whoever really started in it has not started in them."""
-        for key, job in self._jobs.items():
-            self._runtime(key, job)  # all count for the pace, not only those that a world asks for
-        self._set_pace()
         before = [news for news in self._told[REAL] if news[0] < self._now or not news[2]]
         for mode in MODES:
             if mode in self._lanes:
@@ -450,29 +397,39 @@ class Floor:
         jobs = [job for job in jobs[-MOST:] if job.submitted >= self._seen - WINDOW]
         if len(jobs) < FLOOR_LEAST:
             return False
-        lanes: dict[Mode, int] = {mode: LANE[mode] if mode in self._lanes else REAL for mode in MODES}
-        by_mode: dict[Mode, Figures] = {mode: figures(jobs, lane, self._seen) for mode, lane in lanes.items()}
-        found = Comparison(self._seen, by_mode)
-        self.comparisons[tree] = found
+        found = self.comparisons[tree] = self._compared(jobs)
         mode = self.modes.get(tree, POLICY)
-        since = self.changed_at.get(tree, 0)
-        if self._now < since + DWELL:
+        if self._now < self.changed_at.get(tree, 0) + DWELL:
             return False
-        left = self._left.get(tree, (0, 0))
-        away = min(MOST_AWAY, AWAY << max(0, left[0] - 1))
-        may_return = mode == POLICY or self._now >= left[1] + away
-        options: list[Mode] = [each for each in MODES if each != POLICY or may_return]
-        best = min(options, key=found.cost)
-        own = found.cost(mode)
-        enough = own / TOLERATED if mode == POLICY else CLEARLY * own
-        if best == mode or found.cost(best) > enough:
-            return False
+        best = self._better(tree, mode, found)
+        if best is None or not all(
+            len(others) >= FLOOR_LEAST and self._better(tree, mode, self._compared(others)) == best
+            for others in without_each_spell(jobs, self._lane(mode), self._lane(best), self._seen)
+        ):
+            return False  # it is no evidence if it rests on one rush: there, chance decides
         self.changed_at[tree], self._why[tree] = self._now, found.why(mode, best)
         if mode == POLICY:
-            self._left[tree] = min(16, left[0] + 1), self._now
+            self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), self._now
         self._branch(POLICY)
         if best == POLICY:
             self.modes.pop(tree, None)
         else:
             self.modes[tree] = best
         return True
+
+    def _compared(self, jobs: Sequence[Job]) -> Comparison:
+        return Comparison(self._seen, {mode: figures(jobs, self._lane(mode), self._seen) for mode in MODES})
+
+    def _lane(self, mode: Mode) -> int:
+        """A mode that is not played is what really happens."""
+        return LANE[mode] if mode in self._lanes else REAL
+
+    def _better(self, tree: str, mode: Mode, found: Comparison) -> Mode | None:
+        """The mode for which this one is to be left; None = it is not."""
+        times, last = self._left.get(tree, (0, 0))
+        away = min(MOST_AWAY, AWAY << max(0, times - 1))
+        may_return = mode == POLICY or self._now >= last + away
+        options: list[Mode] = [each for each in MODES if each != POLICY or may_return]
+        best = min(options, key=found.cost)
+        enough = found.cost(mode) / TOLERATED if mode == POLICY else CLEARLY * found.cost(mode)
+        return best if best != mode and found.cost(best) <= enough else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,8 @@ _TAIL: Final = 0.02
 _SLACK: Final[Millis] = 30_000
 #: a mode may cost this many times the better plain mode
 TOLERATED: Final = 1.05
+#: workloads that are submitted within this time wait for the same reasons
+SPELL: Final[Millis] = 4 * 3_600_000
 _NOT: Final[Millis] = -1
 _WORDS: Final[Mapping[Mode, str]] = {"Policy": "their policy", "BestEffort": "best effort", "Easy": "EASY"}
 
@@ -37,8 +39,6 @@ class Job:
     started: bool = False
     #: in reality: since when it runs, None = it waits, or is over; the work before that is not repeated
     runs_since: Millis | None = None
-    #: its first start in reality, 0 = not yet
-    began: Millis = 0
     saved: Millis = 0
     #: what its work came to, None = it is not over
     length: Millis | None = None
@@ -117,6 +117,16 @@ def figures(jobs: Sequence[Job], lane: int, now: Millis) -> Figures:
     waits.sort(reverse=True)
     worst = waits[: max(1, round(_TAIL * len(waits)))]
     return Figures(len(waits), _mean(waits), _mean(worst))
+
+
+def without_each_spell(jobs: Sequence[Job], lane: int, other: int, now: Millis) -> Iterator[list[Job]]:
+    """Without those submitted in one spell, for every spell; first that in which the waits of these lanes differ most."""
+    difference: dict[int, Millis] = {}
+    for job in jobs:
+        spell = job.submitted // SPELL
+        difference[spell] = difference.get(spell, 0) + job.wait(lane, now) - job.wait(other, now)
+    for spell in sorted(difference, key=lambda each: -abs(difference[each])):
+        yield [job for job in jobs if job.submitted // SPELL != spell]
 
 
 def _lasting(millis: float) -> str:

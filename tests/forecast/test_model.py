@@ -90,7 +90,7 @@ def test_boosters_with_different_numbers_of_trees_are_evaluated_together() -> No
         lightgbm.train({**parameters, "alpha": level}, lightgbm.Dataset(matrix, target), rounds)
         for level, rounds in ((0.1, 7), (0.5, 1), (0.9, 12))
     )
-    apart = np.column_stack([booster.predict(matrix, num_threads=1) for booster in boosters])
+    apart = np.column_stack([np.asarray(booster.predict(matrix, num_threads=1)) for booster in boosters])
     together = Ensemble(boosters)
     np.testing.assert_array_equal(together.predict(matrix), apart)
     np.testing.assert_array_equal(together.predict(matrix[:3]), apart[:3])

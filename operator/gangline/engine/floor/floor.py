@@ -330,8 +330,9 @@ class Floor:
             while news and news[0][0] <= until:
                 at, key, started, lost = news.popleft()
                 job = self._jobs.get(key)
-                lanes = (lane,) if self._worlds else (REAL, *(LANE[mode] for mode in self._lanes))
-                for each in lanes if job is not None else ():
+                if job is None:
+                    continue
+                for each in (lane,) if self._worlds else (REAL, *(LANE[mode] for mode in self._lanes)):
                     job.starts(each, at) if started else job.stops(each, at, lost)
 
     def _play_world(self, mode: Mode, world: World) -> None:

@@ -71,7 +71,7 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
 
 def _used_columns(matrix: NDArray[np.float32], rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """The columns that have a value in some of these rows. Most show it in the first ones."""
-    used = ~np.isnan(matrix[rows[:1000]]).all(axis=0)
+    used = np.asarray((~np.isnan(matrix[rows[:1000]])).any(axis=0))
     for column in np.flatnonzero(~used):
         used[column] = not np.isnan(matrix[rows, column]).all()
     return np.flatnonzero(used)

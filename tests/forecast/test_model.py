@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lightgbm.basic import LightGBMError
+from numpy.typing import NDArray
 from tests.examples import examples
 from tests.forecast.generator import DAY, at_random, make_runs
 
@@ -33,10 +34,12 @@ from gangline.forecast import (
 )
 from gangline.forecast.evaluate import Window, evaluate
 from gangline.forecast.history.runs import StartedRun
-from gangline.forecast.learning import dataset
+from gangline.forecast.learning import dataset, training
+from gangline.forecast.learning.boosting import Ensemble, lightgbm
 from gangline.forecast.learning.calibration import REFRESH, Calibrator
+from gangline.forecast.learning.dataset import Table
 from gangline.forecast.learning.guard import Guard, Validation
-from gangline.forecast.learning.shifts import Evidence, shifts, weighted_quantile
+from gangline.forecast.learning.shifts import Corrections, Evidence, Ledger, shifts, weighted_quantile
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking.tracker import Tracker
 
@@ -75,6 +78,37 @@ def test_a_single_row_is_told_what_it_is_told_among_many(model: Model) -> None:
     for which in (model, pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(np.vstack([which.predict(row[None]) for row in matrix]), together)
     np.testing.assert_array_equal(model.predict(matrix[:3].tolist()), together[:3])
+
+
+def test_boosters_with_different_numbers_of_trees_are_evaluated_together() -> None:
+    rng = np.random.default_rng(4)
+    matrix = rng.normal(size=(400, 5)).astype(np.float32)
+    matrix[rng.random(matrix.shape) < 0.2] = np.nan
+    target = np.nan_to_num(matrix[:, 0]) + rng.normal(size=400)
+    parameters = {"objective": "quantile", "num_threads": 1, "verbose": -1}
+    boosters = tuple(
+        lightgbm.train({**parameters, "alpha": level}, lightgbm.Dataset(matrix, target), rounds)
+        for level, rounds in ((0.1, 7), (0.5, 1), (0.9, 12))
+    )
+    apart = np.column_stack([np.asarray(booster.predict(matrix, num_threads=1)) for booster in boosters])
+    together = Ensemble(boosters)
+    np.testing.assert_array_equal(together.predict(matrix), apart)
+    np.testing.assert_array_equal(together.predict(matrix[:3]), apart[:3])
+
+
+@pytest.mark.parametrize("uneven", [1.0, 1.09, 1.3])
+def test_weights_count_in_a_training_unless_they_are_nearly_even(
+    monkeypatch: pytest.MonkeyPatch, uneven: float
+) -> None:
+    texts: list[list[str]] = []
+    for most in (1.0, uneven):
+
+        def weights(table: Table, done: NDArray[np.bool_], now: float, most: float = most) -> NDArray[np.float64]:
+            return np.where(np.arange(int(done.sum())) % 2, most, 1.0)
+
+        monkeypatch.setattr(training, "_weights", weights)
+        texts.append(_texts(train(RUNS, NOW, replace(SMALL, rounds=5))))
+    assert (texts[0] == texts[1]) is (uneven < 1.1)
 
 
 def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: Model) -> None:
@@ -174,7 +208,7 @@ def test_calibration_is_not_fooled_by_runs_that_still_run() -> None:
     age = rng.uniform(0, 4 * DAY, 6000)
     done = np.exp(target) < age
     honest = np.tile(10.0 + 2.0 * np.array([-1.2816, 0.0, 0.8416, 1.2816, 1.6449]), (6000, 1))
-    moved = shifts(Evidence(age, done, np.where(done, target, np.nan), honest), np.zeros(len(LEVELS)), 20.0)
+    moved, _ = shifts(Evidence(age, done, np.where(done, target, np.nan), honest), np.zeros(len(LEVELS)), 20.0)
     naive = np.quantile(target[done] - honest[done, 1], 0.5)
     assert abs(moved[1]) < 0.35
     assert naive < -0.45  # what would happen without weights
@@ -188,6 +222,35 @@ def test_calibration_follows_a_drift() -> None:
         calibrator.add(StartedRun(f"r{number}", start, (5.0,) * len(LEVELS), start + math.exp(target), target))
     assert calibrator.shifts(6 * DAY)[1] == pytest.approx(0.0, abs=0.1)
     assert calibrator.shifts(13 * DAY)[1] == pytest.approx(2.0, abs=0.15)
+
+
+def test_calibration_looks_again_when_enough_has_come_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+    look = Ledger.corrections
+
+    def noted(ledger: Ledger, now: float) -> Corrections:
+        looked.append(now)
+        return look(ledger, now)
+
+    monkeypatch.setattr(Ledger, "corrections", noted)
+    calibrator, count, now = Calibrator(), 0, 1000.0
+
+    def finish(runs: int) -> None:
+        nonlocal count
+        for _ in range(runs):
+            calibrator.add(StartedRun(f"r{count}", now - 60, (4.0,) * len(LEVELS)))
+            calibrator.finished(f"r{count}", now, math.log(60))
+            count += 1
+
+    finish(1000)
+    steps = ((0, 100, 1), (REFRESH - 1, 0, 1), (2, 0, 2), (REFRESH, 10, 2), (0, 40, 2), (0, 0, 3), (5 * 3600, 0, 3))
+    for later, runs, looks in steps:
+        now += later
+        calibrator.shifts(now)
+        assert len(looked) == looks, (now, looked)
+        finish(runs)
+    calibrator.shifts(now + 3600)
+    assert len(looked) == 4, "six hours are over"
 
 
 def test_groups_are_calibrated_apart() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.replay.jobs import trace_jobs
+from tests.replay.jobs import made, trace_jobs
 from tests.replay.recount import Schedule
 from tests.replay.test_foresight import corrupted, of_the_past
 
+from gangline.engine.floor import floor as floors
+from gangline.engine.floor.floor import Floor
 from gangline.engine.model import Millis, RuntimeForecast
 from gangline.replay import metrics, policies, schedule
-from gangline.replay.foresight import Blind
-from gangline.replay.replayed import Cluster, Job, Result, replayed
+from gangline.replay.foresight import Blind, Truth
+from gangline.replay.replayed import Cluster, Job, Result, Stint, replayed
 from gangline.replay.simulator import Rules, Simulator
 
 HOUR = 3_600_000
@@ -92,3 +95,45 @@ def test_the_floor_knows_no_future() -> None:
     other = run(corrupted(whole, at), floor=True, believed=believed)
     assert of_the_past(whole, at) == of_the_past(other, at)
     assert [each for each in whole.modes if each[0] < at] == [each for each in other.modes if each[0] < at]
+
+
+# --- sleep ------------------------------------------------------------------------------------------------------------
+
+
+def rushes(seed: int) -> list[Job]:
+    """Four days with a rush each, and jobs between them that find room; whoever is forecast wrongly waits in a rush."""
+    chance = random.Random(seed)
+    told: list[tuple[float, float, int]] = []
+    for day in range(4):
+        told += [(86_400 * day + chance.uniform(0, 1200), chance.expovariate(1 / 900), 4) for _ in range(60)]
+        told += [(86_400 * day + 1200 * (9 + number), chance.uniform(60, 1000), 4) for number in range(55)]
+    return made(*sorted(told))
+
+
+@pytest.mark.parametrize("upside_down", [False, True])
+def test_a_floor_that_sleeps_knows_what_one_knows_that_does_not(
+    monkeypatch: pytest.MonkeyPatch, upside_down: bool
+) -> None:
+    jobs, wake_up = rushes(3), Floor._wake_up  # pyright: ignore[reportPrivateUsage]
+    woken: list[Millis] = []
+
+    def noted(floor: Floor) -> None:
+        woken.append(floor._now)  # pyright: ignore[reportPrivateUsage]
+        wake_up(floor)
+
+    monkeypatch.setattr(Floor, "_wake_up", noted)
+    found: list[tuple[list[list[Stint]], list[tuple[str, str]], list[list[Millis]]]] = []
+    for quiet in (0, 10**15):
+        monkeypatch.setattr(floors, "QUIET", quiet)
+        foresight = UpsideDown() if upside_down else Truth()
+        queue = policies.POLICIES["gangline"].queue
+        simulator = Simulator(jobs, Cluster(16), queue, foresight, rules=Rules(None))
+        result = simulator.run()
+        floor = simulator._floor  # pyright: ignore[reportPrivateUsage]
+        assert floor is not None
+        lanes = [job.waited for job in floor._jobs.values()]  # pyright: ignore[reportPrivateUsage]
+        modes = [(tree, mode) for _, tree, mode in result.modes]
+        found.append(([outcome.stints for outcome in result.outcomes], modes, lanes))
+    assert found[0] == found[1]
+    assert bool(found[0][1]) is upside_down
+    assert len(woken) == 4 + 1, "once a day, and once in all"

@@ -228,7 +228,8 @@ class Forecaster:
             basis = of_logs(logs, Source.MODEL, self._model.samples if self._model else 0)
         where = run.flavor if run.start is not None else flavor or run.flavor
         from_author = basis.source in (Source.HINT, Source.LIMIT)
-        total = basis if from_author else basis.scaled(math.exp(self._tracker.scale.offset(where)))
+        offset = 0.0 if from_author else self._tracker.scale.offset(where)
+        total = basis.scaled(math.exp(offset)) if offset else basis
         elapsed = max(0.0, now - run.start) if conditional and run.start is not None else 0.0
         return total.after(elapsed).capped(run.limit, elapsed)
 

@@ -136,8 +136,11 @@ class Simulator:
         while self._upcoming() is not None or wake is not None:
             now = self._next(wake)
             crowded = bool(self._waiting)
-            self._happen(now)
-            wake = self._settle(now, crowded)
+            only_ends = not self._happen(now)
+            if only_ends and not self._waiting and wake != now:
+                wake = self._pass_by(now, wake)
+            else:
+                wake = self._settle(now, crowded)
             self._sample(now)
             self._note_heads(self._engine.heads(), now)
             if not self._waiting and not self._running:
@@ -211,12 +214,15 @@ class Simulator:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def _happen(self, now: Millis) -> None:
-        """Process all due events: changes of the cluster first, then finishes, then arrivals."""
-        events, arrived = self._events, 0
+    def _happen(self, now: Millis) -> bool:
+        """Process all due events: changes of the cluster first, then finishes, then arrivals. Returns whether there were others
+        than finishes.
+        """
+        events, arrived, changed = self._events, 0, False
         while events and events[0][0] <= now:
             _, what, number, version = heappop(events)
             if what == _HAPPENING:
+                changed = True
                 self._take_place(self._happenings[number], now)
             elif what == _SUBMIT:
                 arrived += 1
@@ -225,6 +231,7 @@ class Simulator:
                 self._finish(number, running, now)
         if self._progress is not None and arrived:
             self._progress(arrived)
+        return changed or arrived > 0
 
     def _take_place(self, happening: Happening, now: Millis) -> None:
         for change in happening.changes:
@@ -278,14 +285,21 @@ class Simulator:
                 return wake
         raise StuckError(f"the engine is still deciding at {now} ms after {_PATIENCE} calls")
 
-    def _follow_floor(self, now: Millis) -> None:
-        """Trees whose mode changed are configured anew."""
-        if self._floor is None:
-            return
-        for tree in self._floor.advance(now):
+    def _pass_by(self, now: Millis, wake: Millis | None) -> Millis | None:
+        """Jobs ended and nothing waits: nothing is to be decided, unless the floor changed a queue. Returns as `_settle`."""
+        for forecast in self._foresight.news(now, False):
+            self._observe(Put(forecast), now)
+        return self._settle(now, False) if self._follow_floor(now) else wake
+
+    def _follow_floor(self, now: Millis) -> bool:
+        """Trees whose mode changed are configured anew. Returns whether there are any."""
+        changed = self._floor.advance(now) if self._floor is not None else ()
+        for tree in changed:
+            assert self._floor is not None
             self._modes.append((now, tree, self._floor.modes.get(tree, POLICY)))
             for queue in self._floor.under_floor():
                 self._engine.observe(Put(queue))
+        return bool(changed)
 
     def _apply(self, decisions: Iterable[Decision], now: Millis) -> None:
         for decision in decisions:
@@ -312,8 +326,16 @@ class Simulator:
         heappush(self._events, (now + self._left.get(number, job.duration), _FINISH, number, self._version))
         self._foresight.started(job, now)
         if self._floor is not None:
-            running = replace(workload, admission=admission, reserved_at=now, admitted=True, admitted_at=now)
-            self._floor.observe(Put(replace(running, evicted="", backfilled=backfilled)), now)
+            running = replace(
+                workload,
+                admission=admission,
+                reserved_at=now,
+                admitted=True,
+                admitted_at=now,
+                evicted="",
+                backfilled=backfilled,
+            )
+            self._floor.observe(Put(running), now)
 
     def _stop(self, number: int, reason: str, now: Millis) -> None:
         """Evicted: unsaved work is lost, and the job waits again with its original time."""

@@ -4,6 +4,9 @@ Best effort and EASY are played beside the real queues (`world`) from the moment
 policy itself, too, once a tree has fallen back. Every ten minutes the waits of the same workloads are compared. A tree leaves a
 mode that costs more than it should, and returns to its policy once that would have cost clearly less.
 
+While nobody waits, in reality or anywhere else, all modes do the same. So after some hours of that the floor sleeps: no world is
+played, what happens in reality counts for all, and the worlds begin again when somebody has to wait.
+
 Everything here can be lost at any time: the worlds begin again with the real state, and a tree stays in its mode until there is
 evidence.
 """
@@ -51,6 +54,9 @@ CLEARLY: Final = 0.9
 DWELL: Final[Millis] = 3_600_000
 AWAY: Final[Millis] = 24 * 3_600_000
 MOST_AWAY: Final[Millis] = 14 * 86_400_000
+#: the floor falls asleep once nobody has waited for this long; how often modes are compared while it sleeps
+QUIET: Final[Millis] = 6 * 3_600_000
+SELDOM: Final[Millis] = 3 * 3_600_000
 
 _Fact: TypeAlias = tuple[type[Item], str]
 
@@ -72,6 +78,11 @@ class Floor:
         self._cohorts: dict[str, Cohort] = {}
         self._local_queues: dict[str, LocalQueue] = {}
         self._worlds: dict[Mode, World] = {}
+        #: the modes with a lane of their own: those of the worlds, also while it sleeps
+        self._lanes: set[Mode] = set()
+        #: who waits in reality, and since when nobody does
+        self._waiting: dict[str, None] = {}
+        self._quiet_since: Millis = 0
         #: what the worlds have not been told yet, oldest first; and by world, how much of it was
         self._feed: list[tuple[Millis, Change | Workload]] = []
         self._fed: dict[Mode, int] = {}
@@ -119,11 +130,6 @@ class Floor:
                 found[queue.name] = FallenBack(self.modes[tree], self.changed_at.get(tree, 0), self._why.get(tree, ""))
         return found
 
-    @property
-    def attempts(self) -> int:
-        """How many heads the worlds tried: the measure of what they cost."""
-        return sum(world.attempts for world in self._worlds.values())
-
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def observe(self, change: Change, now: Millis) -> None:
@@ -152,8 +158,10 @@ class Floor:
         match item:
             case ClusterQueue():
                 self._queues[item.name] = item
+                self._due = min(self._due, self._now + EVERY)
             case Cohort():
                 self._cohorts[item.name] = item
+                self._due = min(self._due, self._now + EVERY)
             case LocalQueue():
                 self._local_queues[item.key] = item
             case RuntimeForecast():
@@ -164,6 +172,7 @@ class Floor:
     def _forget(self, kind: type[Item], key: str) -> None:
         if kind is ClusterQueue:
             self._queues.pop(key, None)
+            self._due = min(self._due, self._now + EVERY)
         elif kind is Cohort:
             self._cohorts.pop(key, None)
         elif kind is LocalQueue:
@@ -193,6 +202,10 @@ class Floor:
             for lane in range(len(job.since)):
                 job.since[lane] = job.submitted
         job.workload = workload
+        if workload.admission is None or not workload.admitted:
+            self._waiting[key] = None
+        else:
+            self._waiting.pop(key, None)
         if workload.admission is not None and workload.admitted:
             if job.runs_since is None:
                 job.runs_since = workload.admitted_at or self._now
@@ -214,6 +227,7 @@ class Floor:
         if job.runs_since is None:
             self._withdraw(key)
             return
+        self._waiting.pop(key, None)
         job.length = max(1, job.saved + self._now - job.runs_since)
         job.runs_since = None
         self._lengths.ended(key)
@@ -223,6 +237,7 @@ class Floor:
     def _withdraw(self, key: str) -> None:
         """It is over before it ended: without it, nothing is compared."""
         del self._jobs[key]
+        self._waiting.pop(key, None)
         self._forget_forecast(key)
         for world in self._worlds.values():
             world.remove(key)
@@ -245,9 +260,11 @@ class Floor:
     def advance(self, now: Millis) -> list[str]:
         """Play the worlds until now, and compare what is due. Returns the trees whose mode changed."""
         self._play(now)
-        if now < self._due:
+        wakes = bool(self._waiting and self._lanes and not self._worlds)
+        if self._waiting:
+            self._quiet_since = self._now
+        if now < self._due and not wakes:
             return []
-        self._due = now + EVERY
         trees = {self.tree_of(queue.name) for queue in self._queues.values() if has_floor(queue)}
         for name in [name for name in self._before if name in self._queues]:
             before, tree = self._before.pop(name), self.tree_of(name)
@@ -257,18 +274,45 @@ class Floor:
         for tree in [tree for tree in self.modes if tree not in trees]:
             del self.modes[tree]
         if not trees:
-            self._worlds.clear()
-            self._fed.clear()
-            self._feed.clear()
+            self._sleep()
+            self._lanes.clear()
+            self._due = now + EVERY
             return []
-        for mode in MODES if self._fallen_back() else PLAIN:
-            if mode not in self._worlds:
-                self._begin(mode)
+        for mode in MODES if self.modes else PLAIN:
+            self._branch(mode)
         self._clean_up()
+        if self._waiting and not self._worlds:
+            self._wake_up()
+        elif self._may_sleep():
+            self._sleep()
+        self._due = now + (EVERY if self._worlds else SELDOM)
         return [tree for tree in sorted(trees) if self._compare(tree)]
 
-    def _fallen_back(self) -> bool:
-        return bool(self.modes)
+    def _may_sleep(self) -> bool:
+        """Nobody has waited for long, and in all worlds the same workloads run as in reality, until the same time."""
+        if self._now < self._quiet_since + QUIET:
+            return False
+        runs = {key: job.runs_since - job.saved for key, job in self._jobs.items() if job.runs_since is not None}
+        for mode, world in self._worlds.items():
+            world.look_anew()
+            self._play_world(mode, world)
+            if self._fed[mode] < len(self._feed) or not world.is_at_rest(self._now, runs):
+                return False
+        return True
+
+    def _sleep(self) -> None:
+        self._tell(self._now)
+        self._worlds.clear()
+        self._fed.clear()
+        self._feed.clear()
+
+    def _wake_up(self) -> None:
+        """The worlds begin with what was before this instant: whoever really started in it has not started in them."""
+        before = [news for news in self._told[REAL] if news[0] < self._now or not news[2]]
+        for mode in MODES:
+            if mode in self._lanes:
+                self._told[LANE[mode]] = deque(before)
+                self._begin(mode)
 
     def _play(self, now: Millis) -> None:
         if now <= self._now:
@@ -281,12 +325,18 @@ class Floor:
         for mode in self._fed:
             self._fed[mode] -= fed
         self._seen = min((world.now for world in self._worlds.values()), default=now)
+        self._tell(self._seen)
+
+    def _tell(self, until: Millis) -> None:
+        """Count what has happened until then; while it sleeps, what happens in reality counts in all lanes."""
         for lane, news in self._told.items():
-            while news and news[0][0] <= self._seen:
+            while news and news[0][0] <= until:
                 at, key, started, lost = news.popleft()
                 job = self._jobs.get(key)
-                if job is not None:
-                    job.starts(lane, at) if started else job.stops(lane, at, lost)
+                if job is None:
+                    continue
+                for each in (lane,) if self._worlds else (REAL, *(LANE[mode] for mode in self._lanes)):
+                    job.starts(each, at) if started else job.stops(each, at, lost)
 
     def _play_world(self, mode: Mode, world: World) -> None:
         while self._fed[mode] < len(self._feed):
@@ -303,17 +353,30 @@ class Floor:
         self._told[LANE[mode]].extend(world.news)
         world.news.clear()
 
+    def _branch(self, mode: Mode) -> None:
+        """A mode gets a lane of its own, with the past of reality; and a world, unless all sleep."""
+        if mode in self._lanes:
+            return
+        self._lanes.add(mode)
+        lane = LANE[mode]
+        for job in self._jobs.values():
+            job.waited[lane], job.since[lane] = job.waited[REAL], job.since[REAL]
+        if self._worlds:
+            self._told[lane] = deque(self._told[REAL])
+            self._begin(mode)
+
     def _begin(self, mode: Mode) -> None:
         """A world that begins with the real state."""
         world = self._worlds[mode] = World(self._settings, mode, self._now, self._length, self._ran)
         for item in self._facts.values():
             world.take_in(Put(item))
         self._fed[mode] = len(self._feed)
-        lane = LANE[mode]
-        self._told[lane] = deque(self._told[REAL])
         for job in self._jobs.values():
-            job.waited[lane], job.since[lane] = job.waited[REAL], job.since[REAL]
-            if job.length is None:
+            if job.length is not None:
+                continue
+            if job.runs_since == self._now:
+                world.put(job.workload)
+            else:
                 world.adopt(job.workload, job.saved)
 
     def _clean_up(self) -> None:
@@ -348,8 +411,7 @@ class Floor:
         self.changed_at[tree], self._why[tree] = self._now, found.why(mode, best)
         if mode == POLICY:
             self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), self._now
-        if POLICY not in self._worlds:
-            self._begin(POLICY)
+        self._branch(POLICY)
         if best == POLICY:
             self.modes.pop(tree, None)
         else:
@@ -381,7 +443,7 @@ class Floor:
 
     def _lane(self, mode: Mode) -> int:
         """A mode that is not played is what really happens."""
-        return LANE[mode] if mode in self._worlds else REAL
+        return LANE[mode] if mode in self._lanes else REAL
 
     def _better(self, tree: str, mode: Mode, found: Comparison) -> Mode | None:
         """The mode for which this one is to be left; None = it is not."""

@@ -7,7 +7,7 @@ really run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
@@ -29,6 +29,7 @@ from gangline.engine.model import (
     Put,
     ReportPending,
     Requeue,
+    RuntimeForecast,
     Settings,
     Swap,
     Warn,
@@ -86,11 +87,6 @@ class World:
         #: starts (key, True, 0) and stops (key, False, lost work) since they were last taken, with their times
         self.news: list[tuple[Millis, str, bool, Millis]] = []
 
-    @property
-    def attempts(self) -> int:
-        """How many heads were tried: the measure of what it costs."""
-        return self._engine.attempts
-
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def take_in(self, change: Change) -> None:
@@ -100,6 +96,10 @@ class World:
                 pass
             case Put(ClusterQueue() as queue):
                 self._observe(Put(under(queue, self.mode)))
+            case Put(RuntimeForecast()):
+                self._learn(change)
+            case Gone(kind) if kind is RuntimeForecast:
+                self._learn(change)
             case _:
                 self._observe(change)
 
@@ -139,6 +139,19 @@ class World:
     def knows(self, key: str) -> bool:
         return key in self._workloads
 
+    def look_anew(self) -> None:
+        """At what runs do in reality, when it is played next."""
+        self._certain = 0, 0
+
+    def is_at_rest(self, now: Millis, runs: Mapping[str, Millis]) -> bool:
+        """It was played until now, nothing waits, and exactly these run. Their values are the times at which they began, if all
+        of their work had been done since.
+        """
+        if self.now < now or len(self._workloads) != len(self._runs):
+            return False
+        began = {key: run.began - self._saved.get(key, 0) for key, run in self._runs.items()}
+        return began == runs
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, now: Millis, today: Millis | None = None) -> bool:
@@ -175,6 +188,11 @@ class World:
     def _observe(self, change: Change) -> None:
         self._stale = True
         self._engine.observe(change)
+
+    def _learn(self, change: Change) -> None:
+        """A fact from which nothing follows while nothing waits: an end, or a forecast."""
+        self._engine.observe(change)
+        self._stale = self._stale or len(self._workloads) > len(self._runs)
 
     def _certain_until(self, today: Millis) -> Millis:
         """Until when it is known of every run whether it has ended, but not more than `LAG` ago."""
@@ -216,7 +234,7 @@ class World:
             del self._runs[key]
             self._saved.pop(key, None)
             del self._workloads[key]
-            self._observe(Gone(Workload, key))
+            self._learn(Gone(Workload, key))
 
     def _begin(self, key: str, at: Millis) -> None:
         self._runs[key] = run = _Run(0, at)

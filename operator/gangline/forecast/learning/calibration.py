@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from gangline.forecast.learning.shifts import Corrections, Floats, Ledger
 
 _MAX_RUNS: Final = 8000
-REFRESH: Final = 1800.0  # seconds for which shifts are reused
+REFRESH: Final = 1800.0  # seconds for which shifts are reused at least
+_AT_MOST: Final = 6 * 3600.0  # … and at most
+_NEWS: Final = 0.03  # between these, until the runs that have finished since are this share of those that counted
 
 
 def group_of(queue: str, gpus: int) -> str:
@@ -35,7 +37,8 @@ class Calibrator:
         self._ledger: Ledger | None = None
         self._running: dict[str, int] = {}
         self._corrections: Corrections | None = None
-        self._due = -math.inf
+        self._at = -math.inf  # as of when they are
+        self._finished = 0  # runs that have finished since
 
     def __len__(self) -> int:
         return len(self._ledger) if self._ledger is not None else 0
@@ -52,6 +55,7 @@ class Calibrator:
         number = self._running.pop(uid, None)
         if number is not None:
             self._ledger_made().finish(number, at, target)
+            self._finished += 1
 
     def forget(self, uid: str) -> None:
         """Remove a run that was stopped: its runtime will not be known."""
@@ -60,11 +64,17 @@ class Calibrator:
             self._ledger_made().strike(number)
 
     def shifts(self, now: float, group: str = "") -> Floats:
-        """The correction as of `now`, at most REFRESH seconds old: of a group, or of all runs if the group is unknown."""
-        if self._corrections is None or not self._due - REFRESH <= now < self._due:
-            self._due = now + REFRESH
+        """The correction about as of `now`: of a group, or of all runs if the group is unknown."""
+        if self._corrections is None or self._outdated(self._corrections, now):
+            self._at, self._finished = now, 0
             self._corrections = self._ledger_made().corrections(now)
         return self._corrections.of(group)
+
+    def _outdated(self, corrections: Corrections, now: float) -> bool:
+        age = now - self._at
+        if not REFRESH <= age < _AT_MOST:
+            return not 0 <= age < REFRESH
+        return self._finished >= _NEWS * corrections.effective
 
     def _ledger_made(self) -> Ledger:
         if self._ledger is None:

@@ -93,7 +93,8 @@ class Corrections:
         self._codes = codes
         self._queues = queues
         self._least: dict[str, Floats | None] = {}
-        self._usual = shifts(evidence, np.zeros(len(LEVELS)), _PRIOR)
+        #: the effective number of runs that counted
+        self._usual, self.effective = shifts(evidence, np.zeros(len(LEVELS)), _PRIOR)
         self._known: dict[str, Floats] = {"": self._usual}
 
     def of(self, group: str) -> Floats:
@@ -101,7 +102,7 @@ class Corrections:
         found = self._known.get(group)
         if found is None:
             rows = np.flatnonzero(self._groups == self._codes.get(group, -1))
-            found = shifts(self._evidence.of(rows), self._usual, _GROUP_PRIOR) if rows.size else self._usual
+            found = shifts(self._evidence.of(rows), self._usual, _GROUP_PRIOR)[0] if rows.size else self._usual
             least = self._of_queue(_queue_of(group))
             if least is not None:
                 found = found.copy()
@@ -174,8 +175,10 @@ def _queue_of(group: str) -> str:
     return group.rpartition("/")[0]
 
 
-def shifts(evidence: Evidence, usual: Floats, prior: float) -> Floats:
-    """The shift that gives each column of logs its nominal coverage; with few runs shrunk towards `usual`."""
+def shifts(evidence: Evidence, usual: Floats, prior: float) -> tuple[Floats, float]:
+    """The shift that gives each column of logs its nominal coverage, with few runs shrunk towards `usual`; and the effective
+    number of runs.
+    """
     half_life = HALF_LIFE
     while True:
         recent = evidence.age <= _WINDOW * half_life
@@ -188,9 +191,9 @@ def shifts(evidence: Evidence, usual: Floats, prior: float) -> Floats:
                 residuals = evidence.target[kept][:, None] - evidence.logs[kept]
                 found = [weighted_quantile(residuals[:, i], weights, level) for i, level in enumerate(LEVELS)]
                 trust = effective / (effective + prior)
-                return trust * np.array(found) + (1 - trust) * usual
+                return trust * np.array(found) + (1 - trust) * usual, effective
         elif last:
-            return usual
+            return usual, 0.0
         half_life *= 2
 
 

@@ -29,6 +29,8 @@ from gangline.forecast.tracking.tracker import Tracker
 MIN_RUNS: Final = 200
 #: share of training runs whose hint (or limit) is removed
 _MASKED_SHARE: Final = 0.1
+#: weights whose largest is at most this many times the least make no difference, but half of a training's work
+_EVEN: Final = 1.1
 
 
 def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Model:
@@ -50,10 +52,10 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
     submit = np.array([run.submit for run in started.runs])
     cut = max(float(np.quantile(submit, 1 - settings.holdout)), float(submit[-1]) - settings.holdout_seconds)
     seen, unseen = submit < cut, submit >= cut
-    columns = np.flatnonzero(~np.all(np.isnan(started.matrix[seen & done]), axis=0))
-    weights = _weights(started, done, now)
-    matrix = _masked(started.matrix, settings.seed)
-    ensemble = _ensemble(matrix[seen & done][:, columns], started.target[seen & done], weights[seen[done]], settings)
+    rows = np.flatnonzero(seen & done)
+    columns = _used_columns(started.matrix, rows)
+    weights = _weights(started, done, now)[seen[done]]
+    ensemble = _ensemble(_masked(started.matrix, rows, columns, settings.seed), started.target[rows], weights, settings)
     model = Model(
         ensemble=ensemble,
         columns=tuple(int(c) for c in columns),
@@ -67,11 +69,22 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
     return _validated(model, started.where(unseen))
 
 
-def _masked(matrix: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    """The matrix with some hints and limits removed, so that the model learns to handle missing values."""
-    masked = matrix.copy()
+def _used_columns(matrix: NDArray[np.float32], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The columns that have a value in some of these rows. Most show it in the first ones."""
+    used = np.asarray((~np.isnan(matrix[rows[:1000]])).any(axis=0))
+    for column in np.flatnonzero(~used):
+        used[column] = not np.isnan(matrix[rows, column]).all()
+    return np.flatnonzero(used)
+
+
+def _masked(
+    matrix: NDArray[np.float32], rows: NDArray[np.intp], columns: NDArray[np.intp], seed: int
+) -> NDArray[np.float32]:
+    """These rows and columns, with some hints and limits removed, so that the model learns to handle missing values."""
+    masked = matrix[np.ix_(rows, columns)]
+    gone = np.flatnonzero(np.random.default_rng(seed).random(len(matrix))[rows] < _MASKED_SHARE)
     for name in ("hint", "limit"):
-        masked[np.random.default_rng(seed).random(len(masked)) < _MASKED_SHARE, features.NAMES.index(name)] = np.nan
+        masked[np.ix_(gone, np.flatnonzero(columns == features.NAMES.index(name)))] = np.nan
     return masked
 
 
@@ -98,7 +111,8 @@ def _ensemble(
         "force_row_wise": True,
         "verbose": -1,
     }
-    data = lightgbm.Dataset(matrix, target, weight=weights, params=common, free_raw_data=False)
+    even = float(weights.max()) <= _EVEN * float(weights.min())  # a leaf's quantile is then found without sorting it
+    data = lightgbm.Dataset(matrix, target, weight=None if even else weights, params=common, free_raw_data=False)
     data.construct()
     with ThreadPoolExecutor(settings.threads) as pool:
         return Ensemble(

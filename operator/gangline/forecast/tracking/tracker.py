@@ -63,6 +63,17 @@ class _Open:
     keys: list[Key]
     start: float | None = None
     flavor: str = ""
+    _shown: Run | None = None
+
+    def show(self) -> Run:
+        """The run with its present start and flavor."""
+        shown = self._shown
+        if shown is None or shown.start != self.start or shown.flavor != self.flavor:
+            shown = self._shown = replace(self.run, start=self.start, finish=None, flavor=self.flavor)
+        return shown
+
+    def change(self, run: Run) -> None:
+        self.run, self._shown = run, None
 
 
 class Tracker:
@@ -74,6 +85,8 @@ class Tracker:
         self._classes: tuple[OrderedDict[Key, ClassStats], ...] = tuple(OrderedDict() for _ in KEYS)
         self._open: dict[str, _Open] = {}
         self._asked: tuple[Run | None, list[Key]] = (None, [])
+        #: `stats` of the run that was asked for last, until something happens
+        self._found: tuple[Run | None, Mapping[str, ClassStats]] = (None, {})
         #: log(runtime / hint) and log(runtime / limit), by ("hint" or "limit", owner)
         self._ratios: dict[tuple[str, Key], ClassStats] = {}
         self._hint_records: OrderedDict[Key, _HintRecord] = OrderedDict()
@@ -92,7 +105,7 @@ class Tracker:
     def run(self, uid: str) -> Run | None:
         """The open run with its current start and flavor; None if unknown."""
         known = self._open.get(uid)
-        return None if known is None else replace(known.run, start=known.start, finish=None, flavor=known.flavor)
+        return None if known is None else known.show()
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -107,7 +120,7 @@ class Tracker:
             entry.submitted(run.uid, run.submit)
 
     def _changed(self, known: _Open, run: Run) -> None:
-        known.run = run
+        known.change(run)
         if (keys := self._keys(run)) == known.keys:
             return
         self._withdraw(known)
@@ -159,6 +172,7 @@ class Tracker:
         return self._asked[1]
 
     def _entries(self, keys: list[Key]) -> list[ClassStats]:
+        self._found = None, {}
         return [self._entry(column, key) for column, key in enumerate(keys) if key is not None]
 
     def _entry(self, column: int, key: Key) -> ClassStats:
@@ -184,11 +198,14 @@ class Tracker:
 
     def stats(self, run: Run) -> Mapping[str, ClassStats]:
         """The classes of a run that have finished runs, by key name."""
+        if run is self._found[0]:
+            return self._found[1]
         found: dict[str, ClassStats] = {}
         for name, classes, key in zip(_KEY_NAMES, self._classes, self._keys(run), strict=True):
             entry = classes.get(key) if key is not None else None
             if entry is not None and entry.count:
                 found[name] = entry
+        self._found = run, found
         return found
 
     def class_of(self, run: Run, at_least: int = 1) -> tuple[str, ClassStats] | None:

@@ -19,7 +19,7 @@ from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
 
 START = 1_800_000_000_000
-PATIENCE = 60_000
+PATIENCE = 60.0
 UNSUPPORTED = "UnsupportedConfiguration"
 
 
@@ -169,7 +169,7 @@ def test_a_worker_that_was_lost_counts_until_it_is_given_up(manager: Manager) ->
     lost = manager.workers["a"]
     lost.connected, lost.lost_at = False, manager.now
     assert manager.act() == {"cpu": "21"}
-    manager.now = lost.lost_at + PATIENCE
+    manager.now = lost.lost_at + 60_000
     assert manager.act() == {"cpu": "10500m"}
 
 

@@ -267,7 +267,7 @@ class Controller:
             mirror,
             writes,
             elsewhere.clusters,
-            patience=int(multikueue.worker_lost_timeout * 1000),
+            patience=multikueue.worker_lost_timeout,
             wake=self.wake,
             quarantine=quarantine,
         )

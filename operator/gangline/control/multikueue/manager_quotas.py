@@ -43,7 +43,7 @@ _ONE_FLAVOR = "Quota automation requires that the manager-side ClusterQueue has 
 
 
 class ManagerQuotas(Part):
-    """`clusters` are the connections; one that was lost less than `patience` ms ago counts with what was last seen of it.
+    """`clusters` are the connections; one that was lost less than `patience` seconds ago counts with what was last seen of it.
     `show` is called with a ClusterQueue whose condition has changed.
     """
 
@@ -56,7 +56,7 @@ class ManagerQuotas(Part):
         writes: Writes,
         clusters: Callable[[], Mapping[str, RemoteCluster]],
         *,
-        patience: int,
+        patience: float,
         wake: Callable[[], None],
         quarantine: Quarantine,
     ) -> None:
@@ -135,7 +135,7 @@ class ManagerQuotas(Part):
         total: Amounts = {}
         for cluster in dict.fromkeys(clusters):
             remote = self._clusters().get(cluster)
-            if remote is None or not (remote.connected or now < remote.lost_at + self._patience):
+            if remote is None or not (remote.connected or now < remote.lost_at + self._patience * 1000):
                 continue
             if refused := remote.hides_queues():
                 return _unsupported(f'cluster "{cluster}": {refused}')

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.http_connections import stays_open_while_used
 
 from gangline.control.process import progress_endpoint
 from gangline.control.process.health import Health
@@ -102,18 +103,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.M
 async def test_a_connection_in_use_stays_open_however_old_it_is() -> None:
     """It is idle whenever it is looked at: its requests are short."""
     async with serving(Desk(), head_within=0.3, period=0.05) as (port, watch):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(12):
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert b" 200 " in await asyncio.wait_for(reader.readline(), 10)
-            await asyncio.sleep(0.1)
-            await reader.read(4096)
-        assert watch.closed == 0
-        with pytest.raises(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), 10) == b""
-            raise ConnectionResetError
-        assert watch.closed == 1
-        writer.close()
+        await stays_open_while_used(port, watch)
 
 
 async def test_connections_that_are_slow_with_their_head_are_closed() -> None:

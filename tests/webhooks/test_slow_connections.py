@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import uvicorn
+from tests.http_connections import stays_open_while_used
 
 from gangline.tls.connections import ConnectionWatch, of_uvicorn
 from gangline.tls.listening import bound
@@ -48,17 +49,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
 async def test_a_connection_in_use_stays_open_however_old_it_is() -> None:
     """API servers keep theirs for hours, and use them for requests so short that it is idle whenever it is looked at."""
     async with serving(head_within=0.3) as (port, watch):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(12):
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert b" 200 " in await asyncio.wait_for(reader.readline(), 10)
-            await asyncio.sleep(0.1)
-            await reader.read(4096)
-        assert watch.closed == 0
-        with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), 10) == b""
-        assert watch.closed == 1
-        writer.close()
+        await stays_open_while_used(port, watch)
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

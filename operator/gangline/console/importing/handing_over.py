@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import LONGEST_LABEL
+from gangline.api.admission.of_jobs.identifiers import part_with_room
 from gangline.api.role_hash import role_hash
 from gangline.console.importing import serving_handover
 from gangline.console.importing.adoptions import Adoption, Job, Pods
@@ -91,5 +91,4 @@ class HandingOver:
 
 def _name_workload(change: Json, adoption: Adoption) -> None:
     name = adoption.workload["metadata"]["name"]
-    where = "labels" if len(name) <= LONGEST_LABEL else "annotations"
-    change.setdefault(where, {})[names.PREBUILT_WORKLOAD] = name
+    change.setdefault(part_with_room(name), {})[names.PREBUILT_WORKLOAD] = name

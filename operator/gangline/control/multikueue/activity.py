@@ -23,16 +23,23 @@ def is_ours(check: Json) -> bool:
     return check["spec"].get("controllerName") == CONTROLLER
 
 
-def clusters_of(check: Json, config_named: Named) -> list[str]:
-    """The clusters that the check's configuration lists. Raises UnusableError."""
+def config_of(check: Json, config_named: Named) -> Json:
+    """The MultiKueueConfig to which the check refers. Raises UnusableError."""
     wanted = kube.MULTI_KUEUE_CONFIGS
     name = named_configuration(check, wanted)
     config = config_named(name)
     if config is None:
         raise UnusableError(f'{wanted.kind}.{wanted.group} "{name}" not found')
+    return config
+
+
+def clusters_of(check: Json, config_named: Named) -> list[str]:
+    """The clusters that the check's configuration lists. Raises UnusableError."""
+    config = config_of(check, config_named)
     clusters = config["spec"].get("clusters")
     if not isinstance(clusters, list) or not all(isinstance(each, str) for each in clusters):
-        raise UnusableError(f"{wanted.kind} {name}: spec.clusters: a list of names is wanted")
+        name = config["metadata"]["name"]
+        raise UnusableError(f"{kube.MULTI_KUEUE_CONFIGS.kind} {name}: spec.clusters: a list of names is wanted")
     return list(dict.fromkeys(clusters))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import orjson
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import LONGEST_LABEL, prebuilt_workload
+from gangline.api.admission.of_jobs.identifiers import part_with_room, prebuilt_workload
 from gangline.api.jobkinds.declaration import Path, Suspension, at, put
 from gangline.api.read import conditions
 from gangline.control.mirror.slices import counts, is_slice
@@ -158,11 +158,8 @@ def workload_body(workload: Json, origin: str, resource: Resource) -> Json:
 
 def renaming(workload: str) -> Json:
     """The patch of labels and annotations after which a job names this Workload."""
-    short = len(workload) <= LONGEST_LABEL
-    return {
-        "labels": {names.PREBUILT_WORKLOAD: workload if short else None},
-        "annotations": {names.PREBUILT_WORKLOAD: None if short else workload},
-    }
+    where = part_with_room(workload)
+    return {part: {names.PREBUILT_WORKLOAD: workload if part == where else None} for part in ("labels", "annotations")}
 
 
 def job_body(kind: RunsElsewhere, job: Json, spec: Json, workload: str, origin: str) -> Json:
@@ -171,7 +168,7 @@ def job_body(kind: RunsElsewhere, job: Json, spec: Json, workload: str, origin: 
     labels: Json = {**(meta.get("labels") or {}), names.MULTIKUEUE_ORIGIN: origin}
     annotations: Json = {k: v for k, v in (meta.get("annotations") or {}).items() if k != names.STOPPING}
     if not kind.shared:
-        (labels if len(workload) <= LONGEST_LABEL else annotations)[names.PREBUILT_WORKLOAD] = workload
+        (labels if part_with_room(workload) == "labels" else annotations)[names.PREBUILT_WORKLOAD] = workload
     annotations |= kind.marks(job)
     metadata = {"name": meta["name"], "namespace": meta["namespace"], "labels": labels, "annotations": annotations}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}

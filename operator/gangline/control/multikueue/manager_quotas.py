@@ -14,7 +14,7 @@ from typing import Final
 
 from gangline.api import quantity
 from gangline.api.read import conditions
-from gangline.control.checks.activity import UnusableError, named_configuration
+from gangline.control.checks.activity import UnusableError
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue import activity
@@ -31,7 +31,6 @@ from gangline.kube.resources import Json, ObjectKey, Resource
 
 log = logging.getLogger(__name__)
 
-GATE: Final = "MultiKueueManagerQuotaAutomation"
 #: changes are collected for so long, as in Kueue, in milliseconds
 PERIOD: Final = 1_000
 
@@ -118,12 +117,11 @@ class ManagerQuotas(Part):
     def _keep(self, seen: dict[str, Automation], queue: Json, check: Json, local_queues: list[str], now: int) -> None:
         name = queue["metadata"]["name"]
         try:
-            config = self._mirror.get(kube.MULTI_KUEUE_CONFIGS, named_configuration(check, kube.MULTI_KUEUE_CONFIGS))
+            config = activity.config_of(check, partial(self._mirror.get, kube.MULTI_KUEUE_CONFIGS))
         except UnusableError:
-            config = None
-        if config is None:
             seen[name] = _unsupported("The referenced MultiKueueConfig was not found.")
-        elif config["spec"].get("quotaManagement") != "Automated":
+            return
+        if config["spec"].get("quotaManagement") != "Automated":
             seen[name] = _NOT_REQUESTED
         else:
             seen[name] = self._sum_up(queue, config["spec"].get("clusters") or [], local_queues, now)

@@ -25,7 +25,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.config import Login
 from gangline.kube.errors import ApiError, Unavailable
 from gangline.kube.reflector import Reflector, ReflectorGroup
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Json, Resource
 
 log = logging.getLogger(__name__)
 
@@ -129,18 +129,11 @@ class RemoteCluster:
     def refuses(self, resource: Resource) -> str:
         """Why jobs of this kind cannot run there; "" if they can, as far as is known."""
         reflector = self._jobs.get(resource)
-        if reflector is None or not reflector.absent:
-            return ""
-        return f"its account may not list {resource}" if reflector.refusal else f"{resource} are not served there"
+        return _why_hidden(resource, reflector) if reflector is not None else ""
 
     def hides_queues(self) -> str:
         """Why the quotas of its queues are not known; "" if they are."""
-        for resource, reflector in self._queues.items():
-            if reflector.absent:
-                return (
-                    f"its account may not list {resource}" if reflector.refusal else f"{resource} are not served there"
-                )
-        return ""
+        return next(filter(None, (_why_hidden(*each) for each in self._queues.items())), "")
 
     # --- the connection ---
 
@@ -202,8 +195,8 @@ class RemoteCluster:
         ) as client:
             self.store = store = RemoteStore(self._changed, self._kinds)
             reflectors = ReflectorGroup()
-            reflectors.add(self._follow(client, store, kube.WORKLOADS), store.sink(kube.WORKLOADS))
-            self._jobs = {kind.resource: self._follow(client, store, kind.resource) for kind in self._kinds}
+            reflectors.add(self._follow_ours(client, store, kube.WORKLOADS), store.sink(kube.WORKLOADS))
+            self._jobs = {kind.resource: self._follow_ours(client, store, kind.resource) for kind in self._kinds}
             for resource, reflector in self._jobs.items():
                 reflectors.add(reflector, store.sink(resource))
             queues, followed = self._follow_queues(client, reflectors)
@@ -220,34 +213,18 @@ class RemoteCluster:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
 
-    def _follow(self, client: ApiClient, store: RemoteStore, resource: Resource) -> Reflector:
+    def _follow_ours(self, client: ApiClient, store: RemoteStore, resource: Resource) -> Reflector:
         """A cluster may lack a kind of jobs, and the account the right to them."""
         optional = resource != kube.WORKLOADS and resource not in _REQUIRED
-        return Reflector(
-            client,
-            resource,
-            label_selector=f"{names.MULTIKUEUE_ORIGIN}={self._origin}",
-            decode=store.decode(resource),
-            optional=optional,
-            refusable=optional,
-            page_size=PAGE,
-            absent_retry=ABSENT_RETRY,
-        )
+        selector = f"{names.MULTIKUEUE_ORIGIN}={self._origin}"
+        return _follow(client, resource, store.decode(resource), selector, optional=optional)
 
     def _follow_queues(
         self, client: ApiClient, reflectors: ReflectorGroup
     ) -> tuple[RemoteQueues, dict[Resource, Reflector]]:
         queues = RemoteQueues(self._quotas or (lambda: None))
         followed = {
-            resource: Reflector(
-                client,
-                resource,
-                decode=queues.decode,
-                optional=True,
-                refusable=True,
-                page_size=PAGE,
-                absent_retry=ABSENT_RETRY,
-            )
+            resource: _follow(client, resource, queues.decode, "", optional=True)
             for resource in (remote_queues.KINDS if self._quotas is not None else ())
         }
         for resource, reflector in followed.items():
@@ -346,6 +323,28 @@ class RemoteCluster:
             except (TooManyError, KeyError, TypeError, AttributeError, RuntimeError) as error:
                 failure = Unavailable(0, type(error).__name__, f"the answer cannot be used: {error}")
         done(failure)
+
+
+def _follow(
+    client: ApiClient, resource: Resource, decode: Callable[[Json], object], selector: str, *, optional: bool
+) -> Reflector:
+    return Reflector(
+        client,
+        resource,
+        label_selector=selector,
+        decode=decode,
+        optional=optional,
+        refusable=optional,
+        page_size=PAGE,
+        absent_retry=ABSENT_RETRY,
+    )
+
+
+def _why_hidden(resource: Resource, reflector: Reflector) -> str:
+    """Why the cluster shows none of this kind; "" if it does."""
+    if not reflector.absent:
+        return ""
+    return f"its account may not list {resource}" if reflector.refusal else f"{resource} are not served there"
 
 
 def _words(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from gangline.api import names
 from gangline.api.admission.findings import Json, annotation_path, annotations_of, label_path, labels_of, text
 from gangline.bounded import shown
 
-LONGEST_LABEL: Final = 63
+_LONGEST_LABEL: Final = 63
 _GATE: Final = "WorkloadIdentifierAnnotations"
 _KEYS: Final = (names.PREBUILT_WORKLOAD, names.POD_GROUP)
 
@@ -62,14 +62,19 @@ def ignored(obj: Json) -> list[str]:
 
 def part_for(name: str) -> str:
     """Where the operator writes such a name: `annotations` or `labels` of the metadata."""
-    return "annotations" if _choice.annotations_first or len(name) > LONGEST_LABEL else "labels"
+    return "annotations" if _choice.annotations_first else part_with_room(name)
+
+
+def part_with_room(name: str) -> str:
+    """`labels` if a label can hold the name, else `annotations`: where every version of Kueue reads it."""
+    return "labels" if len(name) <= _LONGEST_LABEL else "annotations"
 
 
 def _named(obj: Json | None, key: str) -> tuple[str, str]:
     annotations = annotations_of(obj)
     annotated, labelled = text(annotations.get(key)), text(labels_of(obj).get(key))
     # the operator itself has written the names of pods whose owner waits in a queue, perhaps while the gate was on
-    readable = _choice.annotations_first or len(annotated) > LONGEST_LABEL or names.SUSPENDED_BY_PARENT in annotations
+    readable = _choice.annotations_first or len(annotated) > _LONGEST_LABEL or names.SUSPENDED_BY_PARENT in annotations
     if annotated and readable and (_choice.annotations_first or not labelled):
         return annotated, annotation_path(key)
     return labelled, label_path(key)

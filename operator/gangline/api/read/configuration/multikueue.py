@@ -23,6 +23,7 @@ _MOST_STEP: Final = 1000
 _EXTERNAL: Final = f"{SECTION}.externalFrameworks"
 #: Without it `externalFrameworks` has no effect.
 EXTERNAL_GATE: Final = "MultiKueueAdaptersForCustomJobs"
+_QUOTAS: Final = "MultiKueueManagerQuotaAutomation"
 #: pods of Deployments are sent one by one; of these kinds, the whole
 _DEPLOYMENT: Final = "deployment"
 _BY_GATES: Final = {
@@ -33,7 +34,7 @@ GATES: Final = frozenset(
     {
         *("MultiKueue", "MultiKueueAllowInsecureKubeconfigs", "MultiKueueKubeConfigPathValidation"),
         *("MultiKueueIncrementalDispatcherConfig", "MultiKueueIncrementalDispatcherRespectConfigOrder"),
-        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync", "MultiKueueManagerQuotaAutomation"),
+        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync", _QUOTAS),
     }
 )
 
@@ -89,7 +90,7 @@ def load(root: Json, gates: Gates) -> MultiKueue:
         paths_checked=gates.on("MultiKueueKubeConfigPathValidation"),
         insecure_allowed=gates.on("MultiKueueAllowInsecureKubeconfigs"),
         jobs_follow=gates.on("MultiKueueRemoteSpecSync"),
-        sums_quotas=gates.on("MultiKueueManagerQuotaAutomation"),
+        sums_quotas=gates.on(_QUOTAS),
         external=_external(section) if gates.on(EXTERNAL_GATE) else (),
         namespace=text(root, "namespace", names.KUEUE_NAMESPACE),
     )

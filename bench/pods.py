@@ -12,19 +12,22 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from bench.command import carried_out
-from bench.stack import SIMULATION, BenchError, Process
-from bench.usage import usage
+from bench.stack import SIMULATION, BenchError, Process, end_field_tracking
+from bench.usage import requests, usage
 from gangline.api import admission, names
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
+from gangline.devcluster.process import ProcessId
 from gangline.install.kinds import install_kinds
 from gangline.kube import config
 from gangline.kube import resources as kube
@@ -36,6 +39,8 @@ from gangline.kube.resources import Json, Resource
 #: as many concurrent writes as the operator at most
 CONCURRENCY: Final = 24
 NAMESPACE: Final = "default"
+#: kinds of requests made less often are left out of the report
+MENTIONED: Final = 20
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts")
 CONFIGURATION: Final = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -76,6 +81,12 @@ def _objects(count: int) -> list[tuple[Resource, Json]]:
         (kube.CLUSTER_QUEUES, {**head, "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": queue}),
         (kube.LOCAL_QUEUES, {**head, "kind": "LocalQueue", "metadata": local, "spec": {"clusterQueue": "cq"}}),
     ]
+
+
+def _probe() -> Json:
+    spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": _pod(0, 0, 1)["spec"]}}]}
+    meta = {"name": "probe", "namespace": NAMESPACE}
+    return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": meta, "spec": spec}
 
 
 async def _each(items: Iterable[Json], work: Callable[[Json], Awaitable[object]]) -> None:
@@ -142,8 +153,30 @@ async def _remove(client: ApiClient, made: Sequence[Json]) -> None:
     await _each(made, remove)
 
 
-async def _measured(kubeconfig: Path, directory: Path, options: argparse.Namespace) -> Json:
+class _Cost:
+    """What a half of the benchmark cost: CPU seconds of every process, and the API server's requests by verb and resource."""
+
+    def __init__(self, client: ApiClient, pids: Mapping[str, int]) -> None:
+        self._client = client
+        self._pids = pids
+
+    async def begin(self) -> None:
+        self._used = {name: usage(pid) for name, pid in self._pids.items()}
+        self._requests = await self._counted()
+
+    async def end(self) -> Json:
+        cpu = {name: round(usage(pid).since(self._used[name]).cpu_seconds, 2) for name, pid in self._pids.items()}
+        counted = await self._counted() - self._requests
+        return {"cpu_seconds": cpu, "requests": {key: n for key, n in counted.most_common() if n >= MENTIONED}}
+
+    async def _counted(self) -> Counter[str]:
+        return requests((await self._client.raw("/metrics")).decode(), "apiserver_request_total")
+
+
+async def _measured(plane: LocalControlPlane, directory: Path, options: argparse.Namespace) -> Json:
     made = pods(options.pods - options.pods % options.group, options.group)
+    kubeconfig = plane.kubeconfig
+    servers = {name: _pid_of(plane, name) for name in ("etcd", "kube-apiserver")} | {"benchmark": os.getpid()}
     async with ApiClient(config.load(kubeconfig)) as client:
         await install_kinds(client)
         for resource, obj in _objects(len(made)):
@@ -151,7 +184,11 @@ async def _measured(kubeconfig: Path, directory: Path, options: argparse.Namespa
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         with contextlib.suppress(AlreadyExists):  # the controller that makes it is stopped
             await client.create(SERVICE_ACCOUNTS, NAMESPACE, account)
+        await end_field_tracking(client, _probe())  # as where it has been installed for a while
+        cost = _Cost(client, servers)
+        await cost.begin()
         floor, _ = await _timed(client, made, True, options.within)
+        floor_cost = await cost.end()
         await _remove(client, made)
         file, ready = directory / "config.json", directory / "ready"
         file.write_text(json.dumps(CONFIGURATION))
@@ -167,9 +204,11 @@ async def _measured(kubeconfig: Path, directory: Path, options: argparse.Namespa
         ]
         operator = Process("operator", command, directory / "operator.log", ready).start()
         try:
-            before = usage(operator.pid)
+            cost = _Cost(client, servers | {"operator": operator.pid})
+            await cost.begin()
             seconds, ungated = await _timed(client, made, False, options.within)
-            used = usage(operator.pid).since(before)
+            own_cost = await cost.end()
+            peak = usage(operator.pid).peak_mb
         finally:
             operator.stop()
     return {
@@ -180,9 +219,17 @@ async def _measured(kubeconfig: Path, directory: Path, options: argparse.Namespa
         "floor_seconds": round(floor, 2),
         "ratio": round(seconds / floor, 2),
         "pods_per_second": round(ungated / seconds, 1),
-        "operator_cpu_seconds": round(used.cpu_seconds, 2),
-        "operator_peak_mb": round(used.peak_mb, 1),
+        "operator_peak_mb": round(peak, 1),
+        "cost": own_cost,
+        "floor_cost": floor_cost,
     }
+
+
+def _pid_of(plane: LocalControlPlane, component: str) -> int:
+    process = ProcessId.read(plane.directory / f"{component}.pid")
+    if process is None:
+        raise BenchError(f"{component} is not running")
+    return process.pid
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -191,7 +238,7 @@ def _run(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="gangline-bench-") as directory, LocalControlPlane(Options()) as plane:
         for component in SIMULATION:
             plane.kill(component)
-        result = asyncio.run(_measured(plane.kubeconfig, Path(directory), options))
+        result = asyncio.run(_measured(plane, Path(directory), options))
     print(json.dumps(result, indent=2))
     return 0 if result["ungated"] == result["pods"] else 1
 

@@ -260,8 +260,10 @@ class Stack:
             await _until(lambda: _served(client), "the CRDs are not served")
             await _create_all(client, objects.setup(self.load))
             if not self.track_fields:  # in the floor's run as in the operator's
-                await field_tracking.end(client, ownership.OPERATOR, after=0.0)
-                await _until(lambda: _takes_untracked(client, self.load), "Workloads can't be created untracked")
+                _, queue = self.load.queues[0]
+                probe = objects.workload(self.load.classes[0], queue, 0)
+                probe["metadata"]["name"] = "probe"
+                await end_field_tracking(client, probe)
             if self.load.nodes is None:
                 return
             if self.simulate:
@@ -300,14 +302,20 @@ async def _served(client: ApiClient) -> bool:
     return True
 
 
-async def _takes_untracked(client: ApiClient, load: Load) -> bool:
-    """The policy about fields is in force, and no longer delays the creation of Workloads."""
-    _, queue = load.queues[0]
-    probe = objects.workload(load.classes[0], queue, 0)
-    probe["metadata"]["name"] = "probe"
-    made = await client.create(kube.WORKLOADS, queue, probe)
-    await client.delete(kube.WORKLOADS, queue, "probe")
-    return "managedFields" not in made["metadata"]
+async def end_field_tracking(client: ApiClient, probe: Json) -> None:
+    """Install the policy about fields, and wait until it is in force and no longer delays the creation of Workloads.
+
+    `probe`: a Workload that is created and deleted meanwhile.
+    """
+
+    async def takes_untracked() -> bool:
+        meta = probe["metadata"]
+        made = await client.create(kube.WORKLOADS, meta["namespace"], probe)
+        await client.delete(kube.WORKLOADS, meta["namespace"], meta["name"])
+        return "managedFields" not in made["metadata"]
+
+    await field_tracking.end(client, ownership.OPERATOR, after=0.0)
+    await _until(takes_untracked, "Workloads can't be created untracked")
 
 
 def _is_true(obj: Json, condition: str) -> bool:

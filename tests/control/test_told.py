@@ -187,3 +187,27 @@ def test_nor_does_an_admission_whose_checks_were_ready_before_replace_its_reserv
     desk.decisions.carry_out(replace(desk.admit(), admitted=False, checks=("c",)))
     desk.decisions.carry_out(model.CompleteAdmission(KEY, "job-train"))
     assert len(set(desk.slots)) == 2
+
+
+OF_A_GROUP = {"annotations": {"kueue.x-k8s.io/is-group-workload": "true"}}
+OF_A_POD = {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True}]}
+
+
+@pytest.mark.parametrize(("meta", "known"), [({}, False), (OF_A_GROUP, True), (OF_A_POD, True)])
+@pytest.mark.parametrize("checked", [False, True])
+def test_an_admission_says_at_once_that_the_pods_of_it_are_not_ready(meta: Json, known: bool, checked: bool) -> None:
+    """One write less per gang. Nothing is said of the pods of a Workload that nobody makes pods of."""
+    desk = Desk()
+    workload = copy.deepcopy(desk.mirror.get(kube.WORKLOADS, KEY)) or {}
+    workload["metadata"] |= meta
+    workload["status"] = {}
+    desk.put(kube.WORKLOADS, workload)
+    admitted = desk.admit()
+    if checked:
+        desk.decisions.carry_out(replace(admitted, admitted=False, checks=("c",)))
+        assert desk.row("PodsReady") == {}
+        desk.decisions.carry_out(model.CompleteAdmission(KEY, "job-train"))
+    else:
+        desk.decisions.carry_out(admitted)
+    assert desk.row("Admitted")["status"] == "True"
+    assert desk.row("PodsReady").get("reason") == ("WaitForStart" if known else None)

@@ -176,5 +176,5 @@ def test_what_was_said_of_a_workload_when_it_was_tried_stands() -> None:
 
 def test_nothing_is_admitted_without_quota() -> None:
     status: dict[str, Any] = {"admissionChecks": [{"name": "c", "state": "Ready"}]}
-    status_changes.complete_admission(status, NOW)
+    status_changes.complete_admission()(status, NOW)
     assert status.get("conditions", []) == []

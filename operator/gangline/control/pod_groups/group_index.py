@@ -94,7 +94,7 @@ class GroupIndex:
         if workload is None:
             group = (POD_GROUPS, key)
             return group if group in self._of else self._named(key)
-        if _is_of_group(workload):
+        if composition.is_of_group(workload):
             return POD_GROUPS, key
         owner = controller_of(workload)
         if owner is not None and (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod"):
@@ -121,7 +121,3 @@ def workload_key(group: PodGroup) -> str:
 
 def _workload_key(pod: Member) -> str:
     return f"{pod.namespace}/{composition.alone_name(pod)}"
-
-
-def _is_of_group(workload: Json) -> bool:
-    return (workload["metadata"].get("annotations") or {}).get(names.IS_GROUP_WORKLOAD) == "true"

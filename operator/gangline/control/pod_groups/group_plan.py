@@ -157,11 +157,7 @@ def plan(view: GroupView, lookups: Lookups) -> list[Step]:
 def _is_ours(group: PodGroup, workload: Json) -> bool:
     if group.alone:
         return controller_uid(workload) == group.pods[0].uid
-    return controller_uid(workload) is None and (_is_marked(workload) or _is_offered(group, workload))
-
-
-def _is_marked(workload: Json) -> bool:
-    return (workload["metadata"].get("annotations") or {}).get(names.IS_GROUP_WORKLOAD) == "true"
+    return controller_uid(workload) is None and (composition.is_of_group(workload) or _is_offered(group, workload))
 
 
 def _is_offered(group: PodGroup, workload: Json) -> bool:
@@ -338,7 +334,7 @@ def _adopt(kept: PodGroup, workload: Json) -> list[Step]:
         return []
     known: Sequence[Json] = workload["metadata"].get("ownerReferences") or ()
     uids = {pod.uid for pod in kept.pods}
-    new, marked = len(uids - {row["uid"] for row in known}), _is_marked(workload)
+    new, marked = len(uids - {row["uid"] for row in known}), composition.is_of_group(workload)
     if not new and marked:
         return []
     others = [row for row in known if (row.get("apiVersion"), row.get("kind")) != ("v1", "Pod")]

@@ -29,6 +29,7 @@ from gangline.control.writes.pod_writes import PodWrites
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.jobs.base import JobError, UnknownClassError
+from gangline.jobs.pods import composition
 from gangline.jobs.pods.held import SET_NAME
 from gangline.jobs.serving import BY_FRAMEWORK, BY_RESOURCE
 from gangline.kube import resources as kube
@@ -185,7 +186,7 @@ class ServingPlanning(Part):
                 found[workload["metadata"]["name"]] = workload
         for name in BY_RESOURCE[ref[0]].adopted_names(parent):
             workload = self._mirror.get(kube.WORKLOADS, f"{namespace}/{name}")
-            if workload is not None and parent_named(workload) is None and _is_of_group(workload):
+            if workload is not None and parent_named(workload) is None and composition.is_of_group(workload):
                 found[name] = workload
         return found
 
@@ -223,7 +224,3 @@ class ServingPlanning(Part):
     def _again(self, ref: JobRef) -> None:
         self._changed.add(ref)
         self._wake()
-
-
-def _is_of_group(workload: Json) -> bool:
-    return (workload["metadata"].get("annotations") or {}).get(names.IS_GROUP_WORKLOAD) == "true"

@@ -39,7 +39,7 @@ def _no_reservation(rows: conditions.Conditions, now: int) -> None:
 def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
     """Reserve quota and, without admission checks to wait for, admit the workload in the same write.
 
-    `pods_follow`: a job will report its pods; the same write records that they are not ready yet.
+    `pods_follow`: pods of it will be reported on; the same write records that they are not ready yet.
     """
 
     def change(status: Json, now: int) -> None:
@@ -54,9 +54,7 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
         _set_backfilled(rows, decision.backfilled, now)
         _set_preview(rows, decision.preview, now)
         if decision.admitted:
-            _set_admitted(rows, now)
-            if pods_follow:
-                conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
+            _set_admitted(rows, now, pods_follow)
         else:
             conditions.put(
                 rows,
@@ -142,10 +140,15 @@ def list_checks(decision: model.AskChecks) -> Change:
     return change
 
 
-def complete_admission(status: Json, now: int) -> None:
-    """Admit a workload that holds quota: without it nothing would count for it."""
-    if conditions.is_true(rows_of(status), names.QUOTA_RESERVED):
-        _set_admitted(rows_of(status), now)
+def complete_admission(*, pods_follow: bool = False) -> Change:
+    """Admit a workload that holds quota: without it nothing would count for it. `pods_follow`: see `admit`."""
+
+    def change(status: Json, now: int) -> None:
+        rows = rows_of(status)
+        if conditions.is_true(rows, names.QUOTA_RESERVED):
+            _set_admitted(rows, now, pods_follow)
+
+    return change
 
 
 def _set_preview(rows: conditions.Conditions, preview: str, now: int) -> None:
@@ -165,8 +168,10 @@ def _set_backfilled(rows: conditions.Conditions, backfilled: bool, now: int) -> 
         conditions.put(rows, names.BACKFILLED, False, "InOrder", "Admitted in queue order", now=now)
 
 
-def _set_admitted(rows: conditions.Conditions, now: int) -> None:
+def _set_admitted(rows: conditions.Conditions, now: int, pods_follow: bool) -> None:
     conditions.put(rows, names.ADMITTED, True, "Admitted", "The workload is admitted", now=now)
+    if pods_follow:
+        conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
 
 
 def _sync_checks(status: Json, wanted: Iterable[str], now: int) -> None:

@@ -13,7 +13,8 @@ from gangline.jobs import podspec, workload
 from gangline.jobs.base import JobError, PodSetInfo
 from gangline.jobs.pods.group import MAIN, PodGroup
 from gangline.jobs.pods.member import TERMINATION_TARGET, Member
-from gangline.kube.resources import Json
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, controller_of
 
 _COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.HINTS)
 
@@ -89,6 +90,16 @@ def new_workload(
         "ownerReferences": owners(group),
     }
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def is_of_group(workload: Json) -> bool:
+    """Whether a Workload is a pod group's, or that of what serves with one."""
+    return (workload["metadata"].get("annotations") or {}).get(names.IS_GROUP_WORKLOAD) == "true"
+
+
+def is_of_pods(workload: Json) -> bool:
+    """Whether a Workload is a pod group's, or that of a pod that stands alone."""
+    return is_of_group(workload) or (controller_of(workload) or {}).get("kind") == kube.PODS.kind
 
 
 def owners(group: PodGroup) -> list[Json]:

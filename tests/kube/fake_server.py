@@ -57,6 +57,7 @@ class FakeServer:
     streams: set[Stream] = field(default_factory=set)
     token: str = ""
     end_streams_at_once: bool = False
+    apis: list[str] = field(default_factory=list)  # the API versions that discovery shows, such as example.com/v1
 
     async def __aenter__(self) -> FakeServer:
         app = web.Application(client_max_size=2**24)
@@ -162,6 +163,8 @@ class FakeServer:
             await asyncio.sleep(answer.delay)
             if not answer.after and (answer.status != 200 or answer.body):
                 return self.misbehave(request, answer)
+        if request.path == "/apis":
+            return web.json_response({"groups": [{"versions": [{"groupVersion": each}]} for each in self.apis]})
         if watching:
             return await self.watch(request, collection)
         response = await self.serve(request, verb, collection, name, subresource, body)

@@ -15,6 +15,7 @@ from tests.examples import examples
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.kube.client import ApiClient, Json, Resource
+from gangline.kube.discovery import ServedVersions
 from gangline.kube.reflector import Backoff, Event, Reflector, ReflectorGroup, Removed, Synced, Upsert
 
 THINGS = Resource("example.com", "v1", "things", kind="Thing")
@@ -237,6 +238,32 @@ async def test_an_optional_kind_that_is_absent_counts_as_empty_until_it_comes() 
         server.script += [Answer(404, "NotFound", verb="list")] * 3
         async with following(server, optional=True, absent_retry=0.01) as (_, view):
             assert view.objects == {}
+            server.put(HERE, "a")
+            await until(lambda: view.objects == truth(server))
+
+
+async def test_an_absent_kind_is_not_asked_for_until_its_version_is_served() -> None:
+    """However many kinds are absent, one look at the versions does for all of them."""
+    async with FakeServer() as server, ApiClient(server.login()) as client:
+        served = ServedVersions(client, 0.01)
+        server.script += [Answer(404, "NotFound", verb="list")] * 2
+        async with (
+            following(server, optional=True, served=served) as (first, one),
+            following(server, optional=True, served=served) as (second, other),
+        ):
+            server.put(HERE, "a")
+            await asyncio.sleep(0.1)
+            assert server.requests["list things"] == 2
+            server.apis.append("example.com/v1")
+            await until(lambda: one.objects == other.objects == truth(server))
+            assert (first.absent, second.absent) == (False, False)
+
+
+@pytest.mark.parametrize("answer", [Answer(403, "Forbidden"), Answer(200, body=b"[]"), Answer(200, body=b"{")])
+async def test_an_absent_kind_is_asked_for_where_discovery_does_not_help(answer: Answer) -> None:
+    async with FakeServer() as server, ApiClient(server.login()) as client:
+        server.script += [Answer(404, "NotFound", verb="list"), answer]
+        async with following(server, optional=True, served=ServedVersions(client, 0.01)) as (_, view):
             server.put(HERE, "a")
             await until(lambda: view.objects == truth(server))
 

@@ -42,6 +42,7 @@ from gangline.kube.client import (
     Unavailable,
     key_of,
 )
+from gangline.kube.discovery import ServedVersions
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import as_revision, revision
 
@@ -123,8 +124,8 @@ class Reflector:
 
     An object that `decode` fails on is logged and counted, and its last good state stands: one invalid object must not stop the
     others, nor look deleted. `optional`: a kind that the server does not serve counts as empty (and is asked for again every
-    `absent_retry` seconds); `refusable`: so does an optional one that this account may not list. `on_rewind` is called when the
-    store went back, before the sink is told what it holds now. Times are in seconds.
+    `absent_retry` seconds, or when `served` shows its version); `refusable`: so does an optional one that this account may not
+    list. `on_rewind` is called when the store went back, before the sink is told what it holds now. Times are in seconds.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Reflector:
         stream_seconds: int = 300,
         backoff: Backoff | None = None,
         absent_retry: float = 30.0,
+        served: ServedVersions | None = None,
         on_rewind: OnRewind = lambda what: None,
     ) -> None:
         self.resource = resource
@@ -165,6 +167,7 @@ class Reflector:
         self._stream_seconds = stream_seconds
         self._backoff = backoff or Backoff()
         self._absent_retry = absent_retry
+        self._served = served
         self._on_rewind = on_rewind
         self._known: dict[str, tuple[str, str]] = {}
         self._version: str | None = None  # where the next watch starts; None = a list is due
@@ -274,7 +277,11 @@ class Reflector:
             return 0.0 if first else delay
         except ApiError as error:
             if isinstance(error, NotFound) or (self._refusable and isinstance(error, Forbidden)):
-                return self._absent(error)
+                delay = self._absent(error)
+                if self._served is None or self.refusal or not self._optional:
+                    return delay
+                await self._served.wait_for(self.resource.api_version)
+                return 0.0
             delay = self._backoff.next()
             if error.retry_after:  # the server's own wait; waiting longer does not help
                 delay = error.retry_after * random.uniform(1.0, 1.2)

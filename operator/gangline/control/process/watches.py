@@ -10,12 +10,13 @@ from gangline.api import names
 from gangline.control.mirror import watched_kinds
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
+from gangline.kube.discovery import ServedVersions
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-#: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
+#: A kind that is not served, because its product is not installed, is found within this time of its installation, in seconds.
 ABSENT_RETRY = 5.0
 #: How long the first decision waits for the list of pods, in seconds.
 PODS_WITHIN = 30.0
@@ -31,6 +32,7 @@ class Watches:
 
     def __init__(self, client: ApiClient, *, on_rewind: Callable[[str], None]) -> None:
         self._group = ReflectorGroup()
+        served = ServedVersions(client, ABSENT_RETRY / 2)
         self._pods = Reflector(client, kube.PODS, on_rewind=on_rewind)
         self._pod_events: Callable[[Event], None] = lambda event: None
         self._by_resource = {
@@ -40,6 +42,7 @@ class Watches:
                 label_selector=watched_kinds.selector(resource),
                 optional=resource in watched_kinds.optional(),
                 absent_retry=ABSENT_RETRY,
+                served=served,
                 on_rewind=on_rewind,
             )
             for resource in watched_kinds.resources()

@@ -18,6 +18,7 @@ from gangline.api import quantity
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child, labels, root
 from gangline.api.schema.v1alpha1 import queuepolicy
+from gangline.api.schema.v1alpha1.placement import PlacementFilter, PlacementScore, PlacementWeights
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
 from gangline.kube.resources import Json, key_of
@@ -204,7 +205,7 @@ def placement(policy: Json | None) -> model.PlacementPolicy | None:
     )
 
 
-def _filter(said: queuepolicy.PlacementFilter, position: int) -> model.PlacementFilter:
+def _filter(said: PlacementFilter, position: int) -> model.PlacementFilter:
     usual = model.PlacementFilter(said.name)
     return model.PlacementFilter(
         name=said.name,
@@ -233,7 +234,7 @@ _MOST_PER_POD: Final = 1 << 40
 _SCORERS: Final = {"Standalone": "ClassAffinity", "Balance": "CardBalance"}
 
 
-def _score(said: queuepolicy.PlacementScore) -> model.PlacementScore:
+def _score(said: PlacementScore) -> model.PlacementScore:
     usual = model.PlacementScore(said.name)
     return model.PlacementScore(
         name=_SCORERS.get(said.name, said.name),
@@ -269,7 +270,7 @@ def looks_at_images(policy: Json | None) -> bool:
     return not named.isdisjoint(_OF_IMAGES) or (not found.scores and found.profile == "Edge")
 
 
-def _weights(section: queuepolicy.PlacementWeights) -> tuple[tuple[str, int], ...]:
+def _weights(section: PlacementWeights) -> tuple[tuple[str, int], ...]:
     return ("cpu", section.cpu), ("memory", section.memory), ("gpu", section.gpu)
 
 

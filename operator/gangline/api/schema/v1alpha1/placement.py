@@ -1,0 +1,175 @@
+"""The part `placement` of a QueuePolicy: scorers and filters of nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gangline.api.schema.common import DNS_LABEL, LabelValue, Quantity
+from gangline.api.schema.json_schema import LIST_SET, Cel, Model, rules
+
+
+class PlacementWeights(Model):
+    """How much each resource counts."""
+
+    cpu: Annotated[int, Field(ge=0, le=100)] = 0
+    """CPU."""
+    memory: Annotated[int, Field(ge=0, le=100)] = 0
+    """Memory."""
+    gpu: Annotated[int, Field(ge=0, le=100)] = 0
+    """Accelerators."""
+
+
+_Key = Annotated[str, Field(min_length=1, max_length=317)]
+
+
+class PlacementScore(Model):
+    """A scorer: how good a node is, from 0 to 100 points."""
+
+    model_config = rules(
+        Cel(
+            "has(self.label) == (self.name in ['NodeLabel', 'NetworkCost'])",
+            "NodeLabel and NetworkCost need a label, others have none",
+        ),
+        Cel("!has(self.value) || self.name == 'NodeLabel'", "value belongs to NodeLabel"),
+        Cel(
+            "!has(self.weights) || self.name in ['Pack', 'Spread', 'BestFit', 'DotProduct']",
+            "weights belong to Pack, Spread, BestFit and DotProduct",
+        ),
+        Cel(
+            "!has(self.weights) || has(self.weights.cpu) && self.weights.cpu > 0"
+            " || has(self.weights.memory) && self.weights.memory > 0 || has(self.weights.gpu) && self.weights.gpu > 0",
+            "one weight at least must be above 0",
+        ),
+        Cel(
+            "has(self.annotation) == (self.name in ['NodeMetric', 'TargetLoad', 'RiskBalance'])",
+            "NodeMetric, TargetLoad and RiskBalance need an annotation, others have none",
+        ),
+        Cel("has(self.deviation) == (self.name == 'RiskBalance')", "RiskBalance needs a deviation, others have none"),
+        Cel("!has(self.sensitivity) || self.name == 'RiskBalance'", "sensitivity belongs to RiskBalance"),
+        Cel("!has(self.least) && !has(self.most) || self.name == 'NodeMetric'", "least and most belong to NodeMetric"),
+        Cel(
+            "self.name != 'NodeMetric' || (has(self.least) ? self.least : 0) != (has(self.most) ? self.most : 100)",
+            "least and most must differ",
+        ),
+        Cel("!has(self.target) || self.name == 'TargetLoad'", "target belongs to TargetLoad"),
+        Cel("has(self.resource) == (self.name == 'Bandwidth')", "Bandwidth needs a resource, others have none"),
+        Cel("has(self.plugin) == (self.name == 'Plugin')", "Plugin needs the name of a plugin, others have none"),
+    )
+
+    name: Literal[
+        "Pack",
+        "Spread",
+        "BestFit",
+        "DotProduct",
+        "Fragmentation",
+        "CardPack",
+        "Standalone",
+        "Balance",
+        "ImageLocality",
+        "DataLocality",
+        "NetworkCost",
+        "NodeLabel",
+        "Bandwidth",
+        "NodeMetric",
+        "TargetLoad",
+        "RiskBalance",
+        "Plugin",
+    ]
+    """Pack: full nodes first. Spread: empty ones. BestFit: the least left, in units of the largest node. DotProduct: nodes
+    whose free amounts have the shape of the pod. Fragmentation: as little free GPU as possible that typical pods cannot use.
+    CardPack: full cards first, by memory where the share is one of memory. Standalone: nodes with pods of the same class
+    only. Balance: nodes whose pods use least of their GPUs. ImageLocality: images are there. DataLocality: the least time to
+    load its data and to run. NetworkCost: the lowest number in a node label. NodeLabel: nodes with a label. Bandwidth: the
+    least left of a resource. NodeMetric: a number in a node annotation. TargetLoad: CPU load near a target. RiskBalance: low
+    and steady load. Plugin: a scorer of your own."""
+    tier: Annotated[int, Field(ge=0, le=9)] = 0
+    """A later tier decides between nodes that are equal in all earlier ones."""
+    weight: Annotated[int, Field(ge=1, le=100)] = 1
+    """Its weight inside its tier."""
+    label: _Key | None = None
+    """The key of the label that NetworkCost and NodeLabel look at."""
+    value: LabelValue | None = None
+    """NodeLabel: nodes with this value. Unset: with any."""
+    weights: PlacementWeights | None = None
+    """Pack, Spread, BestFit and DotProduct: the weights of resources. Unset: CPU 1, memory 1 and GPU 4 for Pack and Spread, CPU 1
+    and GPU 1 for the others."""
+    annotation: _Key | None = None
+    """The key of the node annotation whose number NodeMetric, TargetLoad (percent of CPU in use) and RiskBalance (the mean of it)
+    look at. A node without it has 50 points."""
+    deviation: _Key | None = None
+    """RiskBalance: the key of the node annotation with the standard deviation, in percent."""
+    least: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the number that has 100 points. Unset: 0."""
+    most: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the number that has none; below least where more is better. Unset: 100."""
+    target: Annotated[int, Field(ge=1, le=99)] | None = None
+    """TargetLoad: the load in percent that has most points. Unset: 40."""
+    sensitivity: Annotated[int, Field(ge=1, le=10)] | None = None
+    """RiskBalance: how much a small deviation counts. Unset: 1."""
+    resource: Annotated[str, Field(min_length=1, max_length=317)] | None = None
+    """Bandwidth: the resource of nodes that counts bandwidth."""
+    plugin: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] | None = None
+    """Plugin: the name of its entry point in the group gangline.scorers. One that the operator has not, or that fails, has the
+    same points for all nodes."""
+
+
+class PlacementFilter(Model):
+    """What excludes nodes, whatever is free on them."""
+
+    model_config = rules(
+        Cel("has(self.label) == (self.name == 'NodeLabel')", "NodeLabel needs a label, others have none"),
+        Cel("!has(self.values) || self.name == 'NodeLabel'", "values belong to NodeLabel"),
+        Cel("!has(self.resource) || self.name == 'RDMA'", "resource belongs to RDMA"),
+        Cel("has(self.annotation) == (self.name == 'NodeMetric')", "NodeMetric needs an annotation, others have none"),
+        Cel(
+            "(has(self.most) || has(self.least)) == (self.name == 'NodeMetric')",
+            "NodeMetric needs most or least, others have neither",
+        ),
+        Cel(
+            "!has(self.percent) && !has(self.perPod) || self.name == 'MemSafe'", "percent and perPod belong to MemSafe"
+        ),
+    )
+
+    name: Literal["NodeLabel", "ImagePresent", "RDMA", "NodeMetric", "MemSafe", "BandwidthFit"]
+    """NodeLabel: nodes with a label. ImagePresent: nodes that have all images of the pod. RDMA: nodes with it. NodeMetric: nodes
+    whose annotation says a number within limits, or says none. MemSafe: cards that pods share keep a margin of memory.
+    BandwidthFit: nodes whose interfaces have free what the pod's annotation gangline.io/network-mbps asks of them."""
+    label: _Key | None = None
+    """NodeLabel: the key of the label."""
+    values: Annotated[list[LabelValue], Field(min_length=1, max_length=16), LIST_SET] | None = None
+    """NodeLabel: one of these values. Unset: any."""
+    resource: Annotated[str, Field(min_length=1, max_length=317)] | None = None
+    """RDMA: the resource of nodes that stands for it. Unset: any rdma/…, vpc.amazonaws.com/efa or nvidia.com/hostdev, or a label
+    feature.node.kubernetes.io/rdma.available or rdma.capable."""
+    annotation: _Key | None = None
+    """NodeMetric: the key of the node annotation."""
+    most: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the highest number that a node may have."""
+    least: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    """NodeMetric: the lowest number that a node may have."""
+    percent: Annotated[int, Field(ge=0, le=50)] | None = None
+    """MemSafe: percent of a card's memory that stay free. Unset: 5."""
+    per_pod: Quantity | None = None
+    """MemSafe: the memory that each pod takes of a card beyond what it asks for, at most 1Ti. Unset: 600Mi."""
+
+
+class Placement(Model):
+    """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
+    node selector of its host. Without this part the Kubernetes scheduler chooses, or Kueue's order inside topologies."""
+
+    model_config = rules(Cel("!(has(self.profile) && has(self.scores))", "set profile or scores, not both"))
+
+    profile: Literal["Pack", "Spread", "Fragmentation", "Standalone", "Balance", "Edge"] | None = None
+    """Pack: full nodes first, so that whole nodes stay free. Spread: empty nodes first. Fragmentation: as little free GPU as
+    possible that typical pods cannot use, then the tightest node. Standalone: nodes with pods of the same class only, then full
+    ones. Balance: nodes whose GPUs are used least, then empty ones. Edge: near nodes, then those with the pod's images and data,
+    then empty ones. Unset, without scores: Fragmentation."""
+    scores: Annotated[list[PlacementScore], Field(min_length=1, max_length=16)] | None = None
+    """Scorers instead of those of a profile."""
+    filters: Annotated[list[PlacementFilter], Field(min_length=1, max_length=16)] | None = None
+    """What excludes nodes, before any scorer. What each one excludes is counted in the reason of gangs that wait."""
+    dry_run: bool = False
+    """The policy's choice is worked out at each admission and shown in the Workload's condition PlacementPreview. Nothing follows
+    from it: gangs start as without this part."""

@@ -18,7 +18,9 @@ from tests import worlds
 from tests.console.texts import happened, texts
 from tests.worlds import NOW, Entry
 
-from gangline.console.commands import events, history, node_cards, nodes, plan, preempt, share, swap
+from gangline.console.commands.change import preempt
+from gangline.console.commands.future import plan
+from gangline.console.commands.see import events, history, node_cards, nodes, share, swap
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
 from gangline.console.views import jobs

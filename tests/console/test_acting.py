@@ -10,7 +10,8 @@ import click
 import pytest
 from tests.console.objects import condition, local_queue, pending, running, workload
 
-from gangline.console.commands import cancel, hold, limits_set, move
+from gangline.console.commands.change import cancel, hold, move
+from gangline.console.commands.see import limits_set
 from gangline.console.output.selection import Selection
 from gangline.console.views import targets
 from gangline.control.answers.workloads.snapshot import State

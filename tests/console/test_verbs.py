@@ -19,7 +19,7 @@ from tests.console.objects import NOW
 from tests.console.texts import happened, texts
 
 from gangline.console import cli
-from gangline.console.commands import events, swap
+from gangline.console.commands.see import events, swap
 from gangline.console.output import presenting
 from gangline.console.views import access, asking, following
 from gangline.control.answers.answers import Wish

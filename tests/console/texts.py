@@ -8,7 +8,9 @@ from typing import Any
 from tests.console.test_swap import OPEN, OVER, struck
 from tests.worlds import NOW
 
-from gangline.console.commands import audit, eta, swap, whatif, why
+from gangline.console.commands.examine import audit
+from gangline.console.commands.future import eta, whatif
+from gangline.console.commands.see import swap, why
 from gangline.console.output import presenting
 from gangline.console.output.layout import wrapped
 from gangline.control.answers.explanation import Line

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.controlplane import Kubectl, require_control_plane
 
-from gangline.console.commands import cluster, doctor
+from gangline.console.commands.administer import doctor
+from gangline.console.commands.run import cluster
 from gangline.console.doctor import machine
 from gangline.devcluster import build, toolchain
 from gangline.devcluster.clusters import NamedCluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,8 @@ kubernetes_version = click.option(
     help=f"Local only: the version of Kubernetes. [default: that of the control plane's data, else {NEWEST}]",
 )
 
+#: history and model of forecasts, of the operator and of `gangline forecast`, unless they are told otherwise
+FORECAST_DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 #: bytes of the smallest useful size
 LEAST_BYTES = 2**20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

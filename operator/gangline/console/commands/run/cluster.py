@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from gangline.console.commands.cluster_nodes import image, named, node
+from gangline.console.commands.run.cluster_nodes import image, named, node
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.options import kubernetes_version
 from gangline.console.plain_errors import plain_errors

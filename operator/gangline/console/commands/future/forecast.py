@@ -13,8 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gangline import traces
-from gangline.console.commands.operator import DIRECTORY
-from gangline.console.options import Instant, Span
+from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output.layout import Rows, plain
 from gangline.console.views import access, asking, own_rights, times
 from gangline.control.answers.workloads.words import age
@@ -41,7 +40,7 @@ from gangline.kube.resources import Json
 
 _db = click.option(
     "--db",
-    default=str(DIRECTORY / "history.db"),
+    default=str(FORECAST_DIRECTORY / "history.db"),
     envvar="GANGLINE_HISTORY",
     show_envvar=True,
     help="History: path of an SQLite file or any SQLAlchemy URL.",
@@ -50,7 +49,7 @@ _model = click.option(
     "--model",
     "model_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=DIRECTORY / "model.gz",
+    default=FORECAST_DIRECTORY / "model.gz",
     envvar="GANGLINE_MODEL",
     show_envvar=True,
     help="The model file.",

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import click
 
 from gangline.api import quantity
-from gangline.console.commands import node_cards
+from gangline.console.commands.see import node_cards
 from gangline.console.output import presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape

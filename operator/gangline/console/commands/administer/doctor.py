@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from gangline.console.views import access
+
 if TYPE_CHECKING:
     from gangline.console.doctor.examination import Examination
     from gangline.console.doctor.finding import Finding
@@ -18,12 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--cluster", "of_cluster", is_flag=True, help="Check the installation of Gangline on a cluster.")
 @click.option("--from-kueue", is_flag=True, help="Say what changes for a cluster that runs Kueue now.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Default: $KUBECONFIG, ~/.kube/config, the pod's service account.",
-)
-@click.option("--context", default=None, help="Context in the kubeconfig.")
+@access.login_options
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None)
 def command(
     of_cluster: bool, from_kueue: bool, kubeconfig: Path | None, context: str | None, output: str | None
@@ -55,7 +52,6 @@ def _this_machine() -> None:
 
 def _examine(examination: Examination, kubeconfig: Path | None, context: str | None, output: str | None) -> None:
     from gangline.console.doctor.cluster import Cluster
-    from gangline.console.views import access
 
     async def examined() -> list[Finding]:
         async with access.client(kubeconfig, context) as api:

@@ -26,12 +26,7 @@ def _cluster(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--timeout", type=Span(), default="5m", show_default=True, help="How long to wait, such as 5m."),
         click.option("--dry-run", is_flag=True, help="Show what would change, and end."),
         click.option("--yes", "-y", is_flag=True, help="Don't ask. Without a terminal nothing is asked."),
-        click.option("--context", default=None, help="Context in the kubeconfig."),
-        click.option(
-            "--kubeconfig",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Default: $KUBECONFIG, ~/.kube/config, the pod's service account.",
-        ),
+        access.login_options,
         _in_namespace,
     ):
         function = option(function)

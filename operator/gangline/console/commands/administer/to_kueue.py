@@ -34,12 +34,7 @@ class Outcome:
 
 
 @click.command()
-@click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Default: $KUBECONFIG, ~/.kube/config, the pod's service account.",
-)
-@click.option("--context", default=None, help="Context in the kubeconfig.")
+@access.login_options
 @click.option("--dry-run", is_flag=True, help="Only say which Workloads would change.")
 @click.option("--force", is_flag=True, help="Also while somebody holds the lease of the operator.")
 def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: bool) -> None:

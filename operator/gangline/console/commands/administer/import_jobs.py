@@ -92,8 +92,7 @@ class Outcome:
 @click.option(
     "--roll-out", is_flag=True, help="LeaderWorkerSets, too: their controller starts their groups anew, one by one."
 )
-@click.option("--context", default=None, help="Context in the kubeconfig.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl does.")
+@access.login_options
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None)
 def command(
     namespaces: tuple[str, ...],

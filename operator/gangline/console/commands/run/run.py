@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from gangline.console.commands.up import readable_errors, say
+from gangline.console.commands.run.up import readable_errors, say
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.run import example as examples
 from gangline.console.run import local_needs, promises

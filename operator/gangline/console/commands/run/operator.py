@@ -14,7 +14,7 @@ import yaml
 from gangline.api import names
 from gangline.console.configuration_file import read_configuration
 from gangline.console.log_options import LogOptions, with_log_options
-from gangline.console.options import Size
+from gangline.console.options import FORECAST_DIRECTORY, Size
 from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from gangline.control.process.operator_process import ForecastOptions
     from gangline.control.visibility.aggregated_api import Options as VisibilityOptions
     from gangline.telemetry import Source
-
-#: default directory of the history and the model, the same as in `gangline forecast`
-DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 
 
 @click.command()
@@ -71,7 +68,7 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 )
 @click.option(
     "--history",
-    default=str(DIRECTORY / "history.db"),
+    default=str(FORECAST_DIRECTORY / "history.db"),
     envvar="GANGLINE_HISTORY",
     show_envvar=True,
     help="History of finished runs: path of an SQLite file or any SQLAlchemy URL. Empty: no forecasts.",
@@ -283,7 +280,7 @@ def _forecasts(history: str, model_file: Path | None, use_model: bool) -> Foreca
 
     if not history:
         return None
-    beside = DIRECTORY if "://" in history else Path(history).expanduser().parent
+    beside = FORECAST_DIRECTORY if "://" in history else Path(history).expanduser().parent
     return ForecastOptions(history, model_file or beside / "model.gz", use_model)
 
 

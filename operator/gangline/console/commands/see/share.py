@@ -10,7 +10,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from gangline.console.commands import limits_set
+from gangline.console.commands.see import limits_set
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape

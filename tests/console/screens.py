@@ -20,6 +20,7 @@ from tests.worlds import NOW, Entry
 
 from gangline.console.commands.change import preempt
 from gangline.console.commands.future import plan
+from gangline.console.commands.run import cluster
 from gangline.console.commands.see import events, history, node_cards, nodes, share, swap
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
@@ -174,6 +175,19 @@ def carded() -> list[Json]:
     return node_cards.of([{"metadata": {"name": name}, **cards.as_json()}, {"metadata": {"name": "cpu-1"}}])
 
 
+def planes() -> list[cluster.Component]:
+    """A control plane without its scheduler, whose operator has ended, and one that is up."""
+    root = Path("/home/mira/.local/state/gangline/clusters")
+    found = [
+        cluster.Component(plane, name, pid, root / plane / f"{name}.log")
+        for plane in ("default", "experiments-with-many-nodes")
+        for pid, name in enumerate(("etcd", "kube-apiserver", "kube-scheduler"), 41_000)
+    ]
+    found[2] = replace(found[2], pid=None)
+    log = root / "default" / "services" / "operator.log"
+    return [*found[:3], cluster.Component("default", "gangline operator", None, log), *found[3:]]
+
+
 async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
     """Name -> the list, its entries, the value of -o and the present time."""
     here = busy()
@@ -198,6 +212,7 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
         "events": (events.LISTING, happened(), "", NOW),
         "history": (history.LISTING, past(), "", NOW),
         "preempt": (preempt.VICTIMS, victims(), "", NOW),
+        "cluster-status": (cluster.COMPONENTS, planes(), "", NOW),
         "swap": (swap.LISTING, swap.rows_of([swapped()]), "", LATER),
     }
 

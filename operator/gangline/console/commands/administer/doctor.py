@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.views import access
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 @click.option("--cluster", "of_cluster", is_flag=True, help="Check the installation of Gangline on a cluster.")
 @click.option("--from-kueue", is_flag=True, help="Say what changes for a cluster that runs Kueue now.")
 @access.login_options
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
-def command(
-    of_cluster: bool, from_kueue: bool, kubeconfig: Path | None, context: str | None, output: str | None
-) -> None:
+@answer_option
+def command(of_cluster: bool, from_kueue: bool, kubeconfig: Path | None, context: str | None, output: Format) -> None:
     """Check whether this machine has what `make run` needs, or check a cluster. Exit status 1 if something is missing."""
     if of_cluster and from_kueue:
         raise click.UsageError("--cluster and --from-kueue are two examinations: choose one")
@@ -32,25 +30,28 @@ def command(
         from gangline.console.doctor import changeover, installation
 
         _examine(installation.EXAMINATION if of_cluster else changeover.EXAMINATION, kubeconfig, context, output)
-    elif kubeconfig or context or output:
-        raise click.UsageError("--kubeconfig, --context and -o belong to --cluster and --from-kueue")
+    elif kubeconfig or context:
+        raise click.UsageError("--kubeconfig and --context belong to --cluster and --from-kueue")
     else:
-        _this_machine()
+        _this_machine(output)
 
 
-def _this_machine() -> None:
+def _this_machine(output: Format) -> None:
     from gangline.console.doctor import machine
 
     findings = [check() for check in machine.CHECKS]
-    Console(highlight=False).print(machine.render(findings))
     missing = [finding for finding in findings if finding.verdict == "missing"]
+    if output.kind:
+        click.echo(document(output.kind, machine.as_json(findings)))
+        sys.exit(1 if missing else 0)
+    Console(highlight=False).print(machine.render(findings))
     if missing:
         click.echo(f"\n`make run` does not work yet. Missing: {', '.join(finding.subject for finding in missing)}.")
         sys.exit(1)
     click.echo("\nThis machine has everything that `make run` needs.")
 
 
-def _examine(examination: Examination, kubeconfig: Path | None, context: str | None, output: str | None) -> None:
+def _examine(examination: Examination, kubeconfig: Path | None, context: str | None, output: Format) -> None:
     from gangline.console.doctor.cluster import Cluster
 
     async def examined() -> list[Finding]:
@@ -64,6 +65,6 @@ def _examine(examination: Examination, kubeconfig: Path | None, context: str | N
 
     findings = access.run(examined())
     answer = examination.as_json(findings)
-    click.echo(json.dumps(answer, indent=2) if output == "json" else examination.rendered(findings))
+    click.echo(document(output.kind, answer) if output.kind else examination.rendered(findings))
     if not answer["ok"]:
         sys.exit(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections import Counter
@@ -30,6 +29,7 @@ from gangline.console.importing.adoptions import Adoption, Job, Parent, RollOut,
 from gangline.console.importing.handing_over import HandingOver
 from gangline.console.importing.mapping import MappingError, Rule, from_file, from_pairs, pairs
 from gangline.console.importing.serving_handover import UnmarkedError
+from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.views import access
 from gangline.jobs import BY_RESOURCE, declare
 from gangline.kube import resources as kube
@@ -93,7 +93,7 @@ class Outcome:
     "--roll-out", is_flag=True, help="LeaderWorkerSets, too: their controller starts their groups anew, one by one."
 )
 @access.login_options
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+@answer_option
 def command(
     namespaces: tuple[str, ...],
     queuelabel: str,
@@ -107,7 +107,7 @@ def command(
     roll_out: bool,
     context: str | None,
     kubeconfig: Path | None,
-    output: str | None,
+    output: Format,
 ) -> None:
     """Adopt running jobs, pods and services into queues without restarting them.
 
@@ -128,7 +128,7 @@ def command(
         roll_out,
     )
     outcome = access.run(_import(order, kubeconfig, context))
-    click.echo(json.dumps(_as_json(order, outcome), indent=2) if output == "json" else _rendered(order, outcome))
+    click.echo(document(output.kind, _as_json(order, outcome)) if output.kind else _rendered(order, outcome))
     if outcome.faults:
         sys.exit(1)
 

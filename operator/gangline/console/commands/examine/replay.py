@@ -14,19 +14,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gangline import traces
+from gangline.console.commands.examine.replay_report import lines
 from gangline.console.configuration_file import read_configuration
 from gangline.console.options import Instant, Span
-from gangline.console.output.layout import Rows, plain
+from gangline.console.output import presenting
+from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.replaying import cluster_record, policy_file
 from gangline.engine.model import Settings
 from gangline.record import preparing
 from gangline.record.history import RecordError
-from gangline.replay import policies, report, savings
+from gangline.replay import policies, report
 from gangline.replay import schedule as schedules
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import PREDICTORS, SHAKE, Plan, prepare
 from gangline.replay.replayed import Cluster, ReplayError
-from gangline.replay.run import Replay, shaken_lines
+from gangline.replay.run import Replay
 from gangline.replay.side_by_side import Tick, replay
 from gangline.replay.trace_facts import SETTINGS
 
@@ -140,7 +142,7 @@ class _SpanOrNone(Span):
 )
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--workers", type=click.IntRange(1), default=None, help="Parallel processes. [default: one per CPU]")
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+@answer_option
 def command(
     trace: Path | None,
     record: Path | None,
@@ -149,7 +151,7 @@ def command(
     schedule: bool,
     schedule_format: schedules.Format | None,
     out: Path,
-    output: str | None,
+    output: Format,
     **options: Any,
 ) -> None:
     """Replay a job TRACE, or a cluster's record, under several policies; write OUT/replay.json and OUT/report.html."""
@@ -176,7 +178,7 @@ def command(
     if schedule or schedule_format:
         for story in done.stories:
             schedules.write(story.result, out / "schedule", story.policy, kind)
-    click.echo(json.dumps(body, indent=1) if output == "json" else render(done))
+    click.echo(document(output.kind, body) if output.kind else "\n".join(lines(done, presenting.width())))
     console.print(f"[dim]{out / 'report.html'}  {out / 'replay.json'}[/dim]")
 
 
@@ -331,53 +333,3 @@ class _Meter:
     def __call__(self, tick: Tick) -> None:
         name, _, jobs = tick
         self._bars.advance(self._tasks[name], jobs)
-
-
-def render(done: Replay) -> str:
-    """The printed report: one row per policy."""
-    waits = ("WAIT", "P90", "P99", "MAX", ">8 GPUS", "<=8")
-    heads = ("HEAD DELAY", "BUDGET", "EARLY END", "LATE")
-    header = ("POLICY", *waits, "SLOWDOWN", "USE", "EVICTED", "LOST", *heads, "OPEN", "SECONDS")
-    rows: list[tuple[str, ...]] = []
-    for story in done.stories:
-        m = story.measures
-        wait = m["wait"]
-        rows.append(
-            (
-                story.policy,
-                *(_seconds(wait[name]) for name in ("mean", "p90", "p99", "max")),
-                _seconds(m["wait_gt8"]["mean"]),
-                _seconds(m["wait_le8"]["mean"]),
-                "–" if m["bounded_slowdown"] is None else f"{m['bounded_slowdown']:.2f}",
-                f"{m['utilisation']:.1%}",
-                str(m["evictions"]),
-                f"{m['gpu_hours_lost_share']:.2%}",
-                _seconds(m["head_delay_backfill_seconds"]),
-                _seconds(m["head_delay_loss_budget_seconds"]),
-                _seconds(m["head_delay_early_end_seconds"]),
-                "–" if m["heads_late_share"] is None else f"{m['heads_late_share']:.1%}",
-                f"{m['unfinished']}+{m['impossible']}" if m["unfinished"] or m["impossible"] else "0",
-                f"{m['replay_seconds']:.1f}",
-            )
-        )
-    lines = [plain(Rows(header, tuple(rows), right=frozenset(header[1:])))]
-    lines.append(
-        "Waits in seconds. HEAD DELAY: time that backfilled jobs which overran delayed reserved heads; BUDGET: where the loss\n"
-        "budget spared them; EARLY END: that backfilled jobs within their time did. LATE: heads that started more than a minute\n"
-        "after the first promise. OPEN: jobs that never ended, + jobs larger than the cluster."
-    )
-    lines += [f"{name}: {text}" for name, text in shaken_lines(done).items()]
-    lines += savings.lines(done.savings, done.base)
-    if done.forecast:
-        scores = done.forecast
-        cover = ", ".join(f"{name} {share:.3f}" for name, share in scores["coverage"].items())
-        gain = scores["gain_over_last_two"]
-        better = "" if gain is None or gain >= 1 else f", last-two's is {1 / (1 - gain) - 1:.0%} higher"
-        lines.append(f"Forecasts: coverage {cover}; log error {scores['mean_abs_log_error']:.3f}{better}")
-        if least := scores.get("least_covered"):
-            lines.append(f"Least covered group: {least['group']}, q90 {least['q90']:.3f} of {least['jobs']:,} jobs")
-    return "\n".join([*lines, *(f"· {note}" for note in done.notes)])
-
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"

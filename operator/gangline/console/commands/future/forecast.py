@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,10 @@ import click
 from click.core import ParameterSource
 
 from gangline import traces
+from gangline.console.commands.future.forecast_report import lines, to_minute
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
-from gangline.console.output.layout import Rows, plain
+from gangline.console.output import presenting
+from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.views import access, asking, own_rights, times
 from gangline.control.answers.workloads.words import age
 from gangline.forecast import (
@@ -32,7 +32,7 @@ from gangline.forecast import (
     metrics,
     train_in_process,
 )
-from gangline.forecast.evaluate import Report, Scores, Window, evaluate
+from gangline.forecast.evaluate import Window, evaluate
 from gangline.forecast.learning.dataset import known_at
 from gangline.forecast.learning.worker import TIMEOUT
 from gangline.kube.errors import Unavailable
@@ -55,7 +55,6 @@ _model = click.option(
     help="The model file.",
 )
 _format = click.option("--format", "format_", type=click.Choice(traces.FORMATS), default="auto", show_default=True)
-_output = click.option("-o", "--output", type=click.Choice(["json"]), default=None)
 
 
 @click.group("forecast")
@@ -85,8 +84,8 @@ def import_(files: tuple[Path, ...], format_: str, db: str, keep_all: bool) -> N
 @_db
 @_model
 @click.option("--until", type=Instant(), default=None, help="Use only what was known at this time (default: now).")
-@_output
-def train_(db: str, model_path: Path, until: float | None, output: str | None) -> None:
+@answer_option
+def train_(db: str, model_path: Path, until: float | None, output: Format) -> None:
     """Train the model on the history, in a separate process."""
     _open(db).close()  # report a wrong URL before starting the process
     begun = time.monotonic()
@@ -95,8 +94,8 @@ def train_(db: str, model_path: Path, until: float | None, output: str | None) -
     except (TooFewRunsError, TrainingError, ModelError) as error:
         raise click.ClickException(str(error)) from error
     seconds = time.monotonic() - begun
-    if output == "json":
-        click.echo(json.dumps({"model": str(model_path), "seconds": seconds, **_model_json(model)}, indent=2))
+    if output.kind:
+        click.echo(document(output.kind, {"model": str(model_path), "seconds": seconds, **_model_json(model)}))
         return
     click.echo(f"{model_path}: learned from {model.samples} runs in {seconds:.1f} s")
     if (v := model.validation) is not None:
@@ -127,7 +126,7 @@ def _model_json(model: Model) -> dict[str, Any]:
 @click.option(
     "--retrain-every", type=Span(), default=None, help="Retrain during the test at this interval, as the operator does."
 )
-@_output
+@answer_option
 def eval_(
     file: Path | None,
     format_: str,
@@ -136,7 +135,7 @@ def eval_(
     first: float | None,
     last: float | None,
     retrain_every: float | None,
-    output: str | None,
+    output: Format,
 ) -> None:
     """Evaluate forecasts on a trace FILE (default: the history): train up to a date, forecast later submissions."""
     runs = _runs(file, format_, db)
@@ -147,7 +146,7 @@ def eval_(
         report = evaluate(runs, window, progress=lambda words: click.echo(f"· {words}", err=True))
     except ValueError as error:  # TooFewRunsError is one
         raise click.ClickException(str(error)) from error
-    click.echo(json.dumps(report.as_json(), indent=2) if output == "json" else render(report))
+    click.echo(document(output.kind, report.as_json()) if output.kind else "\n".join(lines(report, presenting.width())))
 
 
 def _window(
@@ -157,12 +156,14 @@ def _window(
     begin = train_until if first is None else first
     end = math.nextafter(max(run.submit for run in runs), math.inf) if last is None else last
     if begin < train_until:
-        raise click.ClickException(f"--from {_date(begin)} lies before --train-until {_date(train_until)}")
+        raise click.ClickException(f"--from {to_minute(begin)} lies before --train-until {to_minute(train_until)}")
     if not any(begin <= run.submit < end for run in runs):
         submitted = [run.submit for run in runs]
-        known = f"runs were submitted from {_date(min(submitted))} to {_date(max(submitted))}"
+        known = f"runs were submitted from {to_minute(min(submitted))} to {to_minute(max(submitted))}"
         option = "--train-until" if first is None else "--from"
-        raise click.ClickException(f"no run to test: {known}, and {option} is {_date(begin)}, --to {_date(end)}")
+        raise click.ClickException(
+            f"no run to test: {known}, and {option} is {to_minute(begin)}, --to {to_minute(end)}"
+        )
     return Window(train_until, begin, end, retrain_every)
 
 
@@ -171,7 +172,7 @@ def _window(
 @access.cluster_options
 @_db
 @_model
-@_output
+@answer_option
 @click.pass_context
 def show(
     ctx: click.Context,
@@ -181,7 +182,7 @@ def show(
     namespace: str | None,
     db: str,
     model_path: Path,
-    output: str | None,
+    output: Format,
 ) -> None:
     """Show the forecast for JOB: the operator's, or with --db that of a history at its submission, with its actual runtime.
 
@@ -190,7 +191,7 @@ def show(
     if ctx.get_parameter_source("db") is ParameterSource.DEFAULT and (
         told := access.run(_operators(job, kubeconfig, context, namespace))
     ):
-        click.echo(json.dumps(told, indent=2) if output == "json" else _show_operators(told, time.time()))
+        click.echo(document(output.kind, told) if output.kind else _show_operators(told, time.time()))
         return
     with _open(db) as store:
         found = _readable(store.find)(job)
@@ -216,7 +217,7 @@ def show(
         "took": run.seconds,
         "model": note or verdict.reason,
     }
-    click.echo(json.dumps(body, indent=2) if output == "json" else _show(body, total))
+    click.echo(document(output.kind, body) if output.kind else _show(body, total))
 
 
 async def _operators(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None) -> Json:
@@ -293,73 +294,6 @@ def _show(body: dict[str, Any], total: Forecast) -> str:
     took = body["took"]
     lines.append(f"  took      {'not finished' if took is None else age(took)}")
     return "\n".join([*lines, f"  model     {body['model']}"])
-
-
-# --- report -----------------------------------------------------------------------------------------------------------
-
-
-def render(report: Report) -> str:
-    """The report that `eval` prints."""
-    window = report.window
-    sources = ", ".join(f"{name} {count}" for name, count in report.sources.items())
-    often = f", retrained {report.models - 1} times" if report.models > 1 else ""
-    return "\n".join(
-        [
-            f"trained on {report.trained_on} runs known at {_date(window.train_until)}{often}; "
-            f"tested on {report.overall.forecast.runs} runs submitted from {_date(window.first)} to {_date(window.last)}",
-            f"sources: {sources}",
-            f"at the end: {report.verdict.reason}",
-            "",
-            "Point estimates (errors of natural logarithms; the forecast's is q50)",
-            plain(_points(report.overall)),
-            "",
-            "Quantiles",
-            plain(_quantiles(report.overall)),
-            "",
-            "By size and queue",
-            plain(_groups({**report.by_size, **report.by_queue})),
-        ]
-    )
-
-
-def _points(scores: Scores) -> Rows:
-    header = ("ESTIMATE", "RUNS", "LOG ERROR", "SPEARMAN", "WITHIN 2x", "TOO SHORT", "FORECAST BETTER BY")
-    cells: list[tuple[str, ...]] = []
-    for name, score in scores.points.items():
-        if score is None:
-            cells.append((name, "0", *("–",) * 5))
-            continue
-        gain = scores.gains.get(name)
-        better = "" if gain is None else f"{gain:+.1%}"
-        numbers = (f"{score.error:.3f}", f"{score.spearman:.3f}", f"{score.within_two:.1%}", f"{score.under:.1%}")
-        cells.append((name, str(score.runs), *numbers, better))
-    return Rows(header, tuple(cells), right=frozenset(header[1:]))
-
-
-def _quantiles(scores: Scores) -> Rows:
-    score = scores.forecast
-    cells = tuple((name, f"{score.coverage[name]:.3f}", f"{score.pinball[name]:.4f}") for name in score.coverage)
-    return Rows(("QUANTILE", "COVERAGE", "PINBALL"), cells, right=frozenset({"COVERAGE", "PINBALL"}))
-
-
-def _groups(groups: dict[str, Scores]) -> Rows:
-    header = (
-        "GROUP", "RUNS", "COVERAGE q50", "q80", "q90", "q95", "PINBALL q90", "LOG ERROR", "LAST-TWO", "CLASS MEDIAN", "SPEARMAN"
-    )  # fmt: skip
-    cells: list[tuple[str, ...]] = []
-    for name, scores in groups.items():
-        of, points = scores.forecast, scores.points
-        errors = (
-            f"{p.error:.3f}" if (p := points[which]) else "–" for which in ("forecast", "last-two", "class-median")
-        )
-        rank = f"{p.spearman:.3f}" if (p := points["forecast"]) else "–"
-        coverage = (f"{of.coverage[q]:.3f}" for q in ("q50", "q80", "q90", "q95"))
-        cells.append((name, str(of.runs), *coverage, f"{of.pinball['q90']:.4f}", *errors, rank))
-    return Rows(header, tuple(cells), right=frozenset(header[1:]))
-
-
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 # --- input ------------------------------------------------------------------------------------------------------------

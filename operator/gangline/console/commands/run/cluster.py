@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from gangline.console.commands.run.cluster_nodes import image, named, node
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.options import kubernetes_version
+from gangline.console.output import presenting
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.presenting import Shape
 from gangline.console.plain_errors import plain_errors
 from gangline.console.stack.processes import running
 from gangline.devcluster import build, clusters
@@ -22,6 +29,12 @@ from gangline.devcluster.nodes import NodePool, create_pools_in
 from gangline.devcluster.programs import HELM, NEWEST, VERSIONS, default_version
 from gangline.devcluster.real import preflight, programs
 from gangline.devcluster.real.pool import GPU, GPUS
+
+#: states of a component
+RUNNING: Final = "Running"
+ENDED: Final = "Not running"
+#: before the names of Gangline's processes
+_OURS: Final = "gangline "
 
 
 @click.group()
@@ -77,16 +90,19 @@ def down(name: str, keep_data: bool) -> None:
 
 @command.command()
 @click.option("--name", default=None, metavar="NAME", help="Only this control plane.")
-def status(name: str | None) -> None:
+@presenting.options("state")
+def status(name: str | None, shape: Shape) -> None:
     """Show the components and whether they run, Gangline's own too. Exit status 1 unless all of them run."""
-    with plain_errors():
-        found = [NamedCluster(each).status() for each in ([name] if name else clusters.names())]
-    if not found:
-        Console(highlight=False).print("There is no control plane. Start one with: gangline cluster up")
-    for each in found:
-        _print_status(each)
-    alive = all(pid is not None for each in found for pid in _gangline(each).values())
-    sys.exit(0 if found and alive and all(each.up for each in found) else 1)
+
+    found: list[Component] = []
+
+    async def look() -> list[Component]:
+        with plain_errors():
+            found[:] = components(name)
+        return found
+
+    asyncio.run(presenting.present(COMPONENTS, shape, look))
+    sys.exit(0 if found and all(each.pid is not None for each in found) else 1)
 
 
 @command.command()
@@ -135,21 +151,29 @@ def _say_waiting(pid: str) -> None:
     click.echo(f"Waiting for process {pid}, which is starting or stopping the same control plane …", err=True)
 
 
-def _print_status(status: Status) -> None:
-    table = Table(title=f"{status.name}: {_word(status)}", title_justify="left", title_style="bold", box=None)
-    table.add_column("component")
-    table.add_column("pid", justify="right")
-    for component, pid in status.pids.items():
-        table.add_row(component, str(pid) if pid is not None else "[red]not running[/]")
-    gangline = _gangline(status)
-    for service, pid in gangline.items():
-        table.add_row(f"gangline {service}", str(pid) if pid is not None else "[red]not running[/]")
-    out = Console(highlight=False)
-    out.print(table)
-    if "operator" in gangline and gangline["operator"] is None:
-        log = status.directory / "services" / "operator.log"
-        out.print(f" [red]the operator has ended: nothing is admitted[/]; the end of {log} says why", soft_wrap=True)
-    out.print(f" logs: {status.directory}/*.log\n", soft_wrap=True)
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A process of a control plane, or of Gangline beside it. `pid`: None if it does not run."""
+
+    plane: str
+    name: str
+    pid: int | None
+    log: Path
+
+    @property
+    def state(self) -> str:
+        return RUNNING if self.pid is not None else ENDED
+
+
+def components(name: str | None) -> Iterator[Component]:
+    """Of all control planes, or of the one with this name; Gangline's processes where `gangline up` started them."""
+    for status in [NamedCluster(each).status() for each in ([name] if name else clusters.names())]:
+        if status.down and not status.directory.exists():
+            continue
+        for each, pid in status.pids.items():
+            yield Component(status.name, each, pid, status.directory / f"{each}.log")
+        for each, pid in _gangline(status).items():
+            yield Component(status.name, _OURS + each, pid, status.directory / "services" / f"{each}.log")
 
 
 def _gangline(status: Status) -> dict[str, int | None]:
@@ -158,5 +182,45 @@ def _gangline(status: Status) -> dict[str, int | None]:
     return {name: pid for name, pid in found.items() if pid is not None or name != "jobset"}
 
 
-def _word(status: Status) -> str:
-    return "up" if status.up else "down" if status.down else "partly up (`gangline cluster up` starts the rest)"
+def _ended(found: Sequence[Component]) -> list[str]:
+    """What does not run, and what to do."""
+    lines: list[str] = []
+    for plane in dict.fromkeys(each.plane for each in found if each.pid is None):
+        ended = [each for each in found if each.plane == plane and each.pid is None]
+        own = [each for each in ended if not each.name.startswith(_OURS)]
+        if own:
+            lines.append(
+                f"`gangline cluster up --name {plane}` starts what is missing of {plane}; logs: {own[0].log.parent}"
+            )
+        lines += [
+            f"The {each.name} of {plane} has ended; the end of {each.log} says why."
+            for each in ended
+            if each not in own
+        ]
+        if any(each.name == f"{_OURS}operator" for each in ended):
+            lines.append(f"Nothing is admitted in {plane}.")
+    return lines
+
+
+COMPONENTS: Final[Listing[Component]] = Listing(
+    columns=(
+        Column("CONTROL PLANE", lambda each, _: each.plane, least=16),
+        Column("COMPONENT", lambda each, _: each.name, least=20),
+        Column("PID", lambda each, _: str(each.pid or "–"), right=True, key=lambda each, _: each.pid),
+        Column("LOG", lambda each, _: str(each.log), wide=True),
+        Column("STATE", lambda each, _: each.state),
+    ),
+    as_json=lambda each: {
+        "controlPlane": each.plane,
+        "component": each.name,
+        "pid": each.pid,
+        "state": each.state,
+        "log": str(each.log),
+    },
+    name=lambda each: f"{each.plane}/{each.name}",
+    empty="There is no control plane. Start one with: gangline cluster up",
+    style=lambda each: "" if each.pid is not None else "red",
+    state=lambda each: (each.state,),
+    states=(RUNNING, ENDED),
+    remarks=_ended,
+)

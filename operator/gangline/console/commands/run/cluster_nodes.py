@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
+from typing import Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from gangline.console.output import presenting
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.presenting import Shape
 from gangline.console.plain_errors import plain_errors
 from gangline.devcluster import build
 from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.real.nodes import RealNodes
+from gangline.kube.resources import Json
 
 named = click.option(
     "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Name of the control plane."
@@ -30,16 +34,32 @@ def node() -> None:
 
 @node.command("list")
 @named
-def list_nodes(name: str) -> None:
+@presenting.options("state")
+def list_nodes(name: str, shape: Shape) -> None:
     """Show the real nodes and whether they run."""
-    with plain_errors(), NamedCluster(name).real() as plane:
-        real = _real(plane)
-        table = Table(box=None)
-        for column in ("node", "address", "state"):
-            table.add_column(column)
-        for each, address in real.pool.addresses.items():
-            table.add_row(each, address.address, real.state(each))
-    Console(highlight=False).print(table)
+
+    async def look() -> list[Json]:
+        with plain_errors(), NamedCluster(name).real() as plane:
+            real = _real(plane)
+            return [
+                {"node": each, "address": address.address, "state": real.state(each)}
+                for each, address in real.pool.addresses.items()
+            ]
+
+    asyncio.run(presenting.present(NODES, shape, look))
+
+
+NODES: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("NODE", lambda each, _: each["node"], least=20),
+        Column("ADDRESS", lambda each, _: each["address"]),
+        Column("STATE", lambda each, _: each["state"]),
+    ),
+    as_json=lambda each: each,
+    name=lambda each: each["node"],
+    empty="It has no real nodes.",
+    state=lambda each: (each["state"],),
+)
 
 
 @node.command()

@@ -47,6 +47,8 @@ SECTIONS: Final[dict[str, dict[str, Entry]]] = {
     "Change jobs": {
         "hold": Entry("change.hold:hold", "Keep jobs, or queues, from starting."),
         "release": Entry("change.hold:release", "Queue held jobs again, let held queues start jobs."),
+        "cordon": Entry("change.cordon:cordon", "Let no new work onto nodes, or out of queues."),
+        "uncordon": Entry("change.cordon:uncordon", "Use cordoned nodes and queues again."),
         "move": Entry("change.move:move", "Move a waiting job to another LocalQueue."),
         "top": Entry("change.move:top", "Put a waiting job before others of its LocalQueue."),
         "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),

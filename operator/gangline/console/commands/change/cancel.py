@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from gangline.console.output.selection import Selection, words
-from gangline.console.views import access, completing, jobs, targets
-from gangline.control.answers.workloads.snapshot import FINISHED, snapshot
+from gangline.console.views import access, choosing, completing, targets
+from gangline.console.views.choosing import Choice
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
-from gangline.kube.resources import LEADER_WORKER_SETS, LOCAL_QUEUES, PODS, WORKLOADS, controller_of
+from gangline.kube.resources import LEADER_WORKER_SETS, PODS, WORKLOADS, controller_of
 
 
 class MadeAgainError(click.ClickException):
@@ -20,41 +19,17 @@ class MadeAgainError(click.ClickException):
 
 
 @click.command("cancel")
-@click.argument("names", metavar="JOB…", nargs=-1, shell_complete=completing.jobs)
+@choosing.options("JOB…", completing.jobs)
 @access.cluster_options
-@click.option("-u", "--user", "users", multiple=True, help="All jobs of these users (label gangline.io/user).")
-@click.option("-s", "--state", "states", multiple=True, help="All jobs in these states, such as pending.")
-@click.option("--queue", "queues", multiple=True, help="All jobs of these LocalQueues or ClusterQueues.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask, where jobs are chosen by user, state or queue.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-def command(
-    names: tuple[str, ...],
-    kubeconfig: Path | None,
-    context: str | None,
-    namespace: str | None,
-    users: tuple[str, ...],
-    states: tuple[str, ...],
-    queues: tuple[str, ...],
-    yes: bool,
-    dry_run: bool,
-) -> None:
+def command(choice: Choice, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool) -> None:
     """Delete jobs of one namespace, by name or by user, state and queue: those that wait and those that run."""
-    selection = Selection(words(users), words(states), words(queues))
-    chosen = bool(users or states or queues)
-    if chosen == bool(names):
-        raise click.UsageError("name jobs, or choose them by --user, --state or --queue")
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
-            found: Sequence[str] = names
-            if chosen:
-                found = await matching(api, where, selection)
-                if not found:
-                    raise click.ClickException(f"no job in namespace {where} is left by these filters")
-                if not (yes or dry_run):
-                    click.confirm(f"Delete {len(found)} jobs of namespace {where} ({_some(found)})?", abort=True)
-            missing = await cancel(api, where, found, tell_missing=not chosen, dry_run=dry_run)
+            found = await choice.found(api, where, "Delete", dry_run=dry_run)
+            missing = await cancel(api, where, found, tell_missing=not choice.by_filters, dry_run=dry_run)
             if missing:
                 raise click.ClickException("\n".join(missing))
 
@@ -77,19 +52,6 @@ async def cancel(
         except MadeAgainError as error:
             told.append(error.message)
     return told
-
-
-async def matching(api: ApiClient, namespace: str, selection: Selection) -> list[str]:
-    """Jobs of the namespace that have not ended, as `kind/name`."""
-    workloads = (await api.list(WORKLOADS, namespace)).items
-    local_queues = (await api.list(LOCAL_QUEUES, namespace)).items
-    seen = snapshot(workloads, [], local_queues, complete=False)
-    live = [jobs.Job(view) for view in seen.workloads if view.state not in FINISHED]
-    return list(dict.fromkeys(job.view.job for job in selection.of(jobs.LISTING, live, 0.0)))
-
-
-def _some(found: Sequence[str]) -> str:
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 async def cancelled(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from gangline.console.views import access, completing, targets
-from gangline.control.answers.workloads.snapshot import FINISHED, State
+from gangline.console.views import access, choosing, completing, targets
+from gangline.console.views.choosing import Choice
+from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
+
+
+class NotHeldError(click.ClickException):
+    """The state of a job does not allow it."""
+
 
 _QUEUES: Final[dict[str, Resource]] = {
     "localqueue": LOCAL_QUEUES,
@@ -19,16 +26,16 @@ _QUEUES: Final[dict[str, Resource]] = {
     "cq": CLUSTER_QUEUES,
 }
 _dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
-_names = click.argument("names", metavar="JOB|QUEUE…", nargs=-1, required=True, shell_complete=completing.held)
+_chosen = choosing.options("JOB|QUEUE…", completing.held)
 
 
 @click.command("hold")
-@_names
+@_chosen
 @access.cluster_options
 @click.option("--stop", is_flag=True, help="Also what runs: it is stopped, and starts anew once released.")
 @_dry_run
 def hold(
-    names: tuple[str, ...],
+    choice: Choice,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
@@ -37,44 +44,55 @@ def hold(
 ) -> None:
     """Keep jobs from starting until `gangline release`: their Workloads become inactive (spec.active: false).
 
-    A queue (localqueue/NAME, clusterqueue/NAME) then starts no job (spec.stopPolicy: Hold).
+    A queue (localqueue/NAME, clusterqueue/NAME) then starts no job (spec.stopPolicy: Hold). Of jobs that are chosen by user,
+    state or queue, those that run are left out unless --stop is given.
     """
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
-            for name in names:
-                click.echo(await held(api, where, name, stop=stop, dry_run=dry_run) + _suffix(dry_run))
+            among = (*(HOLDING if stop else ()), State.PENDING)
+            found = await choice.found(api, where, "Hold and stop" if stop else "Hold", dry_run=dry_run, among=among)
+            await _each(found, choice, lambda name: held(api, where, name, stop=stop, dry_run=dry_run), dry_run=dry_run)
 
     access.run(work())
 
 
 @click.command("release")
-@_names
+@_chosen
 @access.cluster_options
 @_dry_run
-def release(
-    names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool
-) -> None:
+def release(choice: Choice, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool) -> None:
     """Queue held jobs again, and let held queues start jobs again."""
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
-            for name in names:
-                click.echo(await released(api, where, name, dry_run=dry_run) + _suffix(dry_run))
+            found = await choice.found(api, where, "Release", dry_run=dry_run, among=(State.INACTIVE,))
+            await _each(found, choice, lambda name: released(api, where, name, dry_run=dry_run), dry_run=dry_run)
 
     access.run(work())
 
 
-def _suffix(dry_run: bool) -> str:
-    return " (dry run: nothing is changed)" if dry_run else ""
+async def _each(
+    found: Sequence[str], choice: Choice, change: Callable[[str], Awaitable[str]], *, dry_run: bool
+) -> None:
+    """Change one after the other, and say what was done. Of those that filters chose, one that started, ended or was deleted
+    meanwhile is told and costs the others nothing.
+    """
+    for name in found:
+        try:
+            click.echo(await change(name) + (" (dry run: nothing is changed)" if dry_run else ""))
+        except (NotHeldError, targets.NoSuchJob) as error:
+            if not choice.by_filters:
+                raise
+            click.echo(error.message, err=True)
 
 
 async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False, dry_run: bool = False) -> str:
     """What was done. Raises click.ClickException for what runs, without `stop`."""
-    if (queue := _queue(name)) is not None:
-        return await _stop_policy(api, namespace, *queue, "HoldAndDrain" if stop else "Hold", dry_run=dry_run)
+    if (queue := queue_of(name)) is not None:
+        return await stop_policy(api, namespace, *queue, "HoldAndDrain" if stop else "Hold", dry_run=dry_run)
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
@@ -82,9 +100,9 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
         if target.state is State.INACTIVE:
             return f"{target.title} is held already"
         if target.state in FINISHED:
-            raise click.ClickException(f"{target.title} has ended: there is nothing to hold")
+            raise NotHeldError(f"{target.title} has ended: there is nothing to hold")
         if target.holds and not stop:
-            raise click.ClickException(
+            raise NotHeldError(
                 f"{target.title} {target.what_it_does()}: to hold it would stop it. --stop does so; it starts anew once released"
             )
         await targets.patched(api, WORKLOADS, workload, {"spec": {"active": False}}, dry_run=dry_run)
@@ -95,8 +113,8 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
 
 async def released(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
     """What was done."""
-    if (queue := _queue(name)) is not None:
-        return await _stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
+    if (queue := queue_of(name)) is not None:
+        return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
@@ -117,13 +135,14 @@ def _workload(target: targets.Target) -> Json:
     return target.workload
 
 
-def _queue(name: str) -> tuple[Resource, str] | None:
+def queue_of(name: str) -> tuple[Resource, str] | None:
+    """The queue that a name such as `clusterqueue/NAME` means; None: it means no queue."""
     kind, slash, plain = name.partition("/")
     resource = _QUEUES.get(kind.lower()) if slash else None
     return (resource, plain) if resource is not None else None
 
 
-async def _stop_policy(
+async def stop_policy(
     api: ApiClient, namespace: str, resource: Resource, name: str, policy: str, *, dry_run: bool
 ) -> str:
     async def attempt() -> str:

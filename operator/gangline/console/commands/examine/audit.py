@@ -4,17 +4,20 @@ how reserved jobs have fared under the leading operator."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import click
 
-from gangline.console.output import presenting
+from gangline.console.options import Span
+from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
-from gangline.console.output.layout import Rows, plain
+from gangline.console.output.layout import Rows
 from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking
 from gangline.control.answers.workloads.words import age
@@ -29,9 +32,23 @@ from gangline.kube.resources import Json
 @click.command("audit")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @access.cluster_options
-@presenting.options("queue")
+@click.option(
+    "--starts",
+    is_flag=True,
+    help="Each reserved start instead of sums: the last 20 of a queue. -u and --since imply it.",
+)
+@click.option(
+    "--since", type=Span(), default=None, help="Only starts of this time, such as 12h; of FILE, before its end."
+)
+@presenting.options("user", "queue")
 def command(
-    file: Path | None, kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Shape
+    file: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    starts: bool,
+    since: float | None,
+    shape: Shape,
 ) -> None:
     """Replay the audit record FILE (`gangline operator --audit FILE`) through the engine and compare the decisions.
 
@@ -40,13 +57,21 @@ def command(
     of the output is JSON; with -o json it is all of it.
 
     Without FILE the leading operator tells how the reserved jobs of its queues have fared since it began to lead.
+
+    --queue and --since choose what is told of a FILE's reserved starts. The verdict and JSON are of the whole record.
     """
     if file is None:
-        access.run(_ask(kubeconfig, context, namespace, shape))
+        one_by_one = starts or since is not None or bool(shape.selection.users)
+        access.run(_ask(kubeconfig, context, namespace, shape, since, one_by_one=one_by_one))
         return
-    presenting.only_a_document(shape, "a record")
-    if kubeconfig or context or namespace:
-        raise click.UsageError("FILE is read here: --kubeconfig, --context and -n belong to the question without it")
+    if kubeconfig or context or namespace or starts:
+        raise click.UsageError(
+            "FILE is read here: --kubeconfig, --context, -n and --starts belong to the question without it"
+        )
+    queues = shape.selection.queues
+    if shape.format.kind and (queues or since is not None):
+        raise click.UsageError("--queue and --since choose rows of the table: JSON is of the whole record")
+    presenting.only_a_document(replace(shape, selection=replace(shape.selection, queues=())), "a record")
     outcome = Outcome()
     try:
         audit_check.check(audit_check.read(audit_check.files(file), outcome), outcome)
@@ -55,7 +80,7 @@ def command(
     if not outcome.runs:
         raise click.ClickException(f"{file}: the record contains no start of an operator run")
     if not shape.format.kind:
-        for line in lines(outcome):
+        for line in lines(outcome, queues, since, presenting.width()):
             click.echo(line)
     found = outcome.as_json()
     click.echo(document("yaml", found) if shape.format.kind == "yaml" else json.dumps(found))
@@ -63,27 +88,54 @@ def command(
         raise SystemExit(1)
 
 
-async def _ask(kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Shape) -> None:
+async def _ask(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    shape: Shape,
+    since: float | None,
+    *,
+    one_by_one: bool,
+) -> None:
     async with access.client(kubeconfig, context) as api:
-        await presenting.present(LISTING, shape, lambda: _queues(api, namespace, shape))
+        if not one_by_one:
+            await presenting.present(LISTING, shape, lambda: _queues(api, namespace, shape))
+            return
+
+        async def look() -> list[Json]:
+            earliest = 0.0 if since is None else time.time() - since
+            return [start for start in starts_of(await _asked(api, namespace)) if start["started"] >= earliest]
+
+        await presenting.present(STARTS, shape, look)
 
 
 async def _queues(api: ApiClient, namespace: str | None, shape: Shape) -> list[Json]:
-    """Of all ClusterQueues, or of those to which the namespace's LocalQueues lead; tables have those with reservations."""
+    """As `_asked`; tables have those with reservations."""
+    found = await _asked(api, namespace)
+    return told(found) if shape.format.kind in ("", "wide") else found
+
+
+async def _asked(api: ApiClient, namespace: str | None) -> list[Json]:
+    """Of all ClusterQueues, or of those to which the namespace's LocalQueues lead."""
     own = f"/namespaces/{namespace or api.login.namespace}/queueaudits"
     try:
         try:
-            found = await asking.listed(api, own if namespace else "/queueaudits")
+            return await asking.listed(api, own if namespace else "/queueaudits")
         except asking.NotAllowedError:
-            found = await asking.listed(api, own)
+            return await asking.listed(api, own)
     except (asking.NotServedError, asking.NotAllowedError) as error:
         raise click.ClickException(str(error)) from error
-    return told(found) if shape.format.kind in ("", "wide") else found
 
 
 def told(found: Iterable[Json]) -> list[Json]:
     """Of the ClusterQueues, those in which a job had a reservation."""
     return [each for each in found if each["promised"] or each["delaySeconds"]]
+
+
+def starts_of(found: Iterable[Json]) -> list[Json]:
+    """The reserved starts of all ClusterQueues, the last one first."""
+    starts = [{**start, "clusterQueue": each["clusterQueue"]} for each in found for start in each["starts"]]
+    return sorted(starts, key=lambda start: -start["started"])
 
 
 def _seconds(causes: Json) -> str:
@@ -113,14 +165,50 @@ LISTING: Final[Listing[Json]] = Listing(
 )
 
 
-def lines(outcome: Outcome) -> list[str]:
-    """The outcome as text lines."""
+def _late(start: Json) -> float | None:
+    """Seconds after the first promise; None where there was none."""
+    return None if start["promised"] is None else max(0.0, start["started"] - start["promised"])
+
+
+def _late_text(start: Json) -> str:
+    late = _late(start)
+    return "nothing was promised" if late is None else f"{late:.1f} s" if late else "as promised"
+
+
+#: one row per reserved start
+STARTS: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("NAMESPACE", lambda start, _: start.get("namespace") or "", rank=1, least=10),
+        Column("JOB", lambda start, _: start["job"], least=20),
+        Column("USER", lambda start, _: start.get("user") or "", rank=2, least=8, sparse=True),
+        Column("QUEUE", lambda start, _: start["clusterQueue"], rank=1, least=12),
+        Column(
+            "PROMISED",
+            lambda start, now: clock.wall(start["promised"], now),
+            key=lambda start, _: start["promised"],
+        ),
+        Column("STARTED", lambda start, now: clock.when(start["started"], now), key=lambda start, _: start["started"]),
+        Column("LATE BY", lambda start, _: _late_text(start), key=lambda start, _: _late(start)),
+    ),
+    as_json=lambda start: start,
+    name=lambda start: start["job"],
+    empty="No reserved job has started in this time.",
+    user=lambda start: tuple(name for name in (start.get("user"), start.get("namespace")) if name),
+    queue=lambda start: (start["clusterQueue"],),
+)
+
+
+def lines(
+    outcome: Outcome, queues: Collection[str] = (), since: float | None = None, width: int | None = None
+) -> list[str]:
+    """The outcome as text lines, of reserved starts those of these queues (none: of all) in the last `since` seconds."""
     span = age((outcome.last - outcome.first) / 1000)
     rounds = f"{outcome.rounds} rounds of decisions over {span}, from {_time(outcome.first)} to {_time(outcome.last)}"
     report = [f"{rounds}; {outcome.facts} facts, {outcome.runs} run(s) of the operator"]
     if outcome.partial:
         report.append("the record begins within a run; its first entries hold the state at that time")
-    report += ["", plain(_decisions(outcome)), "", plain(_heads(outcome)), ""]
+    heads = _heads(outcome, queues, 0 if since is None else outcome.last - round(since * 1000))
+    report += ["", *presenting.styled(_decisions(outcome), width), "", *presenting.styled(heads, width), ""]
     if outcome.differing:
         report.append(f"✗ {outcome.differing} of {outcome.rounds} rounds differ:")
         for difference in outcome.differences:
@@ -142,12 +230,14 @@ def _decisions(outcome: Outcome) -> Rows:
     return Rows(("DECISION", "COUNT"), tuple(rows), (), frozenset({"COUNT"}))
 
 
-def _heads(outcome: Outcome) -> Rows:
-    """One row per queue: the starts and delays of its reserved heads."""
+def _heads(outcome: Outcome, queues: Collection[str], earliest: int) -> Rows:
+    """One row per queue: the starts of its reserved heads from `earliest` on (milliseconds), and their delays in the record."""
     cells: list[tuple[str, ...]] = []
     for queue in sorted({*outcome.revoke, *outcome.head_delay}):
-        started = [head for head in outcome.heads if head.cluster_queue == queue]
-        late = [head for head in outcome.late if head.cluster_queue == queue]
+        if queues and queue not in queues:
+            continue
+        started = [head for head in outcome.heads if head.cluster_queue == queue and head.started >= earliest]
+        late = [head for head in outcome.late if head.cluster_queue == queue and head.started >= earliest]
         delays = outcome.head_delay.get(queue, {})
         cells.append(
             (
@@ -162,7 +252,8 @@ def _heads(outcome: Outcome) -> Rows:
         )
     delays_of = ("DELAY: BACKFILL", "DELAY: BUDGET", "DELAY: EARLY ENDS")
     header = ("QUEUE", "REVOKE", "RESERVED STARTS", "LATER THAN PROMISED", *delays_of)
-    return Rows(header, tuple(cells), (), frozenset(header[2:]))
+    ranks = {"REVOKE": 3, "DELAY: BUDGET": 2, "RESERVED STARTS": 1}
+    return Rows(header, tuple(cells), (), frozenset(header[2:]), ranks, {"QUEUE": 20})
 
 
 def _time(millis: int) -> str:

@@ -12,7 +12,7 @@ import click
 import yaml
 from rich.console import Console
 
-from gangline.console.options import Span
+from gangline.console.options import Span, file_option
 from gangline.console.replaying import cluster_record
 from gangline.record.advice import tuning
 from gangline.record.advice.tuning import NoProposalError, Proposal, Wish
@@ -27,9 +27,7 @@ _UNITS = {"mean": "mean wait", "p99": "99th percentile of waits", "slowdown": "m
 
 @click.command("tune")
 @click.argument("record", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the QueuePolicy to this file."
-)
+@file_option("Write the QueuePolicy to this file.")
 @click.option(
     "-q",
     "--cluster-queue",
@@ -81,7 +79,7 @@ _UNITS = {"mean": "mean wait", "p99": "99th percentile of waits", "slowdown": "m
 @click.option("--workers", type=click.IntRange(1), default=None, help="Parallel processes. [default: one per CPU]")
 def command(
     record: Path,
-    output: Path | None,
+    file: Path | None,
     workers: int | None,
     predictor: str,
     checkpoint: float | None,
@@ -116,14 +114,14 @@ def command(
     except (ReplayError, RecordError) as error:
         raise click.ClickException(str(error)) from error
     text = _manifest(found, source)
-    if output is None:
+    if file is None:
         click.echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise click.ClickException(f"--output {output}: {error.strerror or error}") from error
-    console.print(f"[dim]{output}[/dim]")
+        raise click.ClickException(f"--file {file}: {error.strerror or error}") from error
+    console.print(f"[dim]{file}[/dim]")
 
 
 def _manifest(found: Proposal, source: Source) -> str:

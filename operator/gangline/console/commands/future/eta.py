@@ -28,7 +28,7 @@ from gangline.kube.resources import Json
     "--accuracy", is_flag=True, help="Show how accurate the operator's forecasts and expected starts have been."
 )
 @click.option("--history", "with_history", is_flag=True, help="Show what JOB was promised, each move and its cause.")
-@presenting.options("user", "queue")
+@presenting.options("user", "state", "queue")
 def command(
     job: str | None,
     kubeconfig: Path | None,
@@ -41,7 +41,8 @@ def command(
 ) -> None:
     """Show when JOB, or every pending job, is expected to start: the p50 and the p90 of the start time.
 
-    The operator simulates its own decisions, with forecasts of how long jobs run.
+    The operator simulates its own decisions, with forecasts of how long jobs run. With -s jobs in these states, not those
+    that are pending.
     """
     if accuracy and (job is not None or with_history):
         raise click.UsageError("--accuracy is of all jobs: without JOB and --history")
@@ -63,14 +64,17 @@ def command(
             where = namespace or api.login.namespace
 
             async def look() -> list[jobs.Job]:
-                return jobs.by_start(jobs.of_items(await _look(api, where, all_namespaces, job)))
+                return jobs.by_start(
+                    jobs.of_items(await _look(api, where, all_namespaces, job, shape.selection.states))
+                )
 
             await presenting.present(jobs.STARTS, shape, look)
 
     access.run(work())
 
 
-async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None) -> list[Json]:
+async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None, states: Sequence[str]) -> list[Json]:
+    """JOB, or those that are pending. With `states`, in which they are to be, all: who prints them takes the right ones."""
     try:
         if job is not None:
             path, query = asking.job_path(where, job)
@@ -82,7 +86,7 @@ async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None) -
         if job is not None:
             return [await own_answers.job(api, where, job, error)]
         found = await own_answers.jobs(api, where, everywhere, None, False, error)
-    return [item for item in found if item["state"] == State.PENDING]
+    return [item for item in found if states or item["state"] == State.PENDING]
 
 
 async def _asked(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:

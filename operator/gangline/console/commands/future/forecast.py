@@ -15,7 +15,7 @@ from gangline.console.commands.future.forecast_report import lines, to_minute
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting
 from gangline.console.output.formats import Format, answer_option, document
-from gangline.console.views import access, asking, own_rights, times
+from gangline.console.views import access, asking, completing, own_rights, times
 from gangline.control.answers.workloads.words import age
 from gangline.forecast import (
     Forecast,
@@ -168,7 +168,7 @@ def _window(
 
 
 @command.command("show")
-@click.argument("job")
+@click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @access.cluster_options
 @_db
 @_model

@@ -14,7 +14,8 @@ from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import shortened
 from gangline.console.output.presenting import Shape
-from gangline.console.views import access, asking, own_rights, times
+from gangline.console.views import access, asking, completing, own_rights, times
+from gangline.control.answers.workloads.snapshot import State
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
@@ -32,15 +33,19 @@ MOST_ROWS: Final = 60
 
 @click.command("plan")
 @access.cluster_options
-@click.option("-q", "--cluster-queue", default=None, help="Only this ClusterQueue.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces: the default, unless -n is given.")
+@click.option(
+    "-q", "--cluster-queue", default=None, help="Only this ClusterQueue.", shell_complete=completing.cluster_queues
+)
 @click.option(
     "--horizon", type=Span(), default="24h", show_default=True, help="How far to look ahead, such as 90m, 24h or 7d."
 )
-@presenting.options("queue")
+@presenting.options("user", "state", "queue")
 def command(
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
+    all_namespaces: bool,
     cluster_queue: str | None,
     horizon: float,
     shape: Shape,
@@ -49,6 +54,8 @@ def command(
 
     With -o wide: the same as a table.
     """
+    if all_namespaces and namespace:
+        raise click.UsageError("-A and -n are two answers to one question: choose one")
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
@@ -63,16 +70,21 @@ def listing(horizon: float) -> Listing[Json]:
         columns=(
             _Column("QUEUE", lambda run, _: run["clusterQueue"], least=12),
             _Column("JOB", lambda run, _: run["job"], least=20),
+            _Column("USER", lambda run, _: run.get("user") or "", rank=3, least=8, sparse=True),
             _Column("GPUS", lambda run, _: str(run["gpus"] or "–"), right=True, key=lambda run, _: run["gpus"]),
             _Column("FROM", lambda run, now: clock.when(run["from"], now), key=lambda run, _: run["from"]),
             _Column("TO", lambda run, now: clock.when(run["to"], now), rank=1, key=lambda run, _: run["to"]),
             _Column("LASTS", lambda run, _: age(_length(run)), right=True, key=lambda run, _: _length(run)),
+            _Column("STATE", lambda run, _: _state(run), rank=2),
             _Column("AFTER", lambda run, _: ", ".join(run["after"])),
         ),
         as_json=_as_json,
         name=lambda run: run["job"],
         empty="No workload is running or expected to start within the horizon.",
-        queue=lambda run: (run["clusterQueue"],),
+        user=lambda run: tuple(name for name in (run.get("user"), run["metadata"].get("namespace")) if name),
+        state=lambda run: (_state(run),),
+        queue=lambda run: tuple(name for name in (run.get("queue"), run["clusterQueue"]) if name),
+        states=(str(State.RUNNING), str(State.PENDING)),
         drawing=lambda runs, now, width: draw(runs, now, horizon, width),
         remarks=_remarks,
     )
@@ -80,6 +92,10 @@ def listing(horizon: float) -> Listing[Json]:
 
 def _remarks(runs: Sequence[Json]) -> list[str]:
     return [*times.floor_lines(runs, time.time()), *times.record_lines(runs)]
+
+
+def _state(run: Json) -> str:
+    return run.get("state") or ""
 
 
 def _length(run: Json) -> float:
@@ -153,6 +169,9 @@ def _as_json(run: Json) -> dict[str, Any]:
     return {
         "workload": meta["name"] if run["hidden"] else f"{meta['namespace']}/{meta['name']}",
         "job": run["job"],
+        "user": run.get("user") or "",
+        "queue": run.get("queue") or "",
+        "state": _state(run),
         "clusterQueue": run["clusterQueue"],
         "gpus": run["gpus"],
         "from": _iso(run["from"]),

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,12 +19,30 @@ from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.real.nodes import RealNodes
+from gangline.devcluster.real.pool import RealPool
 from gangline.kube.resources import Json
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 named = click.option(
     "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Name of the control plane."
 )
-node_name = click.argument("node", metavar="NODE")
+
+
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The real nodes, for a shell to complete: never an error."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        pool = RealPool.load(NamedCluster(ctx.params.get("name") or DEFAULT_NAME).directory)
+    except (DevClusterError, OSError, ValueError):
+        return []
+    found = pool.addresses if pool is not None else ()
+    return [CompletionItem(each) for each in found if each.startswith(incomplete)]
+
+
+node_name = click.argument("node", metavar="NODE", shell_complete=_names)
 
 
 @click.group("node")

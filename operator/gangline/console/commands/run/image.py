@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from gangline.console.options import file_option
 from gangline.console.stack.own_image import REFERENCE, NoCheckoutError, packages, sources
 from gangline.debian import DebianError
 from gangline.image import base, builder
@@ -37,13 +38,7 @@ class Reference(click.ParamType[str]):
         return full
 
 
-output = click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="The archive. [default: dist/NAME.tar]",
-)
+_file_option = file_option("The archive. [default: dist/NAME.tar]")
 
 
 @click.group()
@@ -52,14 +47,14 @@ def command() -> None:
 
 
 @command.command()
-@output
+@_file_option
 @click.option("--tag", "reference", type=Reference(), default=REFERENCE, show_default=True, help="REGISTRY/NAME:TAG.")
-def build(output: Path | None, reference: str) -> None:
+def build(file: Path | None, reference: str) -> None:
     """Build Gangline's image from this checkout: one image for the operator and the webhooks, with its SBOM beside it.
 
     The same commit gives the same digest.
     """
-    into = output or Path("dist/gangline.tar")
+    into = file or Path("dist/gangline.tar")
     with _plain_errors():
         made = builder.build_gangline(sources(), packages(), into, reference, _Progress())
     _report(made)
@@ -67,7 +62,7 @@ def build(output: Path | None, reference: str) -> None:
 
 
 @command.command()
-@output
+@_file_option
 @click.option("--tag", "reference", type=Reference(), required=True, help="REGISTRY/NAME:TAG.")
 @click.option("--package", "chosen", multiple=True, metavar="NAME", help="A Debian package; may be repeated.")
 @click.option(
@@ -76,7 +71,7 @@ def build(output: Path | None, reference: str) -> None:
 @click.option("--progress", is_flag=True, help="Add gangline.progress, which reports a training's progress.")
 @click.argument("entrypoint", nargs=-1)
 def pack(
-    output: Path | None,
+    file: Path | None,
     reference: str,
     chosen: tuple[str, ...],
     add: tuple[str, ...],
@@ -94,7 +89,7 @@ def pack(
     name = reference.rpartition("/")[2].partition(":")[0]
     wanted = UserImage(chosen, files, entrypoint or (base.INTERPRETER,))
     with _plain_errors():
-        made = builder.build_user_image(wanted, packages(), output or Path(f"dist/{name}.tar"), reference, _Progress())
+        made = builder.build_user_image(wanted, packages(), file or Path(f"dist/{name}.tar"), reference, _Progress())
     _report(made)
 
 

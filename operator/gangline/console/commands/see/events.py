@@ -16,7 +16,7 @@ from gangline.console.output import clock, layout, presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
 from gangline.console.output.presenting import Shape
-from gangline.console.views import access, asking, following
+from gangline.console.views import access, asking, completing, following
 from gangline.control.answers.usage.happenings import WORDS
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Gone, NotFound, Unavailable
@@ -32,7 +32,13 @@ PAUSE: Final = 5.0
 @click.option(
     "-A", "--all-namespaces", is_flag=True, help="Events of all namespaces, others' reduced to size and time."
 )
-@click.option("-q", "--cluster-queue", default=None, help="Of this ClusterQueue, of any namespace.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default=None,
+    help="Of this ClusterQueue, of any namespace.",
+    shell_complete=completing.cluster_queues,
+)
 @click.option("--since", type=Span(), default="1h", show_default=True, help="How far to look back, such as 10m or 12h.")
 @presenting.options("user", "state", "queue")
 def command(

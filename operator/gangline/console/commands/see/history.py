@@ -13,7 +13,7 @@ from gangline.console.options import Span
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
-from gangline.console.views import access, asking, own_rights
+from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
@@ -22,6 +22,13 @@ from gangline.kube.resources import Json
 @click.command("history")
 @access.cluster_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="Runs of all namespaces, others' reduced to size and times.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only runs of this ClusterQueue, of any namespace.",
+    shell_complete=completing.cluster_queues,
+)
 @click.option("--since", type=Span(), default="1d", show_default=True, help="How far to look back, such as 12h or 7d.")
 @presenting.options("user", "state", "queue")
 def command(
@@ -29,6 +36,7 @@ def command(
     context: str | None,
     namespace: str | None,
     all_namespaces: bool,
+    cluster_queue: str,
     since: float,
     shape: Shape,
 ) -> None:
@@ -40,14 +48,15 @@ def command(
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
-            await presenting.present(LISTING, shape, lambda: runs(api, where, all_namespaces, since))
+            everywhere = all_namespaces or bool(cluster_queue and namespace is None)
+            await presenting.present(LISTING, shape, lambda: runs(api, where, everywhere, since, cluster_queue))
 
     access.run(work())
 
 
-async def runs(api: ApiClient, namespace: str, everywhere: bool, since: float) -> list[Json]:
+async def runs(api: ApiClient, namespace: str, everywhere: bool, since: float, cluster_queue: str = "") -> list[Json]:
     """The operator's answer, those that ended last first."""
-    query: dict[str, str | bool | int] = {"sinceSeconds": max(1, round(since))}
+    query: dict[str, str | bool | int] = {"sinceSeconds": max(1, round(since)), "clusterQueue": cluster_queue}
     own = f"/namespaces/{namespace}/pastruns"
     try:
         if not everywhere:

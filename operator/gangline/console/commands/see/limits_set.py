@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from gangline.console.views import access, targets
+from gangline.console.views import access, completing, targets
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import CLUSTER_QUEUES, Json
@@ -17,7 +17,7 @@ _FIELDS: Final = {"nominal": "nominalQuota", "borrowing": "borrowingLimit", "len
 
 
 @click.command("set")
-@click.argument("queue", metavar="CLUSTERQUEUE")
+@click.argument("queue", metavar="CLUSTERQUEUE", shell_complete=completing.cluster_queues)
 @access.cluster_options
 @click.option("--flavor", required=True, help="The ResourceFlavor.")
 @click.option("--resource", default="nvidia.com/gpu", show_default=True, help="The resource.")

@@ -13,7 +13,7 @@ from gangline.console.commands.see import node_cards
 from gangline.console.output import presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
-from gangline.console.views import access, asking, own_rights
+from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.engine import is_accelerator
 from gangline.kube.client import ApiClient
@@ -30,7 +30,13 @@ _Column: TypeAlias = Column[Json]
 @click.option(
     "-A", "--all-namespaces", is_flag=True, help="The nodes of all flavors, not only of those of your queues."
 )
-@click.option("-q", "--cluster-queue", default="", help="Only the nodes of this ClusterQueue's flavors.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only the nodes of this ClusterQueue's flavors.",
+    shell_complete=completing.cluster_queues,
+)
 @click.option("--cards", is_flag=True, help="The cards of these nodes: what is free of each, and who sits on it.")
 @presenting.options("state")
 def command(

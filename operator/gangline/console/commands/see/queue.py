@@ -10,7 +10,7 @@ import click
 from gangline.console.output import presenting, remarks
 from gangline.console.output.presenting import Shape
 from gangline.console.output.selection import folded
-from gangline.console.views import access, asking, following, jobs, own_rights
+from gangline.console.views import access, asking, completing, following, jobs, own_rights
 from gangline.control.answers.workloads.snapshot import FINISHED
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
@@ -41,7 +41,13 @@ class _Wish:
 @click.command("queue")
 @access.cluster_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="Workloads of all namespaces.")
-@click.option("-q", "--cluster-queue", default=None, help="Only workloads of this ClusterQueue, of any namespace.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default=None,
+    help="Only workloads of this ClusterQueue, of any namespace.",
+    shell_complete=completing.cluster_queues,
+)
 @click.option(
     "-t",
     "--times",

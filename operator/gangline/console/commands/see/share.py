@@ -14,7 +14,7 @@ from gangline.console.commands.see import limits_set
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
-from gangline.console.views import access, asking, own_rights
+from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
@@ -42,7 +42,13 @@ async def rows(api: ApiClient, namespace: str, everywhere: bool, cluster_queue: 
 @click.command("share")
 @access.cluster_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="All ClusterQueues.")
-@click.option("-q", "--cluster-queue", default="", help="Only this ClusterQueue and those that share quota with it.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only this ClusterQueue and those that share quota with it.",
+    shell_complete=completing.cluster_queues,
+)
 @presenting.options("user", "queue")
 def share(
     kubeconfig: Path | None,
@@ -190,7 +196,13 @@ LIMITS: Final[Listing[Quota]] = Listing(
 @click.group("limits", invoke_without_command=True)
 @access.cluster_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="All ClusterQueues.")
-@click.option("-q", "--cluster-queue", default="", help="Only this ClusterQueue and those that share quota with it.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only this ClusterQueue and those that share quota with it.",
+    shell_complete=completing.cluster_queues,
+)
 @presenting.options("queue")
 @click.pass_context
 def limits(

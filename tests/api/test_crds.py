@@ -14,7 +14,7 @@ from pydantic import Field
 from gangline.api.schema import crd_install, crdgen, kinds
 from gangline.api.schema.common import Opaque, Quantity
 from gangline.api.schema.json_schema import Cel, Model, checked, list_map, rules, structural
-from gangline.console.commands.crds import command
+from gangline.console.commands.administer.crds import command
 
 Json = dict[str, Any]
 REPO = Path(__file__).parents[2]

@@ -18,7 +18,11 @@ from tests import worlds
 from tests.console.texts import happened, texts
 from tests.worlds import NOW, Entry
 
-from gangline.console.commands import events, history, node_cards, nodes, plan, preempt, share, swap
+from gangline.console.commands.change import preempt
+from gangline.console.commands.examine import audit
+from gangline.console.commands.future import plan
+from gangline.console.commands.run import cluster
+from gangline.console.commands.see import events, history, node_cards, nodes, share, swap
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
 from gangline.console.views import jobs
@@ -172,6 +176,30 @@ def carded() -> list[Json]:
     return node_cards.of([{"metadata": {"name": name}, **cards.as_json()}, {"metadata": {"name": "cpu-1"}}])
 
 
+def reserved(user: str, since: float, job: str = "llama-3-70b-pretrain-continued-0017") -> Json:
+    """A reserved start, half a minute late."""
+    return {"namespace": "ml", "user": user, "job": job, "promised": NOW - since - 31.5, "started": NOW - since}
+
+
+def audited() -> list[Json]:
+    hidden = {**reserved("", 7200, "hidden-1a2b3c4d"), "namespace": "", "promised": NOW - 7200}
+    unpromised = {**reserved("tom", 90_000), "promised": None}
+    return audit.starts_of([{"clusterQueue": "language-models", "starts": [hidden, unpromised, reserved("mira", 60)]}])
+
+
+def planes() -> list[cluster.Component]:
+    """A control plane without its scheduler, whose operator has ended, and one that is up."""
+    root = Path("/home/mira/.local/state/gangline/clusters")
+    found = [
+        cluster.Component(plane, name, pid, root / plane / f"{name}.log")
+        for plane in ("default", "experiments-with-many-nodes")
+        for pid, name in enumerate(("etcd", "kube-apiserver", "kube-scheduler"), 41_000)
+    ]
+    found[2] = replace(found[2], pid=None)
+    log = root / "default" / "services" / "operator.log"
+    return [*found[:3], cluster.Component("default", "gangline operator", None, log), *found[3:]]
+
+
 async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
     """Name -> the list, its entries, the value of -o and the present time."""
     here = busy()
@@ -196,6 +224,8 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
         "events": (events.LISTING, happened(), "", NOW),
         "history": (history.LISTING, past(), "", NOW),
         "preempt": (preempt.VICTIMS, victims(), "", NOW),
+        "audit-starts": (audit.STARTS, audited(), "", NOW),
+        "cluster-status": (cluster.COMPONENTS, planes(), "", NOW),
         "swap": (swap.LISTING, swap.rows_of([swapped()]), "", LATER),
     }
 

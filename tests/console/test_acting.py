@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner, Result
 from tests.console.objects import condition, local_queue, pending, running, workload
 
-from gangline.console.commands import cancel, hold, limits_set, move
+from gangline.api import names
+from gangline.console import cli
+from gangline.console.commands.change import cancel, cordon, hold, move
+from gangline.console.commands.see import limits_set
 from gangline.console.output.selection import Selection
-from gangline.console.views import targets
+from gangline.console.views import access, choosing, targets
 from gangline.control.answers.workloads.snapshot import State
 from gangline.kube.client import Listing
 from gangline.kube.errors import Conflict, Forbidden, NotFound
@@ -21,6 +27,7 @@ from gangline.kube.resources import (
     JOBS,
     LEADER_WORKER_SETS,
     LOCAL_QUEUES,
+    NODES,
     PODS,
     STATEFUL_SETS,
     WORKLOAD_PRIORITY_CLASSES,
@@ -212,6 +219,115 @@ async def test_what_does_not_exist_or_is_in_no_queue_is_said() -> None:
         await hold.held(ended, HERE, "done")  # type: ignore[arg-type]
 
 
+# --- many at once ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A cluster with two users' jobs, one of them held, for commands as they are typed."""
+    owned = {name: of(pending(name)) for name in ("tuned", "probe")}
+    for _, each in owned.values():
+        each["metadata"]["labels"] = {"gangline.io/user": "mira"}
+    owned["probe"][1]["spec"]["active"] = False
+    api = cluster(job("tuned"), job("probe"), *owned.values())
+    api.login = SimpleNamespace(namespace=HERE)
+
+    @asynccontextmanager
+    async def client(*_: Any) -> AsyncIterator[Any]:
+        yield api
+
+    monkeypatch.setattr(access, "client", client)
+    return api
+
+
+def call(line: str, answer: str = "") -> Result:
+    return CliRunner().invoke(cli.main, line.split(), input=answer, catch_exceptions=False)
+
+
+def active(api: Api) -> dict[str, bool]:
+    names = ("waits", "runs", "tuned", "probe")
+    return {name: workload_of(api, name)["spec"].get("active") is not False for name in names}
+
+
+def test_jobs_that_filters_choose_are_held_after_a_yes(many: Api) -> None:
+    before = active(many)
+    done = call("hold --queue gpus", "n\n")
+    assert done.exit_code == 1 and "Hold 2 jobs of namespace team-vision (job/" in done.output
+    assert active(many) == before
+    dry = call("hold --queue gpus --dry-run")
+    assert dry.stdout.count("is held (dry run: nothing is changed)") == 2 and active(many) == before
+    done = call("hold --queue gpus", "y\n")
+    assert done.exit_code == 0, done.output
+    assert active(many) == {"waits": False, "runs": True, "tuned": False, "probe": False}, "what runs goes on"
+    assert call("release -u mira --yes").stdout.splitlines() == [
+        "job/probe is queued again",
+        "job/tuned is queued again",
+    ]
+    assert active(many) == {"waits": False, "runs": True, "tuned": True, "probe": True}
+
+
+def test_jobs_that_run_are_chosen_only_to_be_stopped(many: Api) -> None:
+    none = call("hold -s running -y")
+    assert none.exit_code == 1 and "no job in namespace team-vision that is pending is left" in none.output
+    assert call("hold -s running --stop -y").stdout == "job/runs is held, and stops\n"
+    assert "no job in namespace team-vision that is inactive is left" in call("release -u nobody -y").output
+    assert call("hold").exit_code == call("hold waits --queue gpus").exit_code == 2
+
+
+def test_a_job_that_starts_meanwhile_costs_the_others_nothing(many: Api) -> None:
+    def started() -> None:
+        raw = workload_of(many, "tuned")
+        raw["status"] = running("tuned", pods=2)["status"]
+        many.touch(WORKLOADS, raw["metadata"]["name"])
+
+    many.between = started
+    done = call("hold -u mira -s pending --yes")
+    assert done.exit_code == 0 and "job/tuned runs on 16 GPUs: to hold it would stop it" in done.stderr
+    many.between = started
+    assert call("hold tuned").exit_code == 1, "a job that was named was not held"
+
+
+# --- cordon ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_is_cordoned_and_used_again() -> None:
+    taints = [{"key": "team", "value": "vision", "effect": "NoSchedule"}, {"key": names.VACATE, "effect": "NoSchedule"}]
+    api: Any = Api((NODES, {"metadata": {"name": "n1"}, "spec": {"taints": taints}}))
+    assert "takes no new pods; those on it go on" in await cordon.cordoned(api, HERE, "n1")
+    assert api.objects["nodes", "n1"]["spec"]["unschedulable"] is True
+    assert "already" in await cordon.cordoned(api, HERE, "node/n1")
+    told = await cordon.uncordoned(api, HERE, "no/n1")
+    assert told == "Node n1 takes new pods again, as far as they tolerate its taints (team)"
+    spec = api.objects["nodes", "n1"]["spec"]
+    assert spec["taints"] == taints[:1] and not spec["unschedulable"]
+    assert await cordon.uncordoned(api, HERE, "n1") == "Node n1 is not cordoned"
+
+
+async def test_a_taint_that_others_add_meanwhile_stays() -> None:
+    added = {"key": "maintenance", "effect": "NoExecute"}
+    api: Any = Api(
+        (NODES, {"metadata": {"name": "n1"}, "spec": {"taints": [{"key": names.VACATE, "effect": "NoSchedule"}]}})
+    )
+
+    def tainted() -> None:
+        api.objects["nodes", "n1"]["spec"]["taints"].append(added)
+        api.touch(NODES, "n1")
+
+    api.between = tainted
+    await cordon.uncordoned(api, HERE, "n1")
+    assert api.objects["nodes", "n1"]["spec"]["taints"] == [added]
+
+
+async def test_queues_are_cordoned_and_what_is_neither_is_refused() -> None:
+    api = cluster((CLUSTER_QUEUES, {"metadata": {"name": "vision"}, "spec": {}}))
+    assert "starts no jobs; those that run go on" in await cordon.cordoned(api, HERE, "clusterqueue/vision")
+    assert api.objects["clusterqueues", "vision"]["spec"]["stopPolicy"] == "Hold"
+    assert await cordon.uncordoned(api, HERE, "cq/vision") == "ClusterQueue vision starts jobs"
+    for name, words in {"job/waits": "is neither a node", "node/none": "there is no node 'none'"}.items():
+        with pytest.raises(click.ClickException, match=words):
+            await cordon.cordoned(api, HERE, name)
+
+
 # --- cancel -------------------------------------------------------------------------------------------------------------
 
 
@@ -294,9 +410,9 @@ async def test_jobs_are_chosen_by_user_state_and_queue() -> None:
     _, owned = of(pending("tuned"))
     owned["metadata"]["labels"] = {"gangline.io/user": "mira"}
     api = cluster(job("tuned"), (WORKLOADS, owned), of(workload("done", condition("Finished", True, "Succeeded"))))
-    assert await cancel.matching(api, HERE, Selection(users=("mira",))) == ["job/tuned"]
-    assert await cancel.matching(api, HERE, Selection(states=("running",))) == ["job/runs"]
-    everything = await cancel.matching(api, HERE, Selection(queues=("gpus",)))
+    assert await choosing.matching(api, HERE, Selection(users=("mira",))) == ["job/tuned"]
+    assert await choosing.matching(api, HERE, Selection(states=("running",))) == ["job/runs"]
+    everything = await choosing.matching(api, HERE, Selection(queues=("gpus",)))
     assert sorted(everything) == ["job/runs", "job/tuned", "job/waits"], "what has ended is kept"
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from tests.console.objects import condition, local_queue, pending, workload
 
 from gangline.console import cli
 from gangline.console.commands import completion
+from gangline.console.output.formats import Output
 from gangline.console.views import completing
 from gangline.kube.client import Listing
+from gangline.kube.errors import Forbidden
 
 ALL = sorted(cli.COMMANDS)
 
@@ -90,9 +93,12 @@ def test_commands_and_formats_are_completed() -> None:
 
 
 class Api:
-    async def list(self, resource: Any, namespace: str) -> Listing:
+    async def list(self, resource: Any, namespace: str | None = None) -> Listing:
         done = workload("resolved", condition("Finished", True, "Succeeded"))
         found = {"workloads": [pending("resnet"), pending("bert", kind="GPUJob"), done], "localqueues": [local_queue()]}
+        found["nodes"] = [{"metadata": {"name": "gpu-1"}, "spec": {"unschedulable": True}}]
+        if resource.plural not in found:
+            raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
         return Listing(found[resource.plural], "1")
 
 
@@ -121,6 +127,50 @@ def test_names_of_jobs_come_from_the_cluster(monkeypatch: pytest.MonkeyPatch) ->
     assert named(monkeypatch, completing.jobs, "gpu") == ["gpujob/bert"]
     assert named(monkeypatch, completing.local_queues, "g") == ["gpus"]
     assert named(monkeypatch, completing.held, "loc") == ["localqueue/gpus"]
+    assert named(monkeypatch, completing.cordoned, "") == ["gpu-1"]
+    assert named(monkeypatch, completing.cordoned, "l") == ["localqueue/gpus"], "without a right to ClusterQueues"
+    assert named(monkeypatch, completing.cluster_queues, "") == []
+
+
+def all_commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        assert found is not None
+        yield " ".join((*words, name)), found
+        if isinstance(found, click.Group):
+            yield from all_commands(found, (*words, name))
+
+
+def _names_an_object(param: click.Parameter) -> bool:
+    words = {"JOB", "QUEUE", "LOCALQUEUE", "CLUSTERQUEUE", "NODE"}
+    of = set((param.metavar or "").strip("[]…").split("|"))
+    return param.name == "cluster_queue" or (isinstance(param, click.Argument) and bool(words & of))
+
+
+def test_whatever_takes_a_job_or_a_queue_completes_its_name() -> None:
+    lacking = [
+        f"{line}: {param.name}"
+        for line, command in all_commands(cli.main)
+        for param in command.params
+        if _names_an_object(param) and param._custom_shell_complete is None
+    ]
+    assert lacking == []
+
+
+def test_o_is_a_format_in_every_command() -> None:
+    """Where it once was a file, it says so."""
+    for once in ("image build", "image pack --tag x:1", f"tune {Path(__file__).parent}"):
+        done = CliRunner().invoke(cli.main, [*once.split(), "-o", "json"])
+        assert done.exit_code == 2 and "json is a format" in done.stderr and "--file" in done.stderr, done.stderr
+        both = CliRunner().invoke(cli.main, [*once.split(), "-o", "x", "-f", "y"])
+        assert both.exit_code == 2 and "give one of them" in both.stderr
+    odd = [
+        line
+        for line, command in all_commands(cli.main)
+        for param in command.params
+        if "-o" in param.opts and not isinstance(param.type, Output) and not getattr(param, "hidden", False)
+    ]
+    assert odd == []
 
 
 def test_without_a_cluster_nothing_is_offered_and_nothing_is_said(

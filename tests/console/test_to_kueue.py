@@ -12,7 +12,7 @@ from tests.console.objects import workload
 
 from gangline.api.read import render
 from gangline.console.cli import main
-from gangline.console.commands import to_kueue
+from gangline.console.commands.administer import to_kueue
 from gangline.console.views import access
 from gangline.engine import model
 from gangline.kube.client import Listing

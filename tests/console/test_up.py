@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.console.objects import cluster_queue, flavor, local_queue, pending
 
 from gangline.console.cli import COMMANDS, main
-from gangline.console.commands import up
+from gangline.console.commands.run import up
 from gangline.console.run import example as examples
 from gangline.console.run.screen import TABLE_EVERY, LinesScreen
 from gangline.console.stack import stack

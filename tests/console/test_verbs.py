@@ -19,7 +19,7 @@ from tests.console.objects import NOW
 from tests.console.texts import happened, texts
 
 from gangline.console import cli
-from gangline.console.commands import events, swap
+from gangline.console.commands.see import events, swap
 from gangline.console.output import presenting
 from gangline.console.views import access, asking, following
 from gangline.control.answers.answers import Wish
@@ -43,6 +43,7 @@ LISTS = {
     "swap list": ("age", "how"),
     "preempt --dry-run probe": ("-gpus", "lostGpuHours"),
     "audit": ("-late", "promised"),
+    "audit --starts": ("-started", "promised"),
 }
 #: a command that prints one answer, which is JSON or YAML as well
 ANSWERS = ("eta probe --history", "eta --accuracy", "swap show llama-3-70b-pretrain-continued-0017")
@@ -69,7 +70,14 @@ async def answered() -> dict[str, Any]:
         "jobevents": [{**each, "metadata": {"resourceVersion": "1", "name": "e"}} for each in happened()],
         "gangswaps": swap.rows_of([screens.swapped()]),
         "queueaudits": [
-            {"clusterQueue": name, "promised": 9, "late": late, "lateSeconds": 1.0, "delaySeconds": {}}
+            {
+                "clusterQueue": name,
+                "promised": 9,
+                "late": late,
+                "lateSeconds": 1.0,
+                "delaySeconds": {},
+                "starts": [screens.reserved(user, since) for user, since in (("mira", 60), ("tom", 90_000))],
+            }
             for name, late in (("a", 2), ("b", 1))
         ],
         "forecastaccuracies": [],
@@ -225,7 +233,10 @@ def test_an_answer_that_is_no_list_is_a_document(line: str, asked: list[str]) ->
         ("limits --kubeconfig x set a --flavor f --nominal 1", "--kubeconfig has no effect"),
         ("preempt probe", "--dry-run"),
         ("audit pyproject.toml -w", "--watch"),
-        ("audit pyproject.toml -n ml", "-n belong"),
+        ("audit pyproject.toml -n ml", "--starts belong"),
+        ("audit pyproject.toml -u mira", "--user"),
+        ("audit pyproject.toml --queue a -o json", "JSON is of the whole record"),
+        ("plan -A -n ml", "choose one"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(
@@ -240,6 +251,48 @@ def test_filters_hold_for_documents_of_victims(asked: list[str]) -> None:
     everybody = found_in("preempt", told("preempt --dry-run probe -o json"))
     mine = found_in("preempt", told("preempt --dry-run probe -o json --user mira"))
     assert len(everybody) == 2 and [each["user"] for each in mine] == ["mira"]
+
+
+def test_reserved_starts_are_told_one_by_one(asked: list[str]) -> None:
+    assert len(found_in("audit", told("audit --starts -o json"))) == 4
+    mine = found_in("audit", told("audit -u mira --queue a -o json"))
+    assert [(each["user"], each["clusterQueue"]) for each in mine] == [("mira", "a")]
+    assert "31.5 s" in told("audit -u mira --queue a")
+    assert told("audit --since 1h -o name") == "", "pictures are of years ago"
+
+
+def test_a_plan_is_filtered_by_user_state_and_local_queue(asked: list[str]) -> None:
+    everything = found_in("plan", told("plan -A -o json"))
+    assert {each["state"] for each in everything} == {"Running", "Pending"}
+    for option, name in {"-u": "user", "-s": "state", "--queue": "queue"}.items():
+        wanted = next(each[name] for each in reversed(everything) if each[name])
+        found = found_in("plan", told("plan", option, wanted, "-o", "json"))
+        assert found == [each for each in everything if each[name] == wanted], option
+    assert 0 < len(told("plan -s running").splitlines()) < len(told("plan").splitlines())
+
+
+def test_starts_are_told_of_jobs_in_the_states_that_are_asked_for(asked: list[str]) -> None:
+    states = [
+        {each["state"] for each in found_in("eta", told(line))} for line in ("eta -o json", "eta -s starting -o json")
+    ]
+    assert states == [{"Pending"}, {"Starting"}]
+    assert "it has started" in told("eta -s starting")
+
+
+def test_runs_of_a_queue_are_asked_for_in_all_namespaces(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    queries: list[Any] = []
+    get = asking.get
+
+    async def noted(api: Any, path: str, query: Any = None) -> Json:
+        queries.append((path, query["clusterQueue"]))
+        return await get(api, path, query)
+
+    monkeypatch.setattr(asking, "get", noted)
+    told("history -q vision")
+    told("history -q vision -n ml")
+    told("history")
+    own = "/namespaces/ml/pastruns"
+    assert queries == [("/pastruns", "vision"), (own, "vision"), (own, "")]
 
 
 async def test_events_go_on_when_the_operator_comes_back(

@@ -8,11 +8,16 @@ from typing import Any
 from tests.console.test_swap import OPEN, OVER, struck
 from tests.worlds import NOW
 
-from gangline.console.commands import audit, eta, swap, whatif, why
+from gangline.console.commands.examine import audit, replay_report
+from gangline.console.commands.future import eta, forecast_report, whatif
+from gangline.console.commands.see import swap, why
 from gangline.console.output import presenting
 from gangline.console.output.layout import wrapped
 from gangline.control.answers.explanation import Line
 from gangline.control.answers.workloads.snapshot import WorkloadView, workload_view
+from gangline.forecast.evaluate import Report, Scores, Window
+from gangline.forecast.learning.guard import Verdict
+from gangline.forecast.metrics import PointScore, QuantileScore
 
 Json = dict[str, Any]
 SHORT = "insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed"
@@ -32,6 +37,8 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
             *(part for line in eta.outcome_lines(_promised()) for part in wrapped(line, width)),
         ],
         "audit": lambda width: presenting.drawn(audit.LISTING, presenting.Shape(), audit.told(_audited()), NOW, width),
+        "forecast-eval": lambda width: forecast_report.lines(_evaluated(), width),
+        "replay": lambda width: presenting.styled(replay_report.table(_replayed()), width),
         "swap-show": lambda width: [
             part for line in swap.story(struck("train", OVER, OPEN)) for part in wrapped(line, width)
         ],
@@ -131,6 +138,58 @@ def _audited() -> list[Json]:
         {**kept, "delaySeconds": {"backfill": 0.0, "early_end": 12.5, "loss_budget": 0.0, "stopping": 19.0}},
         {**kept, "clusterQueue": "vision", "late": 0, "lateSeconds": 0.0, "delaySeconds": {}},
     ]
+
+
+def _evaluated() -> Report:
+    """By size and for a queue with a long name; without a single request."""
+    names = ("q10", "q50", "q80", "q90", "q95")
+    quantiles = QuantileScore(3620, dict.fromkeys(names, 0.873), dict.fromkeys(names, 0.1234), 1.7)
+    point = PointScore(3620, 0.612, 0.81, 0.55, 0.402)
+    scores = Scores(
+        quantiles, {"forecast": point, "last-two": point, "class-median": point, "request": None}, {"last-two": 0.19}
+    )
+    return Report(
+        Window(NOW - 864_000, NOW - 864_000, NOW),
+        12_000,
+        3,
+        {"Model": 3500, "History": 120},
+        Verdict(True, 0.61, 0.75, 3620, "the model is used: 19 % better than last-two"),
+        scores,
+        {"≤8 GPUs": scores, ">8 GPUs": scores},
+        {"language-models-research-shared": scores},
+    )
+
+
+def _replayed() -> dict[str, Json]:
+    one: Json = {
+        "wait": {"mean": 123_456.0, "p90": 345_678.0, "p99": 1_234_567.0, "max": 2_345_678.0},
+        "wait_gt8": {"mean": None},
+        "wait_le8": {"mean": 98_765.0},
+        "bounded_slowdown": 123.45,
+        "utilisation": 0.876,
+        "evictions": 1234,
+        "gpu_hours_lost_share": 0.0123,
+        "head_delay_backfill_seconds": 0.0,
+        "head_delay_loss_budget_seconds": 0.0,
+        "head_delay_early_end_seconds": 1234.0,
+        "heads_late_share": 0.031,
+        "unfinished": 0,
+        "impossible": 3,
+        "replay_seconds": 12.3,
+    }
+    other: Json = {
+        "heads_late_share": None,
+        "bounded_slowdown": None,
+        "evictions": 0,
+        "gpu_hours_lost_share": 0.0,
+        "head_delay_backfill_seconds": 500.0,
+        "head_delay_loss_budget_seconds": None,
+        "head_delay_early_end_seconds": None,
+        "wait": dict.fromkeys(("mean", "p90", "p99", "max"), 12_345.0),
+        "wait_le8": {"mean": None},
+        "unfinished": 2,
+    }
+    return {"besteffort": {**one, **other}, "gangline-any": one}
 
 
 def happened() -> list[Json]:

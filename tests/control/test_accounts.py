@@ -14,6 +14,7 @@ from gangline.control.answers.answers import NoSuchQueueError, NotWaitingError
 from gangline.control.answers.pages import Page
 from gangline.control.answers.sight import ALL, Everybody, Sight
 from gangline.control.answers.usage import past
+from gangline.engine import HeadStart
 from gangline.forecast.history.runs import Run
 from gangline.kube import resources as kube
 
@@ -102,6 +103,23 @@ async def test_shares_of_one_queue_have_its_cohort_and_no_more() -> None:
     assert by_level(page.items) == [("LocalQueue", "a"), ("User", "mira")] and page.left == 4
 
 
+# --- plans and reserved starts ------------------------------------------------------------------------------------------
+
+
+async def test_plans_and_reserved_starts_name_users_to_those_who_may_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = shared()
+    answers = here.answers()
+    starts = [HeadStart(key_of(here, name), "a", None, NOW * 1000) for name in ("runs", f"{SECRET}-runs")]
+    monkeypatch.setattr(type(answers.source.engine), "head_starts", lambda _: starts)
+    for asker, users in ((Everybody(), {"mira", "tom", ""}), (Reader("other"), {""})):
+        runs = (await answers.plan(asker, "", "", 86_400)).items
+        assert {run["user"] for run in runs} == users
+        told = [start for row in (await answers.audits(asker, "")).items for start in row["starts"]]
+        assert {start["user"] for start in told} == users - {"tom"}
+        assert all(bool(start["namespace"]) == (start["namespace"] in ("ml", SECRET)) for start in told)
+    assert SECRET not in str((await answers.audits(Reader("ml"), "")).items)
+
+
 # --- the past -----------------------------------------------------------------------------------------------------------
 
 
@@ -121,8 +139,8 @@ def finished() -> Any:
     return here
 
 
-async def runs(here: Any, asker: Any, namespace: str = "", since: float = 86_400) -> list[Json]:
-    return (await here.answers().past(asker, namespace, since)).items
+async def runs(here: Any, asker: Any, namespace: str = "", since: float = 86_400, queue: str = "") -> list[Json]:
+    return (await here.answers().past(asker, namespace, since, cluster_queue=queue)).items
 
 
 async def test_a_run_that_ended_says_how_long_it_waited_and_ran_and_what_it_cost() -> None:
@@ -134,6 +152,12 @@ async def test_a_run_that_ended_says_how_long_it_waited_and_ran_and_what_it_cost
     assert (run["message"], run["preemptions"]) == ("worker 3 ran out of memory", 0)
     assert await runs(finished(), Everybody(), since=200) == []
     assert await runs(finished(), Everybody(), "other") == []
+    assert (
+        await runs(finished(), Everybody(), queue="a") == [run]
+        and await runs(finished(), Everybody(), queue=f"{SECRET}-queue") == []
+    )
+    with pytest.raises(NoSuchQueueError, match="there is no ClusterQueue 'none'"):
+        await runs(finished(), Everybody(), queue="none")
 
 
 async def test_another_teams_runs_are_reduced_to_size_and_times() -> None:

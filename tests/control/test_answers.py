@@ -116,6 +116,11 @@ async def test_the_plan_has_what_runs_and_what_will() -> None:
         ("last", 16, ["next"]),
     ]
     assert runs[0]["from"] < NOW < runs[0]["to"] <= runs[1]["from"]
+    assert [(run["user"], run["queue"], run["state"]) for run in runs] == [
+        ("", "a", "Running"),
+        ("", "a", "Pending"),
+        ("", "a", "Pending"),
+    ]
     soon = (await worlds.busy().answers().plan(Everybody(), "", "a", 60)).items
     assert [run["job"] for run in soon] == ["runs"]
     assert (await worlds.busy().answers().plan(Everybody(), "ml", "b", 60)).items == []

@@ -13,7 +13,7 @@ from tests.worlds import SECRET, key_of
 
 from gangline.api.names import GPU_MEM, GPU_MILLI
 from gangline.api.read.reading import ParseError
-from gangline.console.commands import node_cards
+from gangline.console.commands.see import node_cards
 from gangline.control.answers.answers import Page
 from gangline.control.answers.sight import Everybody, Sight
 from gangline.control.inventory.card_inventory import CardInventory

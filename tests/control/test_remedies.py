@@ -8,7 +8,7 @@ from tests import worlds
 from tests.control.test_room import Reader, flavor, node
 from tests.worlds import GPU, NOW, SECRET
 
-from gangline.console.commands.why import remedy_lines
+from gangline.console.commands.see.why import remedy_lines
 from gangline.control.answers.sight import Everybody
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from tests import worlds
 from tests.worlds import GPU, NOW, SECRET, key_of
 
-from gangline.console.commands.nodes import listing
+from gangline.console.commands.see.nodes import listing
 from gangline.console.output.layout import plain
 from gangline.control.answers.answers import Wish
 from gangline.control.answers.pages import Page

@@ -139,6 +139,7 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         ("plannedruns?horizonSeconds=0", 400, "horizonSeconds must be from 1 to 604800, not 0"),
         ("plannedruns?horizonSeconds=999999999", 400, "horizonSeconds must be"),
         ("pastruns?sinceSeconds=0", 400, "sinceSeconds must be from 1 to 15552000, not 0"),
+        ("pastruns?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
         ("pastruns?sinceSeconds=15552001", 400, "sinceSeconds must be"),
         ("queueshares?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
         ("flavornodes?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from tests.controlplane import Kubectl, require_control_plane
 
-from gangline.console.commands import cluster, doctor
+from gangline.console.commands.administer import doctor
+from gangline.console.commands.run import cluster
 from gangline.console.doctor import machine
 from gangline.devcluster import build, toolchain
 from gangline.devcluster.clusters import NamedCluster
@@ -60,7 +63,10 @@ def test_a_cluster_goes_up_and_down(ended: None) -> None:
     lost.end(patience=0)
     partly = gangline("cluster", "status", "--name", "test")
     assert partly.exit_code == 1
-    assert "not running" in partly.stdout
+    assert "Not running" in partly.stdout and "cluster up --name test` starts what is missing" in partly.stdout
+    rows = json.loads(gangline("cluster", "status", "--name", "test", "-o", "json").stdout)
+    assert [row["component"] for row in rows if row["state"] == "Not running"] == [lost_component]
+    assert yaml.safe_load(gangline("cluster", "status", "-s", "running", "-o", "yaml").stdout)
     assert gangline("cluster", "up", "--name", "test").exit_code == 0
     after = NamedCluster("test").status()
     assert after.up
@@ -105,7 +111,8 @@ def test_a_version_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_not_there_is_said() -> None:
     assert "There is no control plane" in gangline("cluster", "down", "--name", "none").stdout
-    assert "gangline cluster up" in gangline("cluster", "status").stdout
+    assert "gangline cluster up" in gangline("cluster", "status").stderr
+    assert gangline("cluster", "status", "-o", "json").stdout.strip() == "[]"
     missing = gangline("cluster", "kubeconfig", "--name", "none")
     assert missing.exit_code == 1
     assert "gangline cluster up --name none" in missing.output
@@ -144,6 +151,8 @@ def test_a_machine_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0, result.output
     for subject in ("python", "make", "go", "disk", "memory", "ports", "kubectl", "kind"):
         assert subject in result.stdout
+    told = yaml.safe_load(gangline("doctor", "-o", "yaml").stdout)
+    assert told["ok"] and {"python", "kind"} <= {finding["check"] for finding in told["findings"]}
 
 
 def test_a_fresh_machine_with_pip_is_enough(cold_cache: None) -> None:
@@ -159,6 +168,11 @@ def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.
     assert result.exit_code == 1
     assert "install Go from" in result.stdout
     assert "`make run` does not work yet. Missing: go" in result.stdout
+    as_json = gangline("doctor", "-o", "json")
+    told = json.loads(as_json.stdout)
+    assert as_json.exit_code == 1 and not told["ok"]
+    assert [finding["check"] for finding in told["findings"] if finding["verdict"] == "missing"] == ["go"]
+    assert "belong to --cluster" in gangline("doctor", "--context", "x").stderr
 
 
 def test_a_full_disk_is_missing_disk(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:

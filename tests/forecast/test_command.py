@@ -100,7 +100,7 @@ def test_what_goes_wrong_is_said(tmp_path: Path, words: list[str], expected: str
 
 
 def test_show_says_which_flavor_it_is_for_and_what_it_would_be_on_others(place: Path) -> None:
-    from gangline.console.commands.forecast import _by_flavor, _show
+    from gangline.console.commands.future.forecast import _by_flavor, _show
     from gangline.forecast import Forecaster
 
     forecaster = Forecaster()

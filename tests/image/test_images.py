@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from tests.realnodes import python_image
 
-from gangline.console.commands.image import command
+from gangline.console.commands.run.image import command
 from gangline.console.stack.own_image import LOCK
 from gangline.debian import DebianError, Packages, missing_tools
 from gangline.devcluster.go_module import cache_root
@@ -70,7 +70,9 @@ def test_a_word_that_is_no_package_is_not_given_to_apt(name: str) -> None:
 def test_a_users_image_has_its_files_and_no_shell(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)")
     arguments = ["pack", "--tag", "trainer:1", "--add", f"{tmp_path / 'train.py'}:/app/train.py", "--progress"]
-    outcome = CliRunner().invoke(command, [*arguments, "-o", str(tmp_path / "x.tar"), "--", "python3", "/app/train.py"])
+    outcome = CliRunner().invoke(
+        command, [*arguments, "--file", str(tmp_path / "x.tar"), "--", "python3", "/app/train.py"]
+    )
     assert outcome.exit_code == 0, outcome.output
     assert "docker.io/library/trainer:1" in outcome.output
     names: set[str] = set()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import os
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +23,8 @@ kubernetes_version = click.option(
     help=f"Local only: the version of Kubernetes. [default: that of the control plane's data, else {NEWEST}]",
 )
 
+#: history and model of forecasts, of the operator and of `gangline forecast`, unless they are told otherwise
+FORECAST_DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 #: bytes of the smallest useful size
 LEAST_BYTES = 2**20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -80,3 +86,36 @@ class Span(click.ParamType[float]):
         if not 0 < seconds < math.inf:
             self.fail(f"{value!r} must be positive", param, ctx)
         return seconds
+
+
+def file_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `-f`, `--file`, which the command gets as `file`, and `-o PATH`, which it was once: elsewhere that is a format."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def gathered(**given: Any) -> Any:
+            file, old = given.pop("file"), given.pop("once_output")
+            if file is not None and old is not None:
+                raise click.UsageError("-o is what --file was: give one of them")
+            return command(file=file or old, **given)
+
+        path = click.Path(dir_okay=False, path_type=Path)
+        gathered = click.option("-o", "--output", "once_output", type=_OnceOutput(), hidden=True)(gathered)
+        return click.option("-f", "--file", type=path, default=None, help=help_)(gathered)
+
+    return decorate
+
+
+class _OnceOutput(click.ParamType[Path]):
+    """The path of a file that was given as `-o`; the name of a format is none."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if value in _FORMATS:
+            self.fail(f"{value} is a format, and what this command makes is a file: name it with --file", param, ctx)
+        return Path(os.fsdecode(click.Path(dir_okay=False).convert(value, param, ctx)))
+
+
+#: values of -o elsewhere
+_FORMATS = ("json", "yaml", "wide", "name")

@@ -1,4 +1,4 @@
 """The subcommands of `gangline`, one module per command: options in, output and exit status out.
 
-More than a dozen modules, since there are that many commands; code that several share is in `views`, `stack` and `run`.
+A package per heading of `gangline --help`; none imports another. Code that several share is in `views`, `stack` and `run`.
 """

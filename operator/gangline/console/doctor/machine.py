@@ -8,10 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -54,6 +54,15 @@ def render(findings: list[Finding]) -> Table:
         advice = f"\n→ {finding.advice}" if finding.advice else ""
         table.add_row(verdict_labels[finding.verdict], finding.subject, finding.detail + advice)
     return table
+
+
+def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """In the form of the other examinations; `optional` is a verdict of this one."""
+    rows = [
+        {"check": each.subject, "verdict": each.verdict, "detail": each.detail, "advice": each.advice, "objects": []}
+        for each in findings
+    ]
+    return {"ok": not any(each.verdict == "missing" for each in findings), "findings": rows}
 
 
 def system() -> Finding:

@@ -161,8 +161,9 @@ def drawn(listing: Listing[T], shape: Shape, found: Sequence[T], now: float, col
         lines = listing.drawing(found, now, columns or shutil.get_terminal_size((120, 24)).columns)
     else:
         lines = styled(shape.format.rows(listing, found, now), None if shape.format.kind == "wide" else columns)
-    plain = shape.format.kind != "custom-columns"
-    return [*lines, *(listing.remarks(found) if listing.remarks is not None and plain else ())]
+    if listing.remarks is None or shape.format.kind == "custom-columns":
+        return lines
+    return [*lines, *(part for text in listing.remarks(found) for part in layout.wrapped(text, columns))]
 
 
 # --- watching -----------------------------------------------------------------------------------------------------------

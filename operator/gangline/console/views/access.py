@@ -20,8 +20,13 @@ T = TypeVar("T")
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--kubeconfig`, `--context` and `-n`, as in kubectl."""
+    namespace = click.option("-n", "--namespace", default=None, help="Namespace (default: the context's).")
+    return login_options(namespace(command))
+
+
+def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--kubeconfig` and `--context`."""
     for option in (
-        click.option("-n", "--namespace", default=None, help="Namespace (default: the context's)."),
         click.option("--context", default=None, help="Context in the kubeconfig."),
         click.option(
             "--kubeconfig",

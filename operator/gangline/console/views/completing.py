@@ -38,6 +38,45 @@ def held(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Co
     return _named(ctx, incomplete, names)
 
 
+def cluster_queues(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _named(ctx, incomplete, lambda api, _: _cluster_queues(api))
+
+
+def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _named(ctx, incomplete, lambda api, _: _nodes(api))
+
+
+def cordoned(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What `cordon` and `uncordon` take: nodes, `localqueue/NAME`, `clusterqueue/NAME`."""
+
+    async def names(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+        asked = (_nodes(api), _local_queues(api, namespace), _cluster_queues(api))
+        found = await asyncio.gather(*asked, return_exceptions=True)  # a user may list some of them only
+        kinds = zip(("", "localqueue/", "clusterqueue/"), found, strict=True)
+        return [
+            (f"{kind}{name}", about)
+            for kind, each in kinds
+            if not isinstance(each, BaseException)
+            for name, about in each
+        ]
+
+    return _named(ctx, incomplete, names)
+
+
+async def _cluster_queues(api: ApiClient) -> list[tuple[str, str]]:
+    from gangline.kube.resources import CLUSTER_QUEUES
+
+    found = (await api.list(CLUSTER_QUEUES)).items
+    return [(each["metadata"]["name"], (each.get("spec") or {}).get("cohortName") or "") for each in found]
+
+
+async def _nodes(api: ApiClient) -> list[tuple[str, str]]:
+    from gangline.kube.resources import NODES
+
+    found = (await api.list(NODES)).items
+    return [(each["metadata"]["name"], "cordoned" if each["spec"].get("unschedulable") else "") for each in found]
+
+
 async def _jobs(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
     from gangline.control.answers.workloads.snapshot import FINISHED, workload_view
     from gangline.kube.resources import WORKLOADS

@@ -32,7 +32,8 @@ class QueueAnswers(Desk):
         self._check_queue(Wish(namespace, cluster_queue), routes)
         queues = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
         seen = await self._foresight.outlook()
-        until = self.source.now() + horizon * 1000
+        now = self.source.now()
+        until = now + horizon * 1000
         wanted = [
             run for run in seen.stretches if run.began < until and (queues is None or run.cluster_queue in queues)
         ]
@@ -53,7 +54,10 @@ class QueueAnswers(Desk):
                     "metadata": {"namespace": space, "name": name} if visible else {"name": label},
                     "hidden": not visible,
                     "job": sight.name(run.workload, jobs),
+                    "user": accounts.user_of_workload(self.source, run.workload) if visible else "",
+                    "queue": self._local_queue(run.workload) if visible else "",
                     "clusterQueue": sight.queue_name(run.cluster_queue),
+                    "state": str(State.RUNNING if run.began <= now else State.PENDING),
                     "gpus": sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
                     "from": run.began / 1000,
                     "to": run.ended / 1000,
@@ -63,6 +67,10 @@ class QueueAnswers(Desk):
                 }
             )
         return Listed(found, max(0, len(ordered) - page.offset - len(runs)))
+
+    def _local_queue(self, key: str) -> str:
+        value = self.source.mirror.workload_value(key)
+        return value.queue if value is not None else ""
 
     async def nodes(self, asker: Asker, namespace: str, page: Page = EVERYTHING, cluster_queue: str = "") -> Listed:
         """A page of the nodes, by name, with who sits on them: of the flavors that the namespace's queues offer, "" = all.
@@ -98,11 +106,17 @@ class QueueAnswers(Desk):
         shown = rows[page.offset : page.end]
         return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
 
-    async def past(self, asker: Asker, namespace: str, since: float, page: Page = EVERYTHING) -> Listed:
-        """A page of the runs that ended in the last `since` seconds: see `past`."""
+    async def past(
+        self, asker: Asker, namespace: str, since: float, page: Page = EVERYTHING, cluster_queue: str = ""
+    ) -> Listed:
+        """A page of the runs that ended in the last `since` seconds: see `past`. With a ClusterQueue, its runs of all namespaces,
+        or of the one. Raises NoSuchQueueError.
+        """
         routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
         after = self.source.now() / 1000 - since
-        runs = await accounts.ended(self.source, self._foresight, namespace, after, routes)
+        found = await accounts.ended(self.source, self._foresight, namespace, after, routes)
+        runs = [run for run in found if cluster_queue in ("", run.cluster_queue)]
         shown = runs[page.offset : page.end]
         sight = await asker.sight({run.namespace for run in shown}, self._own_queues(namespace, routes))
         return Listed(list(past.rows(shown, sight)), max(0, len(runs) - page.offset - len(shown)))

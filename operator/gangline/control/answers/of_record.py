@@ -12,6 +12,7 @@ from gangline.control.answers.desk import Desk, Routes, Wish, view_of
 from gangline.control.answers.pages import EVERYTHING, Listed, Page
 from gangline.control.answers.refusals import NoEventsError
 from gangline.control.answers.sight import Asker, Sight
+from gangline.control.answers.usage.accounts import user_of_workload
 from gangline.control.answers.usage.happenings import Happening, Log
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.engine import HeadStart
@@ -120,12 +121,19 @@ class RecordAnswers(Desk):
             "starts": [
                 {
                     "job": sight.name(each.workload, jobs),
+                    **self._whose(each.workload, sight),
                     "promised": each.promised / 1000 if each.promised is not None else None,
                     "started": each.started / 1000,
                 }
                 for each in starts[-_STARTS:]
             ],
         }
+
+    def _whose(self, key: str, sight: Sight) -> Json:
+        """Namespace and user of a workload, "" for a hidden one."""
+        space = key.partition("/")[0]
+        seen = sight.sees(space)
+        return {"namespace": space if seen else "", "user": user_of_workload(self.source, key) if seen else ""}
 
 
 def _is_of(each: Happening, namespace: str, cluster_queue: str) -> bool:

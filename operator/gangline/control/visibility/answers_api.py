@@ -278,7 +278,9 @@ class AnswersApi:
 
     async def _past(self, request: Request) -> Json:
         asked = request.question
-        found = await self._answers.past(self._asker(request), request.namespace, asked.since, asked.page)
+        found = await self._answers.past(
+            self._asker(request), request.namespace, asked.since, asked.page, asked.cluster_queue
+        )
         return self._listed(found, asked.page)
 
     async def _nodes(self, request: Request) -> Json:

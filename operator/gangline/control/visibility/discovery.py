@@ -220,7 +220,7 @@ ANSWERS: Final = Group(
             ("list",),
             singular="pastrun",
             everywhere=True,
-            parameters=(*_PAGED, ("sinceSeconds", "integer")),
+            parameters=(*_PAGED, ("clusterQueue", "string"), ("sinceSeconds", "integer")),
             about="Runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours.",
         ),
         Served(

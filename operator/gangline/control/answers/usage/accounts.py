@@ -75,6 +75,12 @@ def read(source: Source, key: str, raw: Json, routes: Routes) -> WorkloadView | 
     return replace(view, user=_user(source, raw))
 
 
+def user_of_workload(source: Source, key: str) -> str:
+    """ "" for a Workload that is gone."""
+    raw = source.mirror.get(kube.WORKLOADS, key)
+    return _user(source, raw) if raw is not None else ""
+
+
 def _user(source: Source, raw: Json) -> str:
     """The user whom its job names, else the one whom the Workload names."""
     job = source.mirror.job_of(raw)

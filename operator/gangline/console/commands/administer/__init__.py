@@ -1,0 +1,1 @@
+"""Administer an installation."""

@@ -1,0 +1,123 @@
+"""`gangline cordon` and `gangline uncordon`: nodes take no new pods, and queues start no jobs; what runs goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gangline.api import names as api_names
+from gangline.console.commands.change.hold import queue_of, stop_policy
+from gangline.console.views import access, completing, targets
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import NotFound
+from gangline.kube.resources import NODES, Json
+
+_names = click.argument("names", metavar="NODE|QUEUE…", nargs=-1, required=True, shell_complete=completing.cordoned)
+_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_NODES: Final = frozenset({"node", "nodes", "no"})
+
+
+@click.command("cordon")
+@_names
+@access.cluster_options
+@_dry_run
+def cordon(
+    names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool
+) -> None:
+    """Let no new work onto nodes (NAME or node/NAME), or out of queues (localqueue/NAME, clusterqueue/NAME).
+
+    What runs goes on; `gangline swap now` also moves the gangs of a node.
+    """
+    _each(names, kubeconfig, context, namespace, cordoned, dry_run=dry_run)
+
+
+@click.command("uncordon")
+@_names
+@access.cluster_options
+@_dry_run
+def uncordon(
+    names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool
+) -> None:
+    """Use nodes and queues again that were cordoned, or emptied by `gangline swap now`."""
+    _each(names, kubeconfig, context, namespace, uncordoned, dry_run=dry_run)
+
+
+def _each(
+    names: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    change: Callable[..., Awaitable[str]],
+    *,
+    dry_run: bool,
+) -> None:
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            for name in names:
+                told = await change(api, where, name, dry_run=dry_run)
+                click.echo(told + (" (dry run: nothing is changed)" if dry_run else ""))
+
+    access.run(work())
+
+
+async def cordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
+    """What was done."""
+    if (queue := queue_of(name)) is not None:
+        return await stop_policy(api, namespace, *queue, "Hold", dry_run=dry_run)
+    name = node_of(name)
+
+    async def attempt() -> str:
+        node = await node_named(api, name)
+        if node["spec"].get("unschedulable"):
+            return f"Node {name} takes no new pods already"
+        await targets.patched(api, NODES, node, {"spec": {"unschedulable": True}}, dry_run=dry_run)
+        return f"Node {name} takes no new pods; those on it go on"
+
+    return await targets.until_unchanged(attempt)
+
+
+async def uncordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
+    """What was done."""
+    if (queue := queue_of(name)) is not None:
+        return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
+    name = node_of(name)
+
+    async def attempt() -> str:
+        node = await node_named(api, name)
+        taints: list[Json] = node["spec"].get("taints") or []
+        rest = [taint for taint in taints if taint["key"] != api_names.VACATE]
+        if not node["spec"].get("unschedulable") and rest == taints:
+            return f"Node {name} is not cordoned"
+        spec: Json = {"unschedulable": None} | ({"taints": rest or None} if rest != taints else {})
+        await targets.patched(api, NODES, node, {"spec": spec}, dry_run=dry_run)
+        keys = ", ".join(taint["key"] for taint in rest if taint["key"] != _OF_CORDON and taint["effect"] != _PREFERS)
+        return f"Node {name} takes new pods again" + (f", as far as they tolerate its taints ({keys})" if keys else "")
+
+    return await targets.until_unchanged(attempt)
+
+
+#: the taint that Kubernetes itself adds to and takes from a node by `spec.unschedulable`
+_OF_CORDON: Final = "node.kubernetes.io/unschedulable"
+_PREFERS: Final = "PreferNoSchedule"
+
+
+def node_of(name: str) -> str:
+    """`NAME` or `node/NAME`. Raises click.ClickException for another kind."""
+    kind, slash, plain = name.rpartition("/")
+    if slash and kind.lower() not in _NODES:
+        raise click.ClickException(
+            f"{name!r} is neither a node (NAME or node/NAME) nor a queue (localqueue/NAME, clusterqueue/NAME)"
+        )
+    return plain
+
+
+async def node_named(api: ApiClient, name: str) -> Json:
+    """Raises click.ClickException if there is none."""
+    try:
+        return await api.get(NODES, None, name)
+    except NotFound:
+        raise click.ClickException(f"there is no node {name!r}") from None

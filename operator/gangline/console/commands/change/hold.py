@@ -1,0 +1,164 @@
+"""`gangline hold` and `gangline release`: jobs that wait are kept from starting, and queues from starting anything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gangline.console.views import access, choosing, completing, targets
+from gangline.console.views.choosing import Choice
+from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
+
+
+class NotHeldError(click.ClickException):
+    """The state of a job does not allow it."""
+
+
+_QUEUES: Final[dict[str, Resource]] = {
+    "localqueue": LOCAL_QUEUES,
+    "lq": LOCAL_QUEUES,
+    "clusterqueue": CLUSTER_QUEUES,
+    "cq": CLUSTER_QUEUES,
+}
+_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_chosen = choosing.options("JOB|QUEUE…", completing.held)
+
+
+@click.command("hold")
+@_chosen
+@access.cluster_options
+@click.option("--stop", is_flag=True, help="Also what runs: it is stopped, and starts anew once released.")
+@_dry_run
+def hold(
+    choice: Choice,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    stop: bool,
+    dry_run: bool,
+) -> None:
+    """Keep jobs from starting until `gangline release`: their Workloads become inactive (spec.active: false).
+
+    A queue (localqueue/NAME, clusterqueue/NAME) then starts no job (spec.stopPolicy: Hold). Of jobs that are chosen by user,
+    state or queue, those that run are left out unless --stop is given.
+    """
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            among = (*(HOLDING if stop else ()), State.PENDING)
+            found = await choice.found(api, where, "Hold and stop" if stop else "Hold", dry_run=dry_run, among=among)
+            await _each(found, choice, lambda name: held(api, where, name, stop=stop, dry_run=dry_run), dry_run=dry_run)
+
+    access.run(work())
+
+
+@click.command("release")
+@_chosen
+@access.cluster_options
+@_dry_run
+def release(choice: Choice, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool) -> None:
+    """Queue held jobs again, and let held queues start jobs again."""
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            found = await choice.found(api, where, "Release", dry_run=dry_run, among=(State.INACTIVE,))
+            await _each(found, choice, lambda name: released(api, where, name, dry_run=dry_run), dry_run=dry_run)
+
+    access.run(work())
+
+
+async def _each(
+    found: Sequence[str], choice: Choice, change: Callable[[str], Awaitable[str]], *, dry_run: bool
+) -> None:
+    """Change one after the other, and say what was done. Of those that filters chose, one that started, ended or was deleted
+    meanwhile is told and costs the others nothing.
+    """
+    for name in found:
+        try:
+            click.echo(await change(name) + (" (dry run: nothing is changed)" if dry_run else ""))
+        except (NotHeldError, targets.NoSuchJob) as error:
+            if not choice.by_filters:
+                raise
+            click.echo(error.message, err=True)
+
+
+async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False, dry_run: bool = False) -> str:
+    """What was done. Raises click.ClickException for what runs, without `stop`."""
+    if (queue := queue_of(name)) is not None:
+        return await stop_policy(api, namespace, *queue, "HoldAndDrain" if stop else "Hold", dry_run=dry_run)
+
+    async def attempt() -> str:
+        target = await targets.find(api, namespace, name)
+        workload = _workload(target)
+        if target.state is State.INACTIVE:
+            return f"{target.title} is held already"
+        if target.state in FINISHED:
+            raise NotHeldError(f"{target.title} has ended: there is nothing to hold")
+        if target.holds and not stop:
+            raise NotHeldError(
+                f"{target.title} {target.what_it_does()}: to hold it would stop it. --stop does so; it starts anew once released"
+            )
+        await targets.patched(api, WORKLOADS, workload, {"spec": {"active": False}}, dry_run=dry_run)
+        return f"{target.title} is held" + (", and stops" if target.holds else "")
+
+    return await targets.until_unchanged(attempt)
+
+
+async def released(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
+    """What was done."""
+    if (queue := queue_of(name)) is not None:
+        return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
+
+    async def attempt() -> str:
+        target = await targets.find(api, namespace, name)
+        workload = _workload(target)
+        if workload["spec"].get("active") is not False:
+            return f"{target.title} is not held: it {target.what_it_does()}"
+        await targets.patched(api, WORKLOADS, workload, {"spec": {"active": True}}, dry_run=dry_run)
+        return f"{target.title} is queued again"
+
+    return await targets.until_unchanged(attempt)
+
+
+def _workload(target: targets.Target) -> Json:
+    if target.workload is None:
+        raise click.ClickException(
+            f"{target.title} has no Workload, so it is in no queue: `gangline why` says what it lacks"
+        )
+    return target.workload
+
+
+def queue_of(name: str) -> tuple[Resource, str] | None:
+    """The queue that a name such as `clusterqueue/NAME` means; None: it means no queue."""
+    kind, slash, plain = name.partition("/")
+    resource = _QUEUES.get(kind.lower()) if slash else None
+    return (resource, plain) if resource is not None else None
+
+
+async def stop_policy(
+    api: ApiClient, namespace: str, resource: Resource, name: str, policy: str, *, dry_run: bool
+) -> str:
+    async def attempt() -> str:
+        obj = await api.get(resource, namespace if resource.namespaced else None, name)
+        title = f"{resource.kind} {name}"
+        before = obj["spec"].get("stopPolicy") or "None"
+        if before == policy:
+            return f"{title} {_POLICIES[policy]} already"
+        await targets.patched(api, resource, obj, {"spec": {"stopPolicy": policy}}, dry_run=dry_run)
+        return f"{title} {_POLICIES[policy]}"
+
+    return await targets.until_unchanged(attempt)
+
+
+_POLICIES: Final = {
+    "None": "starts jobs",
+    "Hold": "starts no jobs; those that run go on",
+    "HoldAndDrain": "starts no jobs, and those that run are stopped",
+}

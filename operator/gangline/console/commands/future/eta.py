@@ -1,0 +1,209 @@
+"""`gangline eta`: expected start times of pending workloads, and the accuracy of earlier forecasts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.console.output import presenting, remarks
+from gangline.console.output.formats import DOCUMENTS, Format, document
+from gangline.console.output.layout import Rows
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing, jobs, own_rights, reach, times
+from gangline.control.answers.workloads.snapshot import State
+from gangline.control.answers.workloads.words import age
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import Json
+
+
+@click.command("eta")
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=completing.jobs)
+@access.cluster_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="Workloads of all namespaces.")
+@click.option(
+    "--accuracy", is_flag=True, help="Show how accurate the operator's forecasts and expected starts have been."
+)
+@click.option("--history", "with_history", is_flag=True, help="Show what JOB was promised, each move and its cause.")
+@presenting.options("user", "state", "queue")
+def command(
+    job: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    accuracy: bool,
+    with_history: bool,
+    shape: Shape,
+) -> None:
+    """Show when JOB, or every pending job, is expected to start: the p50 and the p90 of the start time.
+
+    The operator simulates its own decisions, with forecasts of how long jobs run. With -s jobs in these states, not those
+    that are pending.
+    """
+    if accuracy and (job is not None or with_history):
+        raise click.UsageError("--accuracy is of all jobs: without JOB and --history")
+    if job is not None and all_namespaces:
+        raise click.UsageError("JOB is of one namespace: without -A")
+    if accuracy:
+        presenting.only_a_document(shape, "--accuracy")
+        _show_accuracy(access.run(_accuracy(kubeconfig, context, namespace)), shape.format)
+        return
+    if with_history:
+        if job is None:
+            raise click.UsageError("--history is of one job: name it")
+        presenting.only_a_document(shape, "--history")
+        _show_promises(access.run(_promises(kubeconfig, context, namespace, job)), shape.format)
+        return
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+
+            async def look() -> list[jobs.Job]:
+                return jobs.by_start(
+                    jobs.of_items(await _look(api, where, all_namespaces, job, shape.selection.states))
+                )
+
+            await presenting.present(jobs.STARTS, shape, look)
+
+    access.run(work())
+
+
+async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None, states: Sequence[str]) -> list[Json]:
+    """JOB, or those that are pending. With `states`, in which they are to be, all: who prints them takes the right ones."""
+    try:
+        if job is not None:
+            path, query = asking.job_path(where, job)
+            return [await asking.get(api, path, {**query, "times": True})]
+        found = await _asked(api, where, everywhere)
+    except own_rights.NoOperator as error:
+        from gangline.console.views import own_answers
+
+        if job is not None:
+            return [await own_answers.job(api, where, job, error)]
+        found = await own_answers.jobs(api, where, everywhere, None, False, error)
+    return [item for item in found if states or item["state"] == State.PENDING]
+
+
+async def _asked(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
+    if everywhere:
+        try:
+            return await asking.listed(api, "/queuedjobs", {"times": True})
+        except asking.NotAllowedError:
+            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
+    return await asking.listed(api, f"/namespaces/{namespace}/queuedjobs", {"times": True})
+
+
+# --- promises ---------------------------------------------------------------------------------------------------------
+
+
+async def _promises(kubeconfig: Path | None, context: str | None, namespace: str | None, job: str) -> Json:
+    async with access.client(kubeconfig, context) as api:
+        path, query = asking.job_path(namespace or api.login.namespace, job, "promises")
+        try:
+            return await asking.get(api, path, query)
+        except own_rights.NoOperator as error:
+            raise click.ClickException(f"promises are kept by the running operator: {error}") from error
+
+
+def _show_promises(told: Json, output: Format) -> None:
+    if output.kind in DOCUMENTS:
+        names = ("promises", "started", "record")
+        body = {"job": told["job"]["jobName"], **{name: told[name] for name in names}}
+        click.echo(document(output.kind, body))
+        return
+    if not told["promises"]:
+        click.echo(
+            "nothing was promised: it did not wait while expected starts were computed, or starts beyond their horizon",
+            err=True,
+        )
+        return
+    presenting.echo(promise_rows(told["promises"]))
+    for line in outcome_lines(told):
+        click.echo(line)
+
+
+def promise_rows(promises: Sequence[Json]) -> Rows:
+    """One row per promise, the first one first."""
+    cells = tuple(
+        (
+            _moment(row["at"]),
+            _moment(row["p50"]),
+            _moment(row["p90"]),
+            row["cause"] or f"first promise: {row['because']}",
+        )
+        for row in promises
+    )
+    return Rows(("SAID", "P50", "P90", "CAUSE"), cells)
+
+
+def outcome_lines(told: Json) -> list[str]:
+    """When the job started, compared with its first promise; and the record of its queue."""
+    lines: list[str] = []
+    first, started = told["promises"][0], told["started"]
+    if started is not None:
+        off = started - first["p50"]
+        side = "exactly at" if abs(off) < 1 else f"{age(abs(off))} {'after' if off > 0 else 'before'}"
+        held = first["p90"] is not None and started <= first["p90"]
+        kept = "before its p90: kept" if held else "after its p90: not kept"
+        lines.append(f"started {_moment(started)}: {side} the first p50, {kept}")
+    if told["record"] is not None:
+        lines.append(f"ClusterQueue {told['job']['clusterQueue']}: {times.record_text(told['record'])}")
+    return lines
+
+
+def _moment(at: float | None) -> str:
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(at)) if at is not None else "?"
+
+
+# --- accuracy -----------------------------------------------------------------------------------------------------------
+
+
+async def _accuracy(kubeconfig: Path | None, context: str | None, namespace: str | None) -> Json:
+    async with access.client(kubeconfig, context) as api:
+        try:
+            where = namespace or api.login.namespace
+            return await asking.get(api, f"/namespaces/{where}/forecastaccuracies")
+        except own_rights.NoOperator as error:
+            told = await reach.ask(api, "/accuracy")
+            if told is None:
+                raise click.ClickException(f"accuracy is kept by the running operator: {error}") from error
+            return {**told, "items": told.get("runtimes") or []}
+
+
+def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:
+    if output.kind in DOCUMENTS:
+        told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
+        click.echo(document(output.kind, {**told, **{name: accuracy.get(name) for name in ("starts", "queues")}}))
+        return
+    runtimes, starts = accuracy["items"], accuracy.get("starts") or {}
+    click.echo(accuracy.get("model", {}).get("reason", ""))
+    if runtimes:
+        header = ("RUNTIME FORECAST BY", "RUNS", "WITHIN P50", "WITHIN P90", "TYPICAL FACTOR")
+        cells = tuple(
+            (
+                row["source"],
+                str(row["runs"]),
+                f"{row['within']['0.5']:.0%}",
+                f"{row['within']['0.9']:.0%}",
+                f"{row['factor']:.2f}×",
+            )
+            for row in runtimes
+        )
+        click.echo()
+        presenting.echo(Rows(header, cells, (), frozenset(header[1:])))
+    if starts.get("starts"):
+        click.echo(
+            f"\n{starts['starts']} expected starts were checked: {starts['withinP50']:.0%} before the p50, "
+            f"{starts['withinP90']:.0%} before the p90; median error {age(starts['medianErrorSeconds'])}"
+        )
+    for queue, record in (accuracy.get("queues") or {}).items():
+        click.echo(f"ClusterQueue {queue}: {times.record_text(record)}")
+    if not runtimes and not starts.get("starts"):
+        click.echo("no forecast could be checked yet: no workload has finished since the operator started counting")
+    elif accuracy.get("since"):
+        click.echo(f"\ncounted since {time.strftime('%Y-%m-%d %H:%M', time.localtime(accuracy['since']))}")

@@ -1,0 +1,1 @@
+"""See jobs and queues."""

@@ -1,0 +1,139 @@
+"""`gangline history`: runs that have ended, as Slurm's sacct shows them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gangline.console.options import Span
+from gangline.console.output import clock, presenting, remarks
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing, own_rights
+from gangline.control.answers.workloads.words import age
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import Json
+
+
+@click.command("history")
+@access.cluster_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="Runs of all namespaces, others' reduced to size and times.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only runs of this ClusterQueue, of any namespace.",
+    shell_complete=completing.cluster_queues,
+)
+@click.option("--since", type=Span(), default="1d", show_default=True, help="How far to look back, such as 12h or 7d.")
+@presenting.options("user", "state", "queue")
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    cluster_queue: str,
+    since: float,
+    shape: Shape,
+) -> None:
+    """Show runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours; like sacct.
+
+    A run counts from its last start: what it ran before a preemption is part of its wait.
+    """
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            everywhere = all_namespaces or bool(cluster_queue and namespace is None)
+            await presenting.present(LISTING, shape, lambda: runs(api, where, everywhere, since, cluster_queue))
+
+    access.run(work())
+
+
+async def runs(api: ApiClient, namespace: str, everywhere: bool, since: float, cluster_queue: str = "") -> list[Json]:
+    """The operator's answer, those that ended last first."""
+    query: dict[str, str | bool | int] = {"sinceSeconds": max(1, round(since)), "clusterQueue": cluster_queue}
+    own = f"/namespaces/{namespace}/pastruns"
+    try:
+        if not everywhere:
+            return await asking.listed(api, own, query)
+        try:
+            return await asking.listed(api, "/pastruns", query)
+        except asking.NotAllowedError:
+            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
+            return await asking.listed(api, own, query)
+    except own_rights.NoOperator as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _span(field: str) -> Column[Json]:
+    return Column(
+        {"waitedSeconds": "WAITED", "ranSeconds": "RAN"}[field],
+        lambda run, _: "" if run[field] is None else age(run[field]),
+        right=True,
+        key=lambda run, _: run[field],
+    )
+
+
+def _total(found: Sequence[Json]) -> list[str]:
+    """GPU-hours of all, and of each flavor where there are several."""
+    by_flavor: dict[str, float] = defaultdict(float)
+    for run in found:
+        by_flavor[run["flavor"]] += run["gpuHours"] or 0.0
+    total = f"{len(found)} run{'s' if len(found) != 1 else ''}, {sum(by_flavor.values()):.1f} GPU-hours"
+    parts = ", ".join(f"{hours:.1f} on {flavor or '?'}" for flavor, hours in sorted(by_flavor.items()) if hours)
+    return [f"{total} ({parts})" if len(by_flavor) > 1 and parts else total]
+
+
+LISTING: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("NAMESPACE", lambda run, _: run["namespace"], rank=1, least=10),
+        Column("NAME", lambda run, _: run["jobName"], least=20),
+        Column("KIND", lambda run, _: run["jobKind"], rank=5, least=8, sparse=True),
+        Column("USER", lambda run, _: run["user"], rank=2, least=8, sparse=True),
+        Column("QUEUE", lambda run, _: run["clusterQueue"] or run["localQueue"], rank=1, least=10),
+        Column("FLAVOR", lambda run, _: run["flavor"], rank=2, least=8),
+        Column("GPUS", lambda run, _: str(run["gpus"] or "–"), right=True, key=lambda run, _: run["gpus"]),
+        Column(
+            "SUBMITTED",
+            lambda run, now: clock.wall(run["submitted"], now),
+            wide=True,
+            key=lambda run, _: run["submitted"],
+        ),
+        Column(
+            "STARTED", lambda run, now: clock.wall(run["started"], now), wide=True, key=lambda run, _: run["started"]
+        ),
+        _span("waitedSeconds"),
+        _span("ranSeconds"),
+        Column(
+            "GPU-H",
+            lambda run, _: "" if run["gpuHours"] is None else f"{run['gpuHours']:.1f}",
+            right=True,
+            key=lambda run, _: run["gpuHours"],
+        ),
+        Column(
+            "PREEMPTED",
+            lambda run, _: str(run["preemptions"] or ""),
+            right=True,
+            rank=1,
+            sparse=True,
+            key=lambda run, _: run["preemptions"],
+        ),
+        Column("ENDED", lambda run, now: clock.when(run["ended"], now), key=lambda run, _: run["ended"]),
+        Column("MESSAGE", lambda run, _: run["message"], wide=True),
+        Column("STATE", lambda run, _: run["state"]),
+    ),
+    as_json=lambda run: run,
+    name=lambda run: f"{run['jobKind'].lower()}/{run['jobName']}" if run["jobKind"] else run["jobName"],
+    empty="No run has ended in this time (--since 7d looks back further).",
+    style=lambda run: "red" if run["state"] == "Failed" else "",
+    user=lambda run: tuple(name for name in (run["user"], run["namespace"]) if name),
+    state=lambda run: (run["state"],),
+    queue=lambda run: tuple(name for name in (run["clusterQueue"], run["localQueue"]) if name),
+    states=("Succeeded", "Failed", "Ended"),
+    remarks=_total,
+)

@@ -1,0 +1,152 @@
+"""`gangline nodes`: the nodes of flavors, what is left on them, and who sits there; like Slurm's sinfo, with the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import click
+
+from gangline.api import quantity
+from gangline.console.commands.see import node_cards
+from gangline.console.output import presenting, remarks
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing, own_rights
+from gangline.control.answers.workloads.words import age
+from gangline.engine import is_accelerator
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import Json
+
+#: occupants that are named in a row, unless -o wide
+_NAMED: Final = 3
+READY: Final = "Ready"
+_Column: TypeAlias = Column[Json]
+
+
+@click.command("nodes")
+@access.cluster_options
+@click.option(
+    "-A", "--all-namespaces", is_flag=True, help="The nodes of all flavors, not only of those of your queues."
+)
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only the nodes of this ClusterQueue's flavors.",
+    shell_complete=completing.cluster_queues,
+)
+@click.option("--cards", is_flag=True, help="The cards of these nodes: what is free of each, and who sits on it.")
+@presenting.options("state")
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    cluster_queue: str,
+    cards: bool,
+    shape: Shape,
+) -> None:
+    """Show the nodes of your queues' flavors: capacity, what is free, and who sits there, outside of queues as well."""
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            everywhere = all_namespaces or bool(cluster_queue and namespace is None)
+
+            async def look() -> list[Json]:
+                nodes = await _nodes(api, where, everywhere, {"clusterQueue": cluster_queue})
+                return node_cards.of(nodes) if cards else nodes
+
+            most = None if shape.format.kind == "wide" else _NAMED
+            await presenting.present(node_cards.listing(most) if cards else listing(most), shape, look)
+
+    access.run(work())
+
+
+async def _nodes(api: ApiClient, namespace: str, everywhere: bool, query: dict[str, str | bool | int]) -> list[Json]:
+    own = f"/namespaces/{namespace}/flavornodes"
+    try:
+        if not everywhere:
+            return await asking.listed(api, own, query)
+        try:
+            return await asking.listed(api, "/flavornodes", query)
+        except asking.NotAllowedError:
+            remarks.remark(f"you may not ask about all namespaces: these are the nodes of {namespace}")
+            return await asking.listed(api, own, query)
+    except own_rights.NoOperator as error:
+        raise click.ClickException(str(error)) from error
+
+
+def listing(most: int | None = None) -> Listing[Json]:
+    """One row per node; of more than `most` who sit there the others are counted."""
+
+    def who(node: Json, _: float) -> str:
+        return _who(node, most)
+
+    return Listing(
+        columns=(
+            _Column("NODE", lambda node, _: _name(node), least=20),
+            _Column("FLAVOR", lambda node, _: ",".join(node["flavors"]), rank=1, least=10),
+            _Column("STATE", _state),
+            _Column("GPUS", lambda node, _: _gpus(node)[0], right=True, key=lambda node, _: _devices(node["capacity"])),
+            _Column("FREE", lambda node, _: _gpus(node)[1], right=True, key=_free),
+            _Column("CPU", lambda node, _: _use(node, "cpu"), right=True, rank=3),
+            _Column("MEMORY", lambda node, _: _use(node, "memory"), right=True, rank=4),
+            _Column("PODS", lambda node, _: str(_pods(node)), right=True, rank=2, key=lambda node, _: _pods(node)),
+            _Column("WHO", who),
+        ),
+        as_json=lambda node: node,
+        name=lambda node: f"node/{_name(node)}",
+        empty="No node has the labels of a flavor of these queues.",
+        style=lambda node: "red" if node["trouble"] else "",
+        state=lambda node: (node["trouble"] or READY,),
+    )
+
+
+def _name(node: Json) -> str:
+    return node["metadata"]["name"]
+
+
+def _pods(node: Json) -> int:
+    return sum(each["pods"] for each in node["occupants"])
+
+
+def _free(node: Json, _now: float = 0.0) -> int:
+    return max(0, _devices(node["capacity"]) - _devices(node["used"]))
+
+
+def _state(node: Json, now: float) -> str:
+    until = node["until"]
+    soaking = f" {age(until - now)}" if until is not None and until > now else ""
+    return f"{node['trouble']}{soaking}" if node["trouble"] else READY
+
+
+def _gpus(node: Json) -> tuple[str, str]:
+    """Used of all, and free."""
+    total, used = _devices(node["capacity"]), _devices(node["used"])
+    return (f"{used}/{total}", str(_free(node))) if total else ("–", "–")
+
+
+def _devices(amounts: Mapping[str, str]) -> int:
+    return sum(quantity.parse(text, resource) for resource, text in amounts.items() if is_accelerator(resource))
+
+
+def _use(node: Json, resource: str) -> str:
+    return f"{node['used'].get(resource, '0')}/{node['capacity'].get(resource, '0')}"
+
+
+def _who(node: Json, most: int | None) -> str:
+    with_devices = bool(_devices(node["capacity"]))
+    told = [each for each in node["occupants"] if not with_devices or _devices(each["amounts"])]
+    named = [*_named(told[:most])]
+    return ", ".join(named) + (f" and {len(told) - len(named)} more" if len(told) > len(named) else "")
+
+
+def _named(occupants: Sequence[Json]) -> Iterator[str]:
+    for each in occupants:
+        devices = _devices(each["amounts"])
+        what = ["outside queues"] * each["outside"] + [str(devices)] * bool(devices)
+        where = f"{each['namespace']}/" if each["namespace"] else ""
+        yield f"{where}{each['job']}" + (f" ({', '.join(what)})" if what else "")

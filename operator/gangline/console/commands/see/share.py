@@ -1,0 +1,242 @@
+"""`gangline share` and `gangline limits`: who has what of the quota, by queue and user, and what bounds each queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from gangline.console.commands.see import limits_set
+from gangline.console.output import clock, presenting, remarks
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing, own_rights
+from gangline.control.answers.workloads.words import age
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import Json
+
+#: levels, each with the indentation of its rows
+_LEVELS: Final = {"ClusterQueue": "", "LocalQueue": "  ", "User": "    "}
+
+
+async def rows(api: ApiClient, namespace: str, everywhere: bool, cluster_queue: str) -> list[Json]:
+    """The operator's answer: of the namespace's queues and those that share quota with them, or of all."""
+    query: dict[str, str | bool | int] = {"clusterQueue": cluster_queue}
+    own = f"/namespaces/{namespace}/queueshares"
+    try:
+        if not everywhere:
+            return await asking.listed(api, own, query)
+        try:
+            return await asking.listed(api, "/queueshares", query)
+        except asking.NotAllowedError:
+            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
+            return await asking.listed(api, own, query)
+    except own_rights.NoOperator as error:
+        raise click.ClickException(str(error)) from error
+
+
+@click.command("share")
+@access.cluster_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="All ClusterQueues.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only this ClusterQueue and those that share quota with it.",
+    shell_complete=completing.cluster_queues,
+)
+@presenting.options("user", "queue")
+def share(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    cluster_queue: str,
+    shape: Shape,
+) -> None:
+    """Show quota and its use by ClusterQueue, LocalQueue and user, and who is next; like Slurm's sshare."""
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            everywhere = all_namespaces or bool(cluster_queue and namespace is None)
+            await presenting.present(SHARES, shape, lambda: rows(api, where, everywhere, cluster_queue))
+
+    access.run(work())
+
+
+def _queues(row: Json) -> tuple[str, ...]:
+    return tuple(name for name in (row["clusterQueue"], row["localQueue"]) if name)
+
+
+def _users(row: Json) -> tuple[str, ...]:
+    return (row["name"],) if row["level"] == "User" else tuple(name for name in (row["namespace"],) if name)
+
+
+def _number(field: str) -> Column[Json]:
+    header = {"nominalGpus": "NOMINAL", "usedGpus": "USED", "borrowedGpus": "BORROWED", "pendingGpus": "PENDING"}
+    return Column(
+        header[field],
+        lambda row, _: "" if row[field] is None else str(row[field]),
+        right=True,
+        key=lambda row, _: row[field],
+    )
+
+
+def _fair(row: Json) -> str:
+    """What orders turns: the share of a ClusterQueue, the decayed use of a LocalQueue."""
+    if row["level"] == "ClusterQueue":
+        return "" if row["share"] is None else f"{row['share']:.0f}‰"
+    return "" if row["fairUsage"] is None else f"{row['fairUsage']:.4g}"
+
+
+def _remarks(found: Sequence[Json]) -> list[str]:
+    """How the numbers are made."""
+    lines: list[str] = []
+    if any(row["share"] for row in found):
+        lines.append(
+            "FAIR of a ClusterQueue: what it borrows of its dominant resource, per thousand of what its cohort"
+        )
+        lines.append("can lend, divided by its weight; the lowest is next")
+    if any(row["fairUsage"] is not None for row in found):
+        half = next((row["halfLifeSeconds"] for row in found if row["halfLifeSeconds"]), None)
+        decay = f", half of it forgotten every {age(half)}" if half else ""
+        lines.append(f"FAIR of a LocalQueue: what it has used so far{decay}, divided by its weight; the lowest is next")
+    return lines
+
+
+SHARES: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("NAME", lambda row, _: _LEVELS[row["level"]] + row["name"], least=20, key=lambda row, _: row["name"]),
+        Column("LEVEL", lambda row, _: row["level"], rank=4),
+        Column("NAMESPACE", lambda row, _: row["namespace"], rank=3, least=10, sparse=True),
+        Column("COHORT", lambda row, _: "/".join(reversed(row["cohorts"])), rank=4, least=10, sparse=True),
+        _number("nominalGpus"),
+        _number("usedGpus"),
+        _number("borrowedGpus"),
+        _number("pendingGpus"),
+        Column("RUN", lambda row, _: str(row["running"]), right=True, rank=1, key=lambda row, _: row["running"]),
+        Column("WAIT", lambda row, _: str(row["waiting"]), right=True, rank=1, key=lambda row, _: row["waiting"]),
+        Column("WEIGHT", lambda row, _: row["weight"], right=True, rank=2),
+        Column("RANK", lambda row, _: "" if row["rank"] is None else str(row["rank"]), right=True, sparse=True),
+        Column(
+            "COUNTED",
+            lambda row, now: clock.when(row["consumedAt"], now),
+            wide=True,
+            key=lambda row, _: row["consumedAt"],
+        ),
+        Column("NOTE", lambda row, _: row["note"], rank=1, sparse=True),
+        Column(
+            "FAIR", lambda row, _: _fair(row), key=lambda row, _: row["share"] if row["share"] else row["fairUsage"]
+        ),
+    ),
+    as_json=lambda row: row,
+    name=lambda row: f"{row['level'].lower()}/{row['name']}",
+    empty="No LocalQueue of this namespace leads to a ClusterQueue (-A: all).",
+    style=lambda row: {"ClusterQueue": "bold", "User": "dim"}.get(row["level"], ""),
+    user=_users,
+    queue=_queues,
+    remarks=_remarks,
+)
+
+
+# --- limits -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One flavor and resource of a ClusterQueue."""
+
+    queue: str
+    cohorts: tuple[str, ...]
+    row: Json
+
+    def as_json(self) -> Json:
+        return {"clusterQueue": self.queue, "cohorts": list(self.cohorts), **self.row}
+
+
+def quotas(found: Sequence[Json]) -> list[Quota]:
+    return [
+        Quota(row["name"], tuple(row["cohorts"]), each)
+        for row in found
+        if row["level"] == "ClusterQueue"
+        for each in row["quotas"]
+    ]
+
+
+def _limit(quota: Quota, field: str) -> str:
+    if not quota.cohorts:
+        return "–"
+    return "no limit" if quota.row[field] is None else str(quota.row[field])
+
+
+LIMITS: Final[Listing[Quota]] = Listing(
+    columns=(
+        Column("QUEUE", lambda quota, _: quota.queue, least=12),
+        Column("COHORT", lambda quota, _: "/".join(reversed(quota.cohorts)), rank=3, least=10, sparse=True),
+        Column("FLAVOR", lambda quota, _: quota.row["flavor"], least=12),
+        Column("RESOURCE", lambda quota, _: quota.row["resource"], least=14),
+        Column("NOMINAL", lambda quota, _: quota.row["nominal"], right=True),
+        Column("USED", lambda quota, _: quota.row["used"], right=True),
+        Column("BORROWED", lambda quota, _: quota.row["borrowed"], right=True, rank=1),
+        Column("MAY BORROW", lambda quota, _: _limit(quota, "borrowingLimit"), right=True),
+        Column("MAY LEND", lambda quota, _: _limit(quota, "lendingLimit"), right=True),
+    ),
+    as_json=Quota.as_json,
+    name=lambda quota: f"clusterqueue/{quota.queue}",
+    empty="No LocalQueue of this namespace leads to a ClusterQueue (-A: all).",
+    queue=lambda quota: (quota.queue,),
+)
+
+
+@click.group("limits", invoke_without_command=True)
+@access.cluster_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="All ClusterQueues.")
+@click.option(
+    "-q",
+    "--cluster-queue",
+    default="",
+    help="Only this ClusterQueue and those that share quota with it.",
+    shell_complete=completing.cluster_queues,
+)
+@presenting.options("queue")
+@click.pass_context
+def limits(
+    ctx: click.Context,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    cluster_queue: str,
+    shape: Shape,
+) -> None:
+    """Show what bounds each queue, by flavor and resource: quota, and how much it may borrow and lend.
+
+    `gangline limits set` changes it.
+    """
+    if ctx.invoked_subcommand is not None:
+        for param in ctx.command.params:
+            if ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
+                raise click.UsageError(
+                    f"{param.opts[-1]} has no effect before `{ctx.invoked_subcommand}`: write it behind"
+                )
+        return
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            everywhere = all_namespaces or bool(cluster_queue and namespace is None)
+
+            async def look() -> list[Quota]:
+                return quotas(await rows(api, where, everywhere, cluster_queue))
+
+            await presenting.present(LIMITS, shape, look)
+
+    access.run(work())
+
+
+limits.add_command(limits_set.command)

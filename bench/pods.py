@@ -27,7 +27,7 @@ from bench.usage import requests, usage
 from gangline.api import admission, names
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.process import ProcessId
+from gangline.devcluster.processes.process import ProcessId
 from gangline.install.kinds import install_kinds
 from gangline.kube import config
 from gangline.kube import resources as kube

@@ -25,7 +25,7 @@ from gangline.api.schema import crd_install
 from gangline.devcluster.components import Component, Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
-from gangline.devcluster.process import ProcessId
+from gangline.devcluster.processes.process import ProcessId
 from gangline.kube import config, field_tracking, ownership
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient

@@ -1,4 +1,4 @@
-"""Pins a version of Kubernetes for local control planes: writes operator/gangline/devcluster/gomod/1.31/ (go.mod and go.sum).
+"""Pins a version of Kubernetes for local control planes: writes go.mod and go.sum to devcluster/building/gomod/1.31/.
 
     python scripts/kubernetes.py 1.31.14
 
@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.devcluster import programs
-from gangline.devcluster.go_module import cache_root
-from gangline.devcluster.toolchain import ensure_go
+from gangline.devcluster.building import programs
+from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building.toolchain import ensure_go
 
 GO = ensure_go(programs.CONTROL_PLANE.needed_go(), cache_root())
 SERVERS = "".join(f"\t{program.package}\n" for program in programs.KUBERNETES_SERVERS)

@@ -11,7 +11,7 @@ from hypothesis import settings
 from tests.controlplane import Kubectl, require_control_plane
 from tests.examples import examples
 
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 
 
 class Kubectl:

@@ -11,8 +11,8 @@ import pytest
 from tests.controlplane import require_control_plane
 
 from gangline.debian import Packages
-from gangline.devcluster import build
-from gangline.devcluster.go_module import cache_root
+from gangline.devcluster.building import build
+from gangline.devcluster.building.go_module import cache_root
 from gangline.devcluster.locks import locked
 from gangline.devcluster.real import preflight, programs
 from gangline.image import base

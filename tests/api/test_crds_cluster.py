@@ -13,7 +13,7 @@ import yaml
 from tests.controlplane import Kubectl, require_control_plane
 
 from gangline.api.schema import crd_install
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.controlplane import require_control_plane
 
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -24,8 +24,8 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, flavor, job, local_queue, wait_until
 
 from gangline.api import names
-from gangline.devcluster import build
-from gangline.devcluster.supervisor import free_of_proxies
+from gangline.devcluster.building import build
+from gangline.devcluster.processes.supervisor import free_of_proxies
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 

@@ -23,7 +23,7 @@ import yaml
 from tests.console.terminal import Terminal
 from tests.controlplane import require_control_plane
 
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 

@@ -10,7 +10,7 @@ import pytest
 from gangline.console.views import access
 from gangline.devcluster.clusters import clusters_root
 from gangline.devcluster.components import COMPONENTS
-from gangline.devcluster.process import ProcessId
+from gangline.devcluster.processes.process import ProcessId
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ import pytest
 from gangline.console.stack.keeper import Keeper
 from gangline.console.stack.processes import Services, end, running, tail
 from gangline.devcluster.errors import StartError
-from gangline.devcluster.process import ProcessId
-from gangline.devcluster.supervisor import Supervisor
+from gangline.devcluster.processes.process import ProcessId
+from gangline.devcluster.processes.supervisor import Supervisor
 
 #: name BEHAVIOUR … --ready-file F
 SERVICE = """

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from gangline.devcluster import build, toolchain
-from gangline.devcluster.build import GoCompiler
-from gangline.devcluster.errors import BuildError
-from gangline.devcluster.go_module import Program
-from gangline.devcluster.programs import (
+from gangline.devcluster.building import build, toolchain
+from gangline.devcluster.building.build import GoCompiler
+from gangline.devcluster.building.go_module import Program
+from gangline.devcluster.building.programs import (
     CONTROL_PLANE,
     KUBERNETES,
     KUBERNETES_SERVERS,
@@ -28,7 +27,8 @@ from gangline.devcluster.programs import (
     VERSIONS,
     servers,
 )
-from gangline.devcluster.toolchain import Go
+from gangline.devcluster.building.toolchain import Go
+from gangline.devcluster.errors import BuildError
 
 PROGRAMS = SERVERS[:3]
 #: staging modules of which the module proxy lacks the release that goes with Kubernetes', so that another patch is pinned
@@ -236,9 +236,9 @@ def test_an_interrupt_ends_go_and_its_children(tmp_path: Path) -> None:
 import signal
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
-from gangline.devcluster.build import GoCompiler
-from gangline.devcluster.programs import CONTROL_PLANE, SERVERS
-from gangline.devcluster.toolchain import Go
+from gangline.devcluster.building.build import GoCompiler
+from gangline.devcluster.building.programs import CONTROL_PLANE, SERVERS
+from gangline.devcluster.building.toolchain import Go
 GoCompiler(Go(Path({str(tmp_path / "go")!r}), (1, 26), False), CONTROL_PLANE).compile(SERVERS[0], Path("x"))
 """
     builder = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)

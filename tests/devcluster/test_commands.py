@@ -15,10 +15,10 @@ from tests.controlplane import Kubectl, require_control_plane
 from gangline.console.commands.administer import doctor
 from gangline.console.commands.run import cluster
 from gangline.console.doctor import machine
-from gangline.devcluster import build, toolchain
+from gangline.devcluster.building import build, toolchain
+from gangline.devcluster.building.programs import NEWEST, OLDEST
 from gangline.devcluster.clusters import NamedCluster
 from gangline.devcluster.errors import BuildError
-from gangline.devcluster.programs import NEWEST, OLDEST
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from tests.controlplane import Kubectl, eventually, require_control_plane
 
-from gangline.devcluster import build
+from gangline.devcluster.building import build
+from gangline.devcluster.building.programs import CONTROL_PLANE, KUBERNETES
 from gangline.devcluster.components import COMPONENTS, Component, Options
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary
 from gangline.devcluster.locks import PortReservation
-from gangline.devcluster.process import ProcessId
-from gangline.devcluster.programs import CONTROL_PLANE, KUBERNETES
+from gangline.devcluster.processes.process import ProcessId
 
 pytestmark = pytest.mark.cluster
 

@@ -35,9 +35,9 @@ from gangline.devcluster.components import (
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import read_contexts, users_kubeconfig, write_kubeconfig
 from gangline.devcluster.locks import FileLock, PortReservation, private_directory
-from gangline.devcluster.process import ProcessId
+from gangline.devcluster.processes.process import ProcessId
+from gangline.devcluster.processes.supervisor import PortTakenError, Supervisor, end_leftovers
 from gangline.devcluster.progress import narrate
-from gangline.devcluster.supervisor import PortTakenError, Supervisor, end_leftovers
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
 
@@ -133,7 +133,7 @@ def test_children_follow_a_killed_parent(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
 from pathlib import Path
-from gangline.devcluster.supervisor import Supervisor
+from gangline.devcluster.processes.supervisor import Supervisor
 supervisor = Supervisor(Path({str(tmp_path)!r}))
 supervisor.spawn("a", {SLEEP!r}, dict(os.environ))
 supervisor.spawn("b", {SLEEP!r}, dict(os.environ))
@@ -154,7 +154,7 @@ def test_detached_children_live_on(tmp_path: Path) -> None:
     code = f"""
 import os
 from pathlib import Path
-from gangline.devcluster.supervisor import Supervisor
+from gangline.devcluster.processes.supervisor import Supervisor
 Supervisor(Path({str(tmp_path)!r}), detached=True).spawn("a", {SLEEP!r}, dict(os.environ))
 """
     subprocess.run([sys.executable, "-c", code], check=True)

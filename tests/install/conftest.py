@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline.devcluster import build
-from gangline.devcluster.programs import HELM
+from gangline.devcluster.building import build
+from gangline.devcluster.building.programs import HELM
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.controlplane import Kubectl, eventually, require_control_plane
 from tests.install.choices import CHOICES
 
 from gangline.api.schema.kinds import KINDS
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools_in

@@ -13,7 +13,7 @@ import yaml
 from tests.controlplane import require_control_plane
 from tests.install.choices import CHOICES
 
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.install.manifests import alerts, chart, dashboard, objects, values
 from gangline.install.manifests.naming import MANAGED_BY
 from gangline.kube.resources import Json

@@ -8,7 +8,7 @@ import logging
 import pytest
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.devcluster import programs
+from gangline.devcluster.building import programs
 from gangline.kube import versions
 from gangline.kube.client import ApiClient
 from gangline.kube.versions import Version, read_version

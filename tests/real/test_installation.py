@@ -28,7 +28,7 @@ from tests.realnodes import PYTHON_IMAGE, python_image, require_real_nodes
 
 from gangline.api import names
 from gangline.console.stack import installed, own_image
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import POOL_LABEL

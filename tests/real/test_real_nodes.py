@@ -19,7 +19,7 @@ from tests.realnodes import PYTHON_IMAGE, python_image, require_real_nodes
 
 from gangline.api import admission
 from gangline.api.names import CARDS, GPU_SHARE, GPU_VISIBLE, TOPOLOGY_GATE
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary

@@ -20,7 +20,7 @@ from gangline.api import names
 from gangline.console.run import example, training_image
 from gangline.console.stack.processes import Services
 from gangline.console.stack.stack import JOBSET_STAND_IN, services_of
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.connection import local_connection
 from gangline.devcluster.local import LocalControlPlane

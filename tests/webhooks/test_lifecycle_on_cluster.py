@@ -21,7 +21,7 @@ from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 
 from gangline.console.cli import main
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = pytest.mark.cluster

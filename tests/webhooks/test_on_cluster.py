@@ -18,7 +18,7 @@ from gangline.api import names
 from gangline.api.admission import Context, validate
 from gangline.api.schema import crd_install
 from gangline.api.schema.kinds import CONVERTED
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = pytest.mark.cluster

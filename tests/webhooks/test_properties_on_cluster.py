@@ -25,7 +25,7 @@ from tests.webhooks.process import install_crds, running
 
 from gangline.api import names
 from gangline.api.convert import conversion
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.local import LocalControlPlane
 from gangline.kube import config, resources
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from gangline.api import quantity
-from gangline.devcluster.programs import NEWEST, VERSIONS
+from gangline.devcluster.building.programs import NEWEST, VERSIONS
 
 #: of commands that start a local control plane
 kubernetes_version = click.option(

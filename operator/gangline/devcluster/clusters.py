@@ -16,7 +16,7 @@ from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.layout import Layout
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.locks import locked
-from gangline.devcluster.process import ProcessId
+from gangline.devcluster.processes.process import ProcessId
 from gangline.devcluster.real import nodes
 from gangline.devcluster.real.pool import RealPool
 

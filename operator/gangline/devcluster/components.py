@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from gangline.devcluster.building.programs import NEWEST, OLDEST, VERSIONS
 from gangline.devcluster.certs import Authority, signing_keys
 from gangline.devcluster.layout import SERVICE_CIDR, Layout
-from gangline.devcluster.programs import NEWEST, OLDEST, VERSIONS
+from gangline.devcluster.processes.supervisor import free_of_proxies
 from gangline.devcluster.real import network
 from gangline.devcluster.real.pool import RealPool
-from gangline.devcluster.supervisor import free_of_proxies
 
 Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)  # in the order in which they start

@@ -7,13 +7,13 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gangline.devcluster.build import ensure
+from gangline.devcluster.building.build import ensure
+from gangline.devcluster.building.programs import CONTROL_PLANE, KWOK
 from gangline.devcluster.clusters import clusters_root
 from gangline.devcluster.components import Options, kwok_flags
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.programs import CONTROL_PLANE, KWOK
+from gangline.devcluster.processes.supervisor import Supervisor, free_of_proxies
 from gangline.devcluster.progress import narrate
-from gangline.devcluster.supervisor import Supervisor, free_of_proxies
 
 CONFIG = Path(__file__).with_name("kind.yaml")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gangline.devcluster.programs import NEWEST
+from gangline.devcluster.building.programs import NEWEST
 
 SERVICE_CIDR = "10.96.0.0/16"
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gangline.devcluster import build
+from gangline.devcluster.building import build
+from gangline.devcluster.building.programs import NEWEST, VERSIONS, default_version
 from gangline.devcluster.certs import Authority
 from gangline.devcluster.components import (
     ADMIN,
@@ -31,12 +32,11 @@ from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import write_kubeconfig
 from gangline.devcluster.layout import Layout
 from gangline.devcluster.locks import FileLock, PortReservation, locked, private_directory
-from gangline.devcluster.programs import NEWEST, VERSIONS, default_version
+from gangline.devcluster.processes.supervisor import PortTakenError, Supervisor, end_leftovers, read_json
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.real import network, nodes, registration
 from gangline.devcluster.real.nodes import RealNodes
 from gangline.devcluster.real.pool import RealPool
-from gangline.devcluster.supervisor import PortTakenError, Supervisor, end_leftovers, read_json
 
 CONTEXT = "gangline"
 START_ATTEMPTS = 3

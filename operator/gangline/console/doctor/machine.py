@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from gangline.devcluster import build, toolchain
+from gangline.devcluster.building import build, toolchain
+from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building.programs import CONTROL_PLANE, KUBECTL, KUBERNETES, SERVERS
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.go_module import cache_root
 from gangline.devcluster.locks import PortReservation
-from gangline.devcluster.programs import CONTROL_PLANE, KUBECTL, KUBERNETES, SERVERS
 
 GIB = 1024**3
 BUILD_DISK_GIB = 6  # Go's build and module caches, and the programs themselves

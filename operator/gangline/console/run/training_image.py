@@ -9,7 +9,7 @@ from typing import Final
 
 from gangline.console.run import example
 from gangline.console.stack.own_image import packages
-from gangline.devcluster.go_module import cache_root
+from gangline.devcluster.building.go_module import cache_root
 from gangline.devcluster.locks import locked
 from gangline.image import base, builder
 from gangline.image.builder import UserImage

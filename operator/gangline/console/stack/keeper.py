@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gangline.devcluster.supervisor import Supervisor, read_json
+from gangline.devcluster.processes.supervisor import Supervisor, read_json
 
 NAME: Final = "keeper"
 #: what is started again; the stand-in for JobSet may end for good by itself

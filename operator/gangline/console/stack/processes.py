@@ -13,8 +13,8 @@ from typing import NoReturn
 from gangline import files
 from gangline.console.stack import keeper
 from gangline.devcluster.errors import StartError
-from gangline.devcluster.process import ProcessId
-from gangline.devcluster.supervisor import Supervisor, end_leftovers
+from gangline.devcluster.processes.process import ProcessId
+from gangline.devcluster.processes.supervisor import Supervisor, end_leftovers
 
 GANGLINE = (sys.executable, "-m", "gangline.console.cli")
 #: in the order in which they are stopped: what starts others again first, the operator before the webhooks

@@ -17,10 +17,10 @@ from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import write_kubeconfig
 from gangline.devcluster.layout import SERVICE_CIDR, Layout
 from gangline.devcluster.nodes import POOL_LABEL
+from gangline.devcluster.processes.supervisor import Supervisor, end_leftovers, free_of_proxies
 from gangline.devcluster.real import cgroups, images, network, preflight, programs, settings
 from gangline.devcluster.real.pool import POOL, RealPool
 from gangline.devcluster.real.programs import Programs
-from gangline.devcluster.supervisor import Supervisor, end_leftovers, free_of_proxies
 
 HUB: Final = "hub"
 _SERVICES: Final = ("kube-proxy", "dns")

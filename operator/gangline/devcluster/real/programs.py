@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from gangline.debian import DebianError, Packages
-from gangline.devcluster import build
+from gangline.devcluster.building import build
+from gangline.devcluster.building.go_module import GoModule, Program, cache_root
+from gangline.devcluster.building.programs import KUBERNETES, kubernetes_version
 from gangline.devcluster.errors import BuildError
-from gangline.devcluster.go_module import GoModule, Program, cache_root
-from gangline.devcluster.programs import KUBERNETES, kubernetes_version
 
 _GOMOD: Final = Path(__file__).parent / "gomod"
 _CONTAINERD: Final = "github.com/containerd/containerd/v2"

@@ -20,13 +20,14 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
 from gangline.console.plain_errors import plain_errors
 from gangline.console.stack.processes import running
-from gangline.devcluster import build, clusters
+from gangline.devcluster import clusters
+from gangline.devcluster.building import build
+from gangline.devcluster.building.programs import HELM, NEWEST, VERSIONS, default_version
 from gangline.devcluster.clusters import NamedCluster, Status
 from gangline.devcluster.components import Options
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.locks import private_directory
 from gangline.devcluster.nodes import NodePool, create_pools_in
-from gangline.devcluster.programs import HELM, NEWEST, VERSIONS, default_version
 from gangline.devcluster.real import preflight, programs
 from gangline.devcluster.real.pool import GPU, GPUS
 

@@ -14,7 +14,7 @@ from gangline.console.output import presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
 from gangline.console.plain_errors import plain_errors
-from gangline.devcluster import build
+from gangline.devcluster.building import build
 from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane

@@ -18,12 +18,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from gangline.devcluster.building.go_module import GoModule, Program, cache_root
+from gangline.devcluster.building.programs import CONTROL_PLANE, KUBECTL, SERVERS, default_version, servers
+from gangline.devcluster.building.toolchain import Go, ensure_go
 from gangline.devcluster.errors import BuildError
-from gangline.devcluster.go_module import GoModule, Program, cache_root
 from gangline.devcluster.locks import locked
-from gangline.devcluster.programs import CONTROL_PLANE, KUBECTL, SERVERS, default_version, servers
 from gangline.devcluster.progress import narrate
-from gangline.devcluster.toolchain import Go, ensure_go
 
 NETWORK_TROUBLE = re.compile(
     r"dial tcp|no such host|i/o timeout|connection refused|TLS handshake|proxyconnect|network is unreachable"

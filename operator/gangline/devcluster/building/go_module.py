@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gangline.devcluster.building.toolchain import Version
 from gangline.devcluster.errors import BuildError
-from gangline.devcluster.toolchain import Version
 
 #: from the versions that go.mod pins: the values of Go variables, set by the linker
 LinkedValues = Callable[[Mapping[str, str]], Mapping[str, str]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gangline.devcluster.errors import DevClusterError, StartError
-from gangline.devcluster.process import ProcessId
+from gangline.devcluster.processes.process import ProcessId
 
 LOG_TAIL_LINES = 25
 LOG_KEPT_BYTES = 64 * 1024 * 1024  # a longer log starts afresh with its program

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from gangline.devcluster.building.go_module import GoModule, Program
 from gangline.devcluster.errors import StartError
-from gangline.devcluster.go_module import GoModule, Program
 
 KUBERNETES: Final = "k8s.io/kubernetes"
 _ETCD: Final = "go.etcd.io/etcd/server/v3"

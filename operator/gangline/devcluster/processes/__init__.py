@@ -1,0 +1,1 @@
+"""Programs that run in the background: started, found again, and ended even when their starter was killed."""

@@ -45,7 +45,6 @@ from gangline.jobs.base import (
     NeedsKinds,
     Patch,
     PodSetInfo,
-    ShowsSuspension,
 )
 from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
 
@@ -393,8 +392,7 @@ def stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Seque
 def _still_stops(view: JobView) -> bool:
     """Pods of it may run, or come yet."""
     kind, job = view.kind, view.job
-    unseen = isinstance(kind, ShowsSuspension) and not kind.has_seen_suspension(job)
-    return unseen or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children)
+    return view.may_start_pods or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children)
 
 
 def _stop(view: JobView, workload: Json | None, why: str) -> list[Step]:

@@ -24,6 +24,7 @@ from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import elastic_plan, job_workload, plan_steps
+from gangline.control.plan.unseen_stops import UnseenStops
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.recovery.fencing import lingering, started_pods
 from gangline.control.recovery.swap_rules import are_in_the_way, holds_back
@@ -80,6 +81,7 @@ class JobPlanning(Part):
         self._quarantine = quarantine
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
         self._attempts = Attempts[JobRef](self._again)
+        self._unseen = UnseenStops(self._again)
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def lead(self) -> None:
@@ -97,6 +99,7 @@ class JobPlanning(Part):
         resource, key = ref
         job = self._mirror.get(resource, key)
         if job is None or job["metadata"].get("namespace") in names.EXCLUDED_NAMESPACES:
+            self._unseen.forget(ref)
             return
         workloads, named = self._mirror.workloads_of(job), self._mirror.named_workload(job)
         if any(
@@ -111,7 +114,8 @@ class JobPlanning(Part):
         grows = self._mirror.managed.elastic and elastic.resizes(job)
         heirs = self._mirror.heirs_of(mine) if grows and named is not None else []
         cluster = self._running_cluster(kind, job) if grows else None
-        pods = [pod for w in workloads for pod in self._pods.of(key_of(w))] if grows else []
+        theirs = (pod for w in workloads for pod in self._pods.of(key_of(w)))
+        pods = list(theirs) if grows else []
         view = plan_steps.JobView(
             kind=kind,
             job=job,
@@ -127,6 +131,7 @@ class JobPlanning(Part):
             or any(are_in_the_way(self._pods.of(key_of(w))) for w in workloads),
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),
+            may_start_pods=self._unseen.may_start_pods(ref, kind, job, pods or theirs),
             completing=any(completing(w, self._pods.of(key_of(w))) for w in workloads),
             named=named,
             elastic=grows,

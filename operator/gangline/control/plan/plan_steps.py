@@ -65,6 +65,8 @@ class JobView:
     unreachable: bool = False
     #: terminating pods still run
     lingering: bool = False
+    #: it was suspended so soon after its start that its controller may not know it yet
+    may_start_pods: bool = False
     #: pods have completed, and all others are ready: a status that counts fewer is a moment old
     completing: bool = False
     #: it belongs to a queued job that holds no quota

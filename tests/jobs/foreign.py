@@ -99,7 +99,6 @@ def kubeflow(kind: str, written: str, *types: str, version: str = "v1") -> Case:
             (("spec", written, types[0], "replicas"), "2", f"spec.{written}[{types[0]}].replicas"),
             (("spec", written, types[0], "template"), None, f"spec.{written}[{types[0]}].template"),
             (("spec", written, "Boss"), {"template": template()}, f"spec.{written}[Boss]"),
-            (("spec", written), {}, f"spec.{written}"),
         ),
     )
 

@@ -169,6 +169,20 @@ def test_bad_input_is_refused_naming_the_field(case: Case, path: Any, value: Any
     assert next(error.path for error in errors) == named, [str(error) for error in errors]
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.job["apiVersion"].startswith("kubeflow.org/")])
+def test_a_job_that_names_no_pods_is_taken_as_by_kueue_and_its_author_is_told_that_it_is_not_queued(case: Case) -> None:
+    [field] = [key for key in case.job["spec"] if key.endswith("ReplicaSpecs")]
+    bare = held(case)
+    bare["spec"][field] = {}
+    assert admission.validate(bare, None, admission.Context()) == []
+    told = admission.default(bare, None, admission.Context())
+    assert kind(case).is_suspended(told.obj)
+    [warning] = [line for line in admission.warnings(told.obj) if "is not queued" in line]
+    assert f"spec.{field}" in warning
+    with pytest.raises(JobError):
+        kind(case).pod_sets(bare)
+
+
 @each_kind
 def test_a_running_job_that_grows_is_held_again(case: Case) -> None:
     if case.grow is None:

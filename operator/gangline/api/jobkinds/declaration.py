@@ -25,6 +25,10 @@ class JobError(Exception):
         self.message = message
 
 
+class NoPodsError(JobError):
+    """The job names no pods. As in Kueue it may be created, and is not queued while that is so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a job ended; `message` is copied to the Workload's Finished condition."""

@@ -15,6 +15,7 @@ from gangline.api.jobkinds.declaration import (
     JobError,
     Json,
     Key,
+    NoPodsError,
     Path,
     Place,
     Suspension,
@@ -53,7 +54,7 @@ def _places(kind: str, field: str, types: tuple[str, ...]) -> Callable[[Json], l
                 )
         found = [_place(job, (*path, Key(name)), name) for name in types if written.get(name) is not None]
         if not found:
-            raise JobError("at least one type of replicas is needed", shown(path))
+            raise NoPodsError("at least one type of replicas is needed", shown(path))
         return found
 
     return places

@@ -26,6 +26,7 @@ from gangline.api.jobkinds.declaration import (
     Behaviour,
     Declaration,
     JobError,
+    NoPodsError,
     Place,
     Problem,
     at,
@@ -74,7 +75,7 @@ def rules(declaration: Declaration) -> Rules | None:
     def warn(job: Json) -> list[str]:
         if not jobs.queue_name(job):
             return []
-        why = declaration.left_alone(job)
+        why = declaration.left_alone(job) or _without_pods(behaviour, job)
         return [f"the {declaration.kind} is not queued: {why}"] if why else list(declaration.warn(job))
 
     return Rules(common.validate, default, warn)
@@ -107,6 +108,8 @@ def _frozen(declaration: Declaration, job: Json, old: Json | None) -> list[Field
 def _pods(behaviour: Behaviour, job: Json, old: Json | None) -> list[FieldError]:
     try:
         places = behaviour.places(job)
+    except NoPodsError:
+        return []
     except JobError as error:
         return [FieldError(error.field or "spec", NOTHING, error.message)]
     errors: list[FieldError] = []
@@ -118,6 +121,17 @@ def _pods(behaviour: Behaviour, job: Json, old: Json | None) -> list[FieldError]
             errors += pods.check_requests(path, place.counted)
         errors += topology_request.check_template(path, place.counted, place.count)
     return errors + topology_request.check_groups([(shown(place.path), place.counted, place.count) for place in places])
+
+
+def _without_pods(behaviour: Behaviour, job: Json) -> str:
+    """What is missing in a job that names no pods; "" if it does, or is refused."""
+    try:
+        behaviour.places(job)
+    except NoPodsError as error:
+        return str(error)
+    except JobError:
+        pass
+    return ""
 
 
 def _counts(places: Sequence[Place]) -> dict[str, int]:

@@ -299,6 +299,8 @@ PREEMPTED: Final = "Preempted"
 BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
 #: it is requeued after an eviction; False while it backs off
 REQUEUED: Final = "Requeued"
+#: reason of Requeued=False for a workload whose devices cannot be counted; it waits for no time
+NOT_QUEUED: Final = "Inadmissible"
 #: the job has ended
 FINISHED: Final = "Finished"
 #: False while lost nodes are replaced under the workload, True when it runs again; Gangline only

@@ -2,21 +2,20 @@
 
     python -m gangline.api.selecting.child
 
-In: one JSON list a line, [expression] or [expression, [[driver, devices], …]]. Out, a line for each: why the expression does not
-compile, or the verdicts. An expression that takes too much processor time or memory ends the process. It also ends when nothing
-was asked for a while, and with its parent.
-"""
+In: lines of JSON. A question is [expression], or [expression, n] and n lines [driver, devices]. Out, a line for each question:
+why the expression does not compile, or the verdicts. An expression that takes too much processor time or memory ends the
+process. It also ends when nothing was asked for a while, and with its parent. """
 
 from __future__ import annotations
 
 import resource
 import select
 import sys
-from typing import Final
+from typing import BinaryIO, Final
 
 import orjson
 
-from gangline.api.selecting.judge import Group, LocalJudge
+from gangline.api.selecting.judge import LocalJudge, Verdict, judged
 
 #: CPU seconds for one expression, and the devices for which there is one more; bytes of memory in all; seconds without a question
 MOST_SECONDS: Final = 2
@@ -28,26 +27,33 @@ LONGEST_PAUSE: Final = 300.0
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    judge = LocalJudge()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
-    # an empty buffer: each answer is asked for before the next question is written
+    # an empty buffer: each answer is read before the next question is written
     while select.select([asked], [], [], LONGEST_PAUSE)[0] and (line := asked.readline()):
-        expression, *groups = orjson.loads(line)
-        _allow(MOST_SECONDS + sum(len(devices) for _, devices in (groups or [()])[0]) // FAST)
-        if groups:
-            rows = [Group(driver, orjson.dumps(devices)) for driver, devices in groups[0]]
-            answer = orjson.dumps(judge.judge(expression, rows))
-        else:
-            answer = orjson.dumps(judge.fault(expression))
-        answers.write(answer + b"\n")
+        expression, *count = orjson.loads(line)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = int(used.ru_utime + used.ru_stime) + 1 + MOST_SECONDS
+        _end_at(seconds)
+        answer = _answer(expression, count[0], asked, seconds) if count else LocalJudge().fault(expression)
+        answers.write(orjson.dumps(answer) + b"\n")
         answers.flush()
 
 
-def _allow(seconds: int) -> None:
-    """So much more CPU time; a signal ends the process when it is used up."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime) + 1 + seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+def _answer(expression: str, count: int, asked: BinaryIO, seconds: int) -> list[tuple[Verdict, ...]]:
+    found: list[tuple[Verdict, ...]] = []
+    seen = 0
+    for _ in range(count):
+        driver, devices = orjson.loads(asked.readline())
+        seen += len(devices)
+        if len(devices) > seen % FAST:
+            _end_at(seconds + seen // FAST)
+        found.append(judged(expression, driver, devices))
+    return found
+
+
+def _end_at(seconds: int) -> None:
+    """A signal ends the process when it has used so much CPU time in all."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
@@ -13,8 +13,6 @@ from gangline.api.selecting.expressions import Expression, ExpressionError, comp
 
 #: compiled expressions that are kept
 _MOST_COMPILED: Final = 256
-#: slices whose devices are kept as values
-_MOST_GROUPS: Final = 4096
 
 #: whether a device is selected, or why that cannot be said
 Verdict = bool | str
@@ -49,8 +47,13 @@ class LocalJudge:
         return found if isinstance(found, str) else ""
 
     def judge(self, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...]]:
-        found = _known(expression)
-        return [tuple(_verdict(found, device) for device in _devices(group)) for group in groups]
+        return [judged(expression, each.driver, orjson.loads(each.devices)) for each in groups]
+
+
+def judged(expression: str, driver: str, devices: Sequence[dict[str, Any]]) -> tuple[Verdict, ...]:
+    """A verdict for each of these devices of one driver."""
+    found = _known(expression)
+    return tuple(_verdict(found, driver, device) for device in devices)
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
@@ -62,25 +65,10 @@ def _known(expression: str) -> Expression | str:
         return str(error)
 
 
-@lru_cache(maxsize=_MOST_GROUPS)
-def _devices(group: Group) -> list[dict[str, Any] | str]:
-    """Their values; the words where a device has none."""
-    return [_value(group.driver, device) for device in cast("list[dict[str, Any]]", orjson.loads(group.devices))]
-
-
-def _value(driver: str, device: dict[str, Any]) -> dict[str, Any] | str:
-    try:
-        return device_values.value(driver, device)
-    except device_values.UnfitError as error:
-        return str(error)
-
-
-def _verdict(expression: Expression | str, device: dict[str, Any] | str) -> Verdict:
+def _verdict(expression: Expression | str, driver: str, device: dict[str, Any]) -> Verdict:
     if isinstance(expression, str):
         return expression
-    if isinstance(device, str):
-        return device
     try:
-        return expression.selects(device)
-    except ExpressionError as error:
+        return expression.selects(device_values.value(driver, device))
+    except (device_values.UnfitError, ExpressionError) as error:
         return str(error)

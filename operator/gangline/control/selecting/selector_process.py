@@ -54,8 +54,9 @@ class SelectorProcess:
 
     def judge(self, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...]]:
         """A verdict for each device of each group. Raises UnavailableError."""
-        rows = b",".join(b"[%b,%b]" % (orjson.dumps(each.driver), each.devices) for each in groups)
-        question = b"[%b,[%b]]" % (orjson.dumps(expression), rows)
+        lines = [orjson.dumps([expression, len(groups)])]
+        lines += [b"[%b,%b]" % (orjson.dumps(each.driver), each.devices) for each in groups]
+        question = b"\n".join(lines)
         answer = None if expression in self._bad else self._ask(expression, question)
         if answer is None:
             return [(_COSTLY,) * len(orjson.loads(each.devices)) for each in groups]

@@ -6,9 +6,9 @@ each device of a request counts as the one that consumes most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -21,6 +21,10 @@ from gangline.engine.model import UNLIMITED, Requests
 
 _INTERNAL: Final = "Internal error"
 _INVALID: Final = 'Invalid value: "null"'
+_CLASS: Final = "DeviceClass selector"
+_REQUEST: Final = "request selector"
+#: whether a device is selected, or the number of the expression that cannot be evaluated for it, and why
+_Found: TypeAlias = bool | tuple[int, str]
 #: characters of an expression that a message quotes
 _SHOWN: Final = 256
 
@@ -151,15 +155,15 @@ def _looked_at(
     return [each for driver in drivers for each in ordered if each.driver == driver]
 
 
-def _take(rows: Sequence[Sequence[Verdict]], count: int, taken: set[tuple[int, int]]) -> int | str:
+def _take(rows: Iterable[Sequence[_Found]], count: int, taken: set[tuple[int, int]]) -> int | str:
     """How many devices are selected that are not taken, up to the count; they are taken. An error ends it."""
     found = 0
     for i, row in enumerate(rows):
-        for j, verdict in enumerate(row):
-            if verdict is False or (i, j) in taken:
+        for j, selected in enumerate(row):
+            if selected is False or (i, j) in taken:
                 continue
-            if isinstance(verdict, str):
-                return verdict
+            if selected is not True:
+                return selected[1]
             taken.add((i, j))
             found += 1
             if found >= count:
@@ -184,22 +188,26 @@ def _class_selectors(request: DeviceRequest, cluster: Cluster) -> tuple[str, ...
     return cluster.classes[name]
 
 
-def _rows(
-    expressions: Sequence[str],
-    slices: Sequence[DeviceSlice],
-    verdicts: Verdicts,
-    before: Sequence[Sequence[Verdict]] | None = None,
-    label: Callable[[DeviceSlice, int, str], str] = lambda each, device, words: words,
-) -> list[list[Verdict]]:
-    """For each device of each slice: whether all select it; the first that does not decides. `before`: what was decided
-    already."""
-    rows: list[list[Verdict]] = [list(row) for row in before or ([True] * each.size for each in slices)]
+def _rows(expressions: Sequence[str], slices: Sequence[DeviceSlice], verdicts: Verdicts) -> Iterator[Sequence[_Found]]:
+    """For each slice, which of its devices all expressions select."""
+    layers: list[Mapping[int, Sequence[Verdict]]] = []
+    live: Sequence[int] = range(len(slices))
     for text in expressions:
-        live = [i for i, row in enumerate(rows) if True in row]
-        for i, found in zip(live, verdicts.of(text, [slices[i].group for i in live]), strict=True):
-            named = (label(slices[i], j, each) if isinstance(each, str) else each for j, each in enumerate(found))
-            rows[i] = [new if old is True else old for old, new in zip(rows[i], named, strict=True)]
-    return rows
+        found = dict(zip(live, verdicts.of(text, [slices[i].group for i in live]), strict=True))
+        layers.append(found)
+        live = [i for i, row in found.items() if True in row]
+    for i, each in enumerate(slices):
+        yield _together([layer[i] for layer in layers if i in layer], each.size)
+
+
+def _together(rows: Sequence[Sequence[Verdict]], size: int) -> Sequence[_Found]:
+    """The first expression that does not select a device decides."""
+    found: list[_Found] = [True] * size
+    for number, row in enumerate(rows):
+        for j, verdict in enumerate(row):
+            if verdict is not True and found[j] is True:
+                found[j] = False if verdict is False else (number, verdict)
+    return found
 
 
 # --- what they consume ------------------------------------------------------------------------------------------------
@@ -223,22 +231,17 @@ def _most(source: Source, request: DeviceRequest, selectors: Sequence[str], clus
     """What the device consumes that consumes most, of those that this request may get. Raises _FaultError."""
     where = f".{request.where}"
     slices = device_slices.complete(each for _, each in sorted(cluster.slices.items()) if each.driver == source.driver)
-    rows: list[list[Verdict]] | None = None
-    stages = (("deviceSelector", (source.selector,)), ("DeviceClass selector", selectors))
-    for what, expressions in (*stages, ("request selector", request.expressions)):
-
-        def label(each: DeviceSlice, device: int, words: str, what: str = what) -> str:
-            name = device_slices.names(each.group)[device]
-            return f"CEL evaluation error in {what} for device {name}: {words}"
-
-        rows = _rows(expressions, slices, cluster.verdicts, rows, label)
+    expressions = (source.selector, *selectors, *request.expressions)
     matched: list[tuple[int, int]] = []
-    for i, row in enumerate(rows or ()):
-        for j, verdict in enumerate(row):
-            if isinstance(verdict, str):
-                raise _FaultError(where, _INTERNAL, verdict)
-            if verdict:
+    for i, row in enumerate(_rows(expressions, slices, cluster.verdicts)):
+        for j, selected in enumerate(row):
+            if selected is True:
                 matched.append((i, j))
+            elif selected is not False:
+                number, words = selected
+                what = "deviceSelector" if not number else _CLASS if number <= len(selectors) else _REQUEST
+                name = device_slices.names(slices[i].group)[j]
+                raise _FaultError(where, _INTERNAL, f"CEL evaluation error in {what} for device {name}: {words}")
     if len(matched) < request.count:
         words = f"{len(matched)} device(s) match but {request.count} requested"
         raise _FaultError(where, _INTERNAL, f"insufficient matching devices for {source.kind} driver: {words}")

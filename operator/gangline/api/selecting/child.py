@@ -11,6 +11,8 @@ from __future__ import annotations
 import resource
 import select
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import orjson
@@ -20,13 +22,15 @@ from gangline.api.selecting.judge import LocalJudge, Verdict, judged
 #: CPU seconds for one expression, and the devices for which there is one more; bytes of memory in all; seconds without a question
 MOST_SECONDS: Final = 2
 FAST: Final = 50_000
-MOST_MEMORY: Final = 1 << 30
+MOST_MEMORY: Final = 256 << 20
 LONGEST_PAUSE: Final = 300.0
 
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # where memory runs short, this process ends rather than its parent
+        Path("/proc/self/oom_score_adj").write_text("1000")
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     # an empty buffer: each answer is read before the next question is written
     while select.select([asked], [], [], LONGEST_PAUSE)[0] and (line := asked.readline()):

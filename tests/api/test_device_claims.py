@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from gangline.api.read import configuration, parse
 from gangline.api.read.counting import NO_RULES, Rules, device_claims
-from gangline.api.read.counting.device_claims import Claim, Devices
+from gangline.api.read.counting.device_claims import Claim, DeviceRequest, Devices
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.api.read.reading import ParseError
@@ -32,6 +31,10 @@ def template(*requests: Json) -> Json:
 
 def rules(devices: Devices = DEVICES, **claims: Claim) -> Rules:
     return Rules.of(NO_LIMITS, {}, ResourceRules(devices=devices), claims)
+
+
+def asking(devices: dict[str, int]) -> Claim:
+    return Claim(tuple(DeviceRequest(f"devices.requests[{i}]", *each) for i, each in enumerate(devices.items())))
 
 
 def read(by: Rules, *claims: Json, requests: Json | None = None) -> model.Workload:
@@ -70,6 +73,11 @@ def test_what_a_template_asks_for(requests: list[Json], devices: dict[str, int])
             "FirstAvailable device selection is not supported",
         ),
         (
+            {"name": "r"},
+            '.devices.requests[0]: Invalid value: "null": ResourceClaimTemplate t: '
+            "Exactly must be set if FirstAvailable is nil",
+        ),
+        (
             exactly(GPU, allocationMode="All"),
             '.devices.requests[0].exactly.allocationMode: Invalid value: "All": ResourceClaimTemplate t: '
             "AllocationMode 'All' is not supported",
@@ -90,7 +98,7 @@ def test_a_template_that_cannot_be_read_says_where() -> None:
 
 
 def test_devices_count_as_their_class_is_mapped() -> None:
-    by = rules(t=Claim({GPU: 2, MIG: 1}), u=Claim({"big.example.com": 1}))
+    by = rules(t=asking({GPU: 2, MIG: 1}), u=asking({"big.example.com": 1}))
     (pod_set,) = read(by, by_template("t"), by_template("u"), requests={"cpu": "1", "gpus": 1}).pod_sets
     assert pod_set.counted == {"cpu": 1000, "gpus": 4, "slices": 1}
     assert pod_set.requests == {"cpu": 1000, "gpus": 1}, "of nodes"
@@ -98,7 +106,7 @@ def test_devices_count_as_their_class_is_mapped() -> None:
 
 def test_transformations_are_of_what_containers_request_alone() -> None:
     credits = ResourceRules(transformations={"gpus": Transformation({"credits": Fraction(1)})}, devices=DEVICES)
-    by = Rules.of(NO_LIMITS, {}, credits, {"t": Claim({GPU: 2})})
+    by = Rules.of(NO_LIMITS, {}, credits, {"t": asking({GPU: 2})})
     assert read(by, by_template()).pod_sets[0].counted == {"gpus": 2}
 
 
@@ -112,7 +120,7 @@ def test_transformations_are_of_what_containers_request_alone() -> None:
             'ResourceClaimTemplate.resource.k8s.io "t" not found',
         ),
         (
-            rules(t=Claim({"other.example.com": 1})),
+            rules(t=asking({"other.example.com": 1})),
             by_template(),
             f'{AT}.resourceClaimTemplateName: Not found: "DeviceClass other.example.com is not mapped in DRA '
             'configuration for podset main"',
@@ -128,7 +136,7 @@ def test_transformations_are_of_what_containers_request_alone() -> None:
             "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled",
         ),
         (rules(Devices(counted=False, ignored=True)), by_template(), ""),
-        (rules(t=Claim({GPU: 1})), by_template(), ""),
+        (rules(t=asking({GPU: 1})), by_template(), ""),
         (rules(), {"name": "neither"}, ""),
     ],
 )
@@ -182,10 +190,12 @@ def mapping(name: Any = "gpus", classes: Any = (GPU,), **more: Any) -> Json:
         ([mapping(), mapping(classes=[MIG])], r"\[1\]\.name: 'gpus' is there twice"),
         ([mapping(classes=[])], r"\[0\]\.deviceClassNames: at least one"),
         ([mapping(classes=[f"c{n}" for n in range(9)])], r"\[0\]\.deviceClassNames: a list of at most 8"),
-        ([mapping(classes=[GPU, GPU])], r"\[0\]\.deviceClassNames\[1\]: '.*' already counts as 'gpus'"),
-        ([mapping(), mapping("slices")], r"\[1\]\.deviceClassNames\[0\]: '.*' already counts as 'gpus'"),
+        ([mapping(classes=[GPU, GPU])], r"\[0\]\.deviceClassNames\[1\]: '.*' is there twice"),
+        (
+            [mapping(), mapping("slices")],
+            r"\[1\]\.deviceClassNames\[0\]: .* device class already mapped to resource gpus",
+        ),
         ([mapping(classes=["x" * 254])], r"\[0\]\.deviceClassNames\[0\]"),
-        ([mapping(sources=[{"counter": {"name": "memory"}}])], r"\[0\]\.sources: .* cannot be counted"),
         ([mapping(driver="d")], r"\[0\]\.driver: there is no such field"),
         ([mapping(f"n{n}", [f"c{n}"]) for n in range(17)], "a list of at most 16"),
     ],
@@ -203,7 +213,7 @@ def standing(devices: Devices = DEVICES, **classes: Json) -> Devices:
     """The DeviceClasses by their names, with _ for a dot."""
     found = {name.replace("_", "."): device_claims.extended_class(body) for name, body in classes.items()}
     known = {name: each for name, each in found.items() if each is not None}
-    return replace(devices, extended=device_claims.extended(known, devices))
+    return device_claims.extended(known, devices)
 
 
 def test_what_a_device_class_stands_for_counts_as_its_devices() -> None:
@@ -215,7 +225,7 @@ def test_what_a_device_class_stands_for_counts_as_its_devices() -> None:
 
 
 def test_requests_and_claims_of_one_resource_add_up() -> None:
-    by = rules(standing(gpu_example_com=device_class("example.com/gpu")), t=Claim({GPU: 3}))
+    by = rules(standing(gpu_example_com=device_class("example.com/gpu")), t=asking({GPU: 3}))
     assert read(by, by_template(), requests={"example.com/gpu": "2"}).pod_sets[0].counted == {"gpus": 5}
 
 

@@ -239,6 +239,10 @@ def test_on_hold_and_requeued() -> None:
     )
     assert (held.on_hold, held.requeued) == (True, True)
     assert parse.workload(workload()).requeued is None
+    backs_off = parse.workload(workload(status={"conditions": [condition("Requeued", "False", "PodsReadyTimeout")]}))
+    assert backs_off.requeued is False
+    uncounted = parse.workload(workload(status={"conditions": [condition("Requeued", "False", "Inadmissible")]}))
+    assert uncounted.requeued is None, "it is decided about as soon as its devices can be counted"
 
 
 @pytest.mark.parametrize("boost", ["", "high", "1" * 5000, "1.5"])

@@ -119,3 +119,13 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
             parse(text)
         except QuantityError:
             continue
+
+
+def test_what_devices_consume_is_printed_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantity, "_BYTES", set(quantity._BYTES))
+    name, amount = "example.com/mig-memory", 4864 << 20
+    assert quantity.format(amount, name) == "5100273664"
+    quantity.print_as_bytes({name})
+    assert quantity.format(amount, name) == "4864Mi"
+    assert quantity.format(amount, "example.com/others") == "5100273664"
+    quantity._format.cache_clear()

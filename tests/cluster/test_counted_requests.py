@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue
 
-from gangline.api.read.counting.device_claims import Devices
+from gangline.api.read.counting.device_claims import Devices, Source
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.console.cli import main
 from gangline.kube import resources as kube
@@ -24,12 +24,16 @@ pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 NAMESPACE = "counted"
 GPU = "nvidia.com/gpu"
-#: each GPU counts as 10 credits as well
+DRIVER, MIG, MEMORY = "gpu.example.com", "mig.example.com", "example.com/gpu-memory"
+#: each GPU counts as 10 credits as well, and MIG instances as their memory
 RULES = ResourceRules(
     transformations={GPU: Transformation({"example.com/credits": Fraction(10)})},
-    devices=Devices({"gpu.example.com": "example.com/devices"}),
+    devices=Devices(
+        {"gpu.example.com": "example.com/devices", MIG: MEMORY},
+        {MIG: (Source("counter", MEMORY, DRIVER, "memory", f"device.driver == '{DRIVER}'"),)},
+    ),
 )
-QUOTAS = {GPU: 8, "cpu": 6, "example.com/credits": 100, "example.com/devices": 2}
+QUOTAS = {GPU: 8, "cpu": 6, "example.com/credits": 100, "example.com/devices": 2, MEMORY: "20Gi"}
 
 
 def queue() -> Json:
@@ -83,6 +87,63 @@ async def devices_of_claims(api: Api, waiting: Look, usage: Look) -> None:
     assert (await api.until(lambda: usage("claims"), "its devices count"))["example.com/devices"] == "2"
 
     await api.client.delete(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, "two")
+
+
+def instances(generation: int, **profiles: str) -> Json:
+    """A ResourceSlice with an instance of each profile, which consumes so much memory."""
+    devices = [
+        {
+            "name": f"mig-{profile.replace('_', '-')}",
+            "attributes": {"profile": {"string": profile}},
+            "consumesCounters": [{"counterSet": "card-0", "counters": {"memory": {"value": memory}}}],
+        }
+        for profile, memory in profiles.items()
+    ]
+    spec = {
+        "driver": DRIVER,
+        "pool": {"name": "p", "generation": generation, "resourceSliceCount": 1},
+        "allNodes": True,
+    }
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "counting"}}
+    return {**head, "spec": {**spec, "devices": devices}}
+
+
+async def devices_that_selectors_select(api: Api, waiting: Look, usage: Look) -> None:
+    """They count as what they consume, once there are such devices."""
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": MIG}}
+    every = {"cel": {"expression": "has(device.attributes['gpu.example.com'].profile)"}}
+    await api.client.create(kube.DEVICE_CLASSES, None, {**head, "spec": {"selectors": [every]}})
+    for profile in ("narrow", "wide"):
+        only = {"cel": {"expression": f"device.attributes['{DRIVER}'].profile == '{profile}'"}}
+        asked = {"name": "mig", "exactly": {"deviceClassName": MIG, "selectors": [only]}}
+        template = {"metadata": {"name": profile}, "spec": {"spec": {"devices": {"requests": [asked]}}}}
+        whole = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+        await api.client.create(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, {**whole, **template})
+        claims = [{"name": "mig", "resourceClaimTemplateName": profile}]
+        await api.create(of(profile, cpu="100m", resourceClaims=claims))
+
+    words = f"CEL selector in DeviceClass {MIG}: 0 device(s) match in the cluster but 1 requested"
+    workload = await api.until(lambda: waiting("narrow"), "there is no such device")
+    row = condition_row(workload, "QuotaReserved")
+    assert row["reason"] == "Misconfigured" and row["message"].endswith(words), row
+    row = condition_row(workload, "Requeued")
+    assert (row["status"], row["reason"]) == ("False", "Inadmissible") and row["message"].endswith(words), row
+
+    await api.client.create(kube.RESOURCE_SLICES, None, instances(1, narrow="4864Mi"))
+    assert (await api.until(lambda: usage("narrow"), "the narrow instance counts"))[MEMORY] == "4864Mi"
+    workload = await api.workload_of("narrow", NAMESPACE)
+    assert workload is not None and condition_row(workload, "Requeued") == {}
+    assert await api.until(lambda: waiting("wide"), "no instance is wide")
+
+    await api.client.delete(kube.RESOURCE_SLICES, None, "counting")
+    await api.client.create(kube.RESOURCE_SLICES, None, instances(2, narrow="4864Mi", wide="10Gi"))
+    assert (await api.until(lambda: usage("wide"), "the wide instance counts"))[MEMORY] == "10Gi"
+    assert (await usage("narrow") or {})[MEMORY] == "4864Mi", "a holder keeps what was reserved"
+
+    await api.client.delete(kube.RESOURCE_SLICES, None, "counting")
+    await api.client.delete(kube.DEVICE_CLASSES, None, MIG)
+    for profile in ("narrow", "wide"):
+        await api.client.delete(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, profile)
 
 
 async def test_defaults_overhead_limits_transformations_and_claims(system: System, api: Api) -> None:
@@ -146,6 +207,7 @@ async def test_defaults_overhead_limits_transformations_and_claims(system: Syste
 
     if await served(api, kube.RESOURCE_CLAIM_TEMPLATES):  # from Kubernetes 1.34 on
         await devices_of_claims(api, waiting, usage)
+        await devices_that_selectors_select(api, waiting, usage)
     await api.wipe(NAMESPACE)
     await api.client.delete(kube.LIMIT_RANGES, NAMESPACE, "defaults")
     await api.client.delete(kube.RUNTIME_CLASSES, None, "kata")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,9 @@ from tests.cluster.harness import cluster_queue, flavor, job, local_queue
 from tests.jobs.foreign import CASES, Case
 
 from gangline.api import names
+from gangline.api.read.counting.device_claims import Devices, Source
+from gangline.api.read.counting.resource_rules import ResourceRules
+from gangline.console.importing import cluster_facts
 from gangline.console.importing.adoptions import Adoption, Job, Skipped
 from gangline.console.importing.assigning import GATE
 from gangline.console.importing.cluster_facts import ClusterFacts, pods_of
@@ -306,3 +311,35 @@ def test_a_job_that_is_left_alone_when_it_is_queued_is_left_alone_here() -> None
     assert isinstance(found, Skipped)
     assert not found.fault
     assert found.reason.startswith("it is not queued: ")
+
+
+class Listing:
+    """An API server with these objects; remembers what it was asked for."""
+
+    def __init__(self, objects: Mapping[Resource, Sequence[Json]]) -> None:
+        self._objects = objects
+        self.asked: list[Resource] = []
+
+    async def list(self, kind: Resource, namespace: str | None = None) -> Any:
+        self.asked.append(kind)
+        return SimpleNamespace(items=list(self._objects.get(kind, ())))
+
+
+async def test_devices_of_claims_count_as_what_they_consume() -> None:
+    source = Source("counter", "gpu-memory", "gpu.example.com", "memory", "true")
+    rules = ResourceRules(devices=Devices({"mig": "gpu-memory"}, {"mig": (source,)}))
+    asked = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "mig"}}]}}
+    consumed = [{"counterSet": "s", "counters": {"memory": {"value": "5Gi"}}}]
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    slice_ = {"driver": "gpu.example.com", "pool": pool, "devices": [{"name": "d", "consumesCounters": consumed}]}
+    objects: dict[Resource, Sequence[Json]] = {
+        kube.RESOURCE_CLAIM_TEMPLATES: [{"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": asked}}],
+        kube.DEVICE_CLASSES: [{"metadata": {"name": "mig"}, "spec": {}}],
+        kube.RESOURCE_SLICES: [{"metadata": {"name": "s"}, "spec": slice_}],
+    }
+    spec = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "t", "resourceClaimTemplateName": "t"}]}
+    facts = await cluster_facts.read(Listing(objects), ["ns"], rules, [], [])  # pyright: ignore[reportArgumentType]
+    assert facts.rules("ns").quota(spec, {}) == {"gpu-memory": 5 << 30}
+    without = Listing({})
+    await cluster_facts.read(without, ["ns"], rules, [], [])  # pyright: ignore[reportArgumentType]
+    assert kube.RESOURCE_SLICES not in without.asked

@@ -400,6 +400,24 @@ async def test_a_slice_that_cannot_be_read_is_complained_of_alone() -> None:
     assert controller.cards.of("n1") is None
 
 
+async def test_selectors_that_could_not_be_evaluated_are_evaluated_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = leader(Engine())
+    rules, times = controller.mirror.rules, iter([1_000, 2_000, 6_000, 7_000])
+    now = [0]
+    [part] = [each for each in controller.parts if each.name == "inventory"]
+    monkeypatch.setattr(part, "_now", lambda: now[0])
+    again: list[int] = []
+    monkeypatch.setattr(rules, "try_again", lambda: again.append(now[0]))
+    rules._supply.postponed = True
+    for now[0] in times:
+        part.settle()
+        assert part.due == (6_000 if now[0] < 6_000 else 11_000)
+    assert again == [6_000]
+    rules._supply.postponed = False
+    part.settle()
+    assert part.due is None
+
+
 # --- for people ------------------------------------------------------------------------------------------------------------
 
 

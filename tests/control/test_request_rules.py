@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from gangline.api.read.counting.device_claims import Devices
+from gangline.api.read.counting.device_claims import Devices, Source
 from gangline.api.read.counting.resource_rules import ResourceRules
+from gangline.api.read.reading import ParseError
+from gangline.api.selecting import LocalJudge
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.request_rules import RequestRules
 from gangline.engine import model
@@ -146,6 +148,63 @@ def test_a_device_class_concerns_those_who_request_what_it_stands_for() -> None:
     assert cluster.mirror.recounted() == []
     cluster.mirror.remove(kube.DEVICE_CLASSES, "gpu.example.com")
     assert cluster.take() == {"a": 0}
+
+
+DRIVER = "gpu.example.com"
+
+
+def resource_slice(name: str, *memory: str, **pool: Any) -> Json:
+    """A device for each amount that it consumes of the counter `memory`."""
+    devices = [
+        {"name": f"d{i}", "consumesCounters": [{"counterSet": "s", "counters": {"memory": {"value": each}}}]}
+        for i, each in enumerate(memory)
+    ]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1, **pool}
+    return stored("ResourceSlice", name, spec={"driver": DRIVER, "pool": pool, "devices": devices})
+
+
+def test_devices_concern_those_whose_claims_count_differently() -> None:
+    source = Source("counter", "cpu", DRIVER, "memory", f"device.driver == '{DRIVER}'")
+    devices = Devices({"a": "cpu", "b": "cpu"}, {"a": (source,)})
+    rules = RequestRules(ResourceRules(devices=devices), LocalJudge())
+    cluster = Cluster(rules)
+    for name in ("a", "b"):
+        asked = {"name": "r", "exactly": {"deviceClassName": name}}
+        spec = {"spec": {"devices": {"requests": [asked]}}}
+        cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", name, spec=spec))
+        claims = [{"name": "gpus", "resourceClaimTemplateName": name}]
+        cluster.mirror.upsert(kube.WORKLOADS, workload(f"of-{name}", resourceClaims=claims))
+    assert cluster.take() == {"of-a": 0, "of-b": 1}
+    rules.put(kube.RESOURCE_SLICES, "s", resource_slice("s", "2", "3"))
+    assert cluster.take() == {}, "there is no such class"
+    device_class = stored("DeviceClass", "a", spec={"selectors": [{"cel": {"expression": "true"}}]})
+    device_class["metadata"]["creationTimestamp"] = "2026-11-24T10:00:00Z"
+    del device_class["metadata"]["namespace"]
+    cluster.mirror.upsert(kube.DEVICE_CLASSES, device_class)
+    assert cluster.take() == {"of-a": 3000}
+    rules.put(kube.RESOURCE_SLICES, "s", resource_slice("s", "2", "3", generation=2))
+    assert cluster.mirror.recounted() == []
+    rules.put(kube.RESOURCE_SLICES, "s", resource_slice("s", "2"))
+    assert cluster.mirror.recounted() == ["team/of-a"]
+    assert cluster.mirror.recounted() == []
+    with pytest.raises(ParseError):
+        rules.put(kube.RESOURCE_SLICES, "s", {"spec": {"driver": 3}})
+    assert cluster.mirror.recounted() == []
+    rules.put(kube.RESOURCE_SLICES, "s", None)
+    assert cluster.take() == {"of-a": 0}
+
+
+def test_claims_that_are_not_used_any_more_are_forgotten() -> None:
+    rules = RequestRules(ResourceRules(devices=Devices({"a": "cpu"})), LocalJudge())
+    cluster = Cluster(rules)
+    for count in range(1200):
+        asked = {"name": "r", "exactly": {"deviceClassName": "a", "count": count}}
+        spec = {"spec": {"devices": {"requests": [asked]}}}
+        cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "t", spec=spec))
+        claims = [{"name": "gpus", "resourceClaimTemplateName": "t"}]
+        cluster.mirror.upsert(kube.WORKLOADS, workload("w", resourceClaims=claims))
+        cluster.mirror.recounted()
+    assert not rules._supply.is_full(0)
 
 
 def test_what_cannot_be_read_changes_nothing() -> None:

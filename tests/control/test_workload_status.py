@@ -178,3 +178,16 @@ def test_nothing_is_admitted_without_quota() -> None:
     status: dict[str, Any] = {"admissionChecks": [{"name": "c", "state": "Ready"}]}
     status_changes.complete_admission()(status, NOW)
     assert status.get("conditions", []) == []
+
+
+def test_one_whose_devices_cannot_be_counted_is_not_queued_until_they_can() -> None:
+    status: dict[str, Any] = {}
+    status_changes.pending(Explanation("Misconfigured", "no such devices", not_queued=True))(status, NOW)
+    row = conditions.find(status["conditions"], "Requeued")
+    assert row is not None
+    assert (row["status"], row["reason"], row["message"]) == ("False", "Inadmissible", "no such devices")
+    status_changes.pending(Explanation("WaitingForQuota", "1 more needed"))(status, NOW)
+    assert conditions.find(status["conditions"], "Requeued") is None
+    status["conditions"].append({"type": "Requeued", "status": "False", "reason": "PodsReadyTimeout"})
+    status_changes.pending(Explanation("WaitingForQuota", "2 more needed"))(status, NOW)
+    assert conditions.find(status["conditions"], "Requeued") is not None, "it backs off"

@@ -19,6 +19,13 @@ NUMBERS = (
     "gangline.api.read.policy_reader.recovery",
     "gangline.control.answers.workloads.words.age",
     "gangline.api.quantity.exact",
+    "gangline.api.selecting.amounts._fraction",
+    "gangline.api.selecting.amounts._normalized",
+    "gangline.api.selecting.amounts._numbers",
+    "gangline.api.selecting.amounts._order",
+    "gangline.api.selecting.amounts.as_float",
+    "gangline.api.selecting.amounts.as_integer",
+    "gangline.api.selecting.child.main",
     "gangline.api.read.counting.resource_rules._units",
     "gangline.control.forecasting.expected_starts.Accuracy.restore",
     "gangline.control.forecasting.expected_starts._recorded",
@@ -99,9 +106,13 @@ API_SERVER = (
 )
 #: JSON that the same process has just written, of an object that was measured when it came in
 WRITTEN_HERE = (
+    "gangline.api.read.counting.device_slices._devices",
     "gangline.api.read.podspec._known",
     "gangline.api.read.policy_reader._known",
+    "gangline.api.selecting.judge.LocalJudge.judge",
     "gangline.control.multikueue.local_jobs._unpacked",
+    "gangline.control.selecting.selector_process.SelectorProcess._ask",
+    "gangline.control.selecting.selector_process.SelectorProcess.judge",
     "gangline.control.writes.writes.Writes._render",
     "gangline.jobs.pods.member.Member.seen",
     "gangline_webhooks.facts._is_queued",

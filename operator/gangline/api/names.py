@@ -300,8 +300,10 @@ EVICTED: Final = "Evicted"
 PREEMPTED: Final = "Preempted"
 #: a closed preemption gate keeps it from having others preempted for it
 BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
-#: it is requeued after an eviction; False while it backs off
+#: it is requeued after an eviction; False while it backs off, or while its devices cannot be counted
 REQUEUED: Final = "Requeued"
+#: reason of Requeued=False for a workload whose devices cannot be counted; it waits for no time
+NOT_QUEUED: Final = "Inadmissible"
 #: the job has ended
 FINISHED: Final = "Finished"
 #: False while lost nodes are replaced under the workload, True when it runs again; Gangline only

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -27,6 +28,8 @@ _DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, 
 _BINARY_SHIFTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 _BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+#: resources in bytes; what the configuration adds is known once a process has read it
+_BYTES: Final = {"memory", "ephemeral-storage", "gangline.io/gpu-mem"}
 _LONGEST: Final = 256
 #: Beyond this power of ten a value saturates, below its negative it rounds to the smallest step: no need to compute it.
 _FARTHEST_EXPONENT: Final = 400
@@ -80,8 +83,14 @@ def format(amount: int, resource: str = "") -> str:
 
 
 def is_bytes(resource: str) -> bool:
-    """Whether Kubernetes counts this resource in bytes and therefore prints it with binary suffixes."""
-    return resource in ("memory", "ephemeral-storage", "gangline.io/gpu-mem") or resource.startswith("hugepages-")
+    """Whether this resource is counted in bytes and therefore printed with binary suffixes."""
+    return resource in _BYTES or resource.startswith("hugepages-")
+
+
+def print_as_bytes(resources: Iterable[str]) -> None:
+    """From now on these resources of the configuration are printed with binary suffixes in this process, as Kueue prints them."""
+    _BYTES.update(resources)
+    _format.cache_clear()
 
 
 @lru_cache(maxsize=8192)

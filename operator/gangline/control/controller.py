@@ -172,7 +172,12 @@ class Controller:
         self.pods = pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
         inventory = InventoryFeed(
-            mirror, pods, quarantine, count_anew=writes.count_anew, tell=lambda cards: self._observe(of_node(cards))
+            mirror,
+            pods,
+            quarantine,
+            now=now,
+            count_anew=writes.count_anew,
+            tell=lambda cards: self._observe(of_node(cards)),
         )
         #: the cards of nodes, and who sits on them
         self.cards = inventory.cards

@@ -64,8 +64,14 @@ FEATURES: Final[Mapping[str, Feature]] = {
         WORKS, ("ConfigurableResourceTransformations", "QuotaCheckStrategy"), "requests.md"
     ),
     "Devices of DRA": Feature(
-        differs("requests by DeviceClass and extended resources; no partitionable devices, no consumable capacity"),
-        ("KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled"),
+        differs("all of it; a few functions in CEL selectors are missing"),
+        (
+            "KueueDRAIntegration",
+            "KueueDRAIntegrationConsumableCapacity",
+            "KueueDRAIntegrationExtendedResource",
+            "KueueDRAIntegrationPartitionableDevices",
+            "KueueDRARejectWorkloadsWhenDRADisabled",
+        ),
         "requests.md",
     ),
     "Visibility API": Feature(WORKS, ("VisibilityOnDemand",), "kueue-compatibility.md"),

@@ -23,21 +23,23 @@ _MIB: Final = 1 << 20
 class CapacityPolicy:
     """How a card rounds requests for a capacity. `values` are the only ones; else from `least` in steps up to `most`.
 
-    `default` is consumed where nothing is asked for.
+    Without `least` there are no steps. `default` is consumed where nothing is asked for.
     """
 
     most: int
     default: int = 0
     values: tuple[int, ...] = ()
-    least: int = 0
+    least: int | None = None
     step: int = 0
 
     def consumed(self, asked: int) -> int | None:
         """None: the card cannot give so much."""
         if self.values:
             return min((value for value in self.values if value >= asked), default=None)
+        if self.least is None:
+            return asked if asked <= self.most else None
         found = max(asked, self.least)
-        if self.step and self.least:
+        if self.step:
             found = self.least + -(-(found - self.least) // self.step) * self.step
         return found if found <= self.most else None
 

@@ -27,7 +27,7 @@ _LOOKED_UP = (
 )
 #: what stands between pods and the job that made them, beside other jobs
 _BETWEEN = (kube.DEPLOYMENTS, kube.REPLICA_SETS, kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS)
-_COUNTING = (kube.LIMIT_RANGES, kube.RUNTIME_CLASSES, kube.RESOURCE_CLAIM_TEMPLATES)
+_COUNTING = (kube.LIMIT_RANGES, kube.RUNTIME_CLASSES, kube.RESOURCE_CLAIM_TEMPLATES, kube.DEVICE_CLASSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,11 @@ async def read(
     for kind, found in zip(_COUNTING, every[len(looked_up) :], strict=True):
         for obj in found:
             counting.put(kind, key_of(obj), obj)
+    if every[
+        len(looked_up) + _COUNTING.index(kube.RESOURCE_CLAIM_TEMPLATES)
+    ]:  # without claims, devices count for nobody
+        for obj in await _listed(api, kube.RESOURCE_SLICES):
+            counting.put(kube.RESOURCE_SLICES, key_of(obj), obj)
     nodes = {obj["metadata"]["name"]: obj["metadata"].get("labels") or {} for obj in await _listed(api, kube.NODES)}
     between = {kind: [obj for each in namespaces for obj in await _listed(api, kind, each)] for kind in _BETWEEN}
     by_owner = pods_of(pods, [*owners, *(obj for made in between.values() for obj in made)])

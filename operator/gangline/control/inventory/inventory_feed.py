@@ -18,6 +18,8 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, key_of
 
+#: milliseconds until selectors are evaluated again that could not be
+_POSTPONED: Final = 5000
 _SLICES: Final = (kube.RESOURCE_SLICES, kube.OLD_RESOURCE_SLICES)
 
 
@@ -56,13 +58,16 @@ class InventoryFeed(Part):
         pods: PodIndex,
         quarantine: Quarantine,
         *,
+        now: Callable[[], int],
         count_anew: Callable[[], None],
         tell: Callable[[NodeCards], None] = lambda cards: None,
     ) -> None:
         self.cards = CardInventory(pods.workload_of)
         self._mirror = mirror
         self._quarantine = quarantine
+        self._now = now
         self._count_anew = count_anew
+        self._supplied = False
         self._tell = tell
         self._moved = pods.changed_nodes.subscribe(worth=lambda node: True)
 
@@ -70,14 +75,32 @@ class InventoryFeed(Part):
         if isinstance(event, Upsert):
             work = partial(limited, partial(put, self.cards, resource, key_of(event.obj), event.obj))
             self._quarantine.attempt("reading its cards", resource, key_of(event.obj), work, event.obj)
+            self._put_devices(resource, key_of(event.obj), event.obj)
         elif isinstance(event, Removed):
             put(self.cards, resource, event.key, None)
+            self._put_devices(resource, event.key, None)
+
+    def _put_devices(self, resource: Resource, key: str, obj: Json | None) -> None:
+        """Of slices: the devices that claims can get, whatever cards are among them."""
+        if resource == kube.RESOURCE_SLICES:
+            self._supplied = True
+            work = partial(limited, partial(self._mirror.rules.put, resource, key, obj))
+            self._quarantine.attempt("reading its devices", resource, key, work, obj)
 
     def settle(self) -> None:
         self.cards.look_again(self._moved.take())
         changed, different = self.cards.refresh()
         if different:
             self._mirror.rules.put_cards(self.cards.sizes())
+        if self.due is not None and self.due <= self._now():
+            self._mirror.rules.try_again()
+            self._supplied, self.due = True, None
+        if different or self._supplied:
             self._count_anew()
+        self._supplied = False
+        if not self._mirror.rules.postponed:
+            self.due = None
+        elif self.due is None:
+            self.due = self._now() + _POSTPONED
         for each in changed:
             self._tell(each)

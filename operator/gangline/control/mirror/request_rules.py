@@ -1,27 +1,36 @@
-"""What the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead, ResourceClaimTemplates, and
-DeviceClasses that stand for resources. And what is known of its cards, by which shares of them count."""
+"""What the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead, ResourceClaimTemplates with the
+devices that they can get, and DeviceClasses that stand for resources. And what is known of its cards, by which shares of them
+count."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from gangline.api.read.counting import Rules, device_claims, limit_ranges
+from gangline.api.read.counting import Rules, device_claims, device_slices, limit_ranges
 from gangline.api.read.counting.device_claims import Claim, ExtendedClass
+from gangline.api.read.counting.device_supply import DeviceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import amounts, child
+from gangline.api.selecting import Judge
 from gangline.api.sharing import UNKNOWN, Sizes
+from gangline.control.selecting import SelectorProcess
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 
 
 class RequestRules:
-    """The rules in force. Remembers which Workloads they concern that changed since it was last asked."""
+    """The rules in force. Remembers which Workloads they concern that changed since it was last asked.
 
-    def __init__(self, resources: ResourceRules = EVERYTHING) -> None:
+    `judge`: evaluates CEL selectors; None: a process of its own.
+    """
+
+    def __init__(self, resources: ResourceRules = EVERYTHING, judge: Judge | None = None) -> None:
         self._resources = resources
+        self._supply = DeviceSupply(judge or SelectorProcess())
+        self._supply_changed = False
         self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
         #: namespace -> ResourceClaimTemplate -> what it asks for; the rules of the namespace hold the same object
         self._claims: dict[str, dict[str, Claim]] = {}
@@ -48,7 +57,7 @@ class RequestRules:
             return self._elsewhere
         limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
         self._by_namespace[namespace] = found = Rules.of(
-            limits, self._overheads, self._resources, claims or {}, self._cards, self.images
+            limits, self._overheads, self._resources, claims or {}, self._cards, self.images, self._supply
         )
         return found
 
@@ -61,7 +70,10 @@ class RequestRules:
         elif resource == kube.RESOURCE_CLAIM_TEMPLATES:
             self._put_claim(key, None if obj is None else device_claims.claim(obj))
         elif resource == kube.DEVICE_CLASSES:
-            self._put_device_class(key, None if obj is None else device_claims.extended_class(obj))
+            self._put_device_class(key, obj)
+        elif resource == kube.RESOURCE_SLICES and self._resources.devices.counted:
+            found = None if obj is None else device_slices.resource_slice(obj)
+            self._supply_changed |= self._supply.put_slice(key, found)
 
     def put_cards(self, cards: Sizes) -> None:
         """What is known of all cards of the cluster now."""
@@ -82,17 +94,42 @@ class RequestRules:
         self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources, cards=self._cards, images=self.images)
         self._by_namespace.clear()
 
-    def _put_device_class(self, name: str, found: ExtendedClass | None) -> None:
+    def _put_device_class(self, name: str, obj: Json | None) -> None:
+        selectors, found = (
+            (None, None) if obj is None else (device_claims.class_selectors(obj), device_claims.extended_class(obj))
+        )
+        self._supply_changed |= self._supply.put_class(name, selectors)
         if found is None:
             self._device_classes.pop(name, None)
         else:
             self._device_classes[name] = found
-        devices = self._resources.devices
-        before, after = devices.extended, device_claims.extended(self._device_classes, devices)
+        before, after = self._resources.devices, device_claims.extended(self._device_classes, self._resources.devices)
         if before != after:
-            self._changed_resources |= {each for each, _ in before.items() ^ after.items()}
-            self._resources = replace(self._resources, devices=replace(devices, extended=after))
+            pairs = [
+                before.extended.items() ^ after.extended.items(),
+                before.unextended.items() ^ after.unextended.items(),
+            ]
+            self._changed_resources |= {each for changed in pairs for each, _ in changed}
+            self._resources = replace(self._resources, devices=after)
             self._forget()
+
+    @property
+    def postponed(self) -> bool:
+        """Some claims count as nothing for now because their selectors could not be evaluated."""
+        return self._supply.postponed
+
+    def try_again(self) -> None:
+        """Evaluate what was postponed when it is next asked which Workloads count differently."""
+        self._supply_changed = True
+
+    def _recharge(self) -> None:
+        """Note the claims that count differently since devices have changed."""
+        self._supply_changed = False
+        used = {claim for claims in self._claims.values() for claim in claims.values()}
+        changed = self._supply.recharge(self._resources.devices, used)
+        for namespace, claims in self._claims.items() if changed else ():
+            if names := {name for name, claim in claims.items() if claim in changed}:
+                self._changed_claims.setdefault(namespace, set()).update(names)
 
     def _put_claim(self, key: str, found: Claim | None) -> None:
         namespace, _, name = key.rpartition("/")
@@ -130,6 +167,8 @@ class RequestRules:
 
     def take_changed(self) -> Callable[[Json], bool] | None:
         """Whether a Workload may count differently than when this was last asked; None if none does."""
+        if self._supply_changed or self._supply.is_full(sum(len(each) for each in self._claims.values())):
+            self._recharge()
         namespaces, classes, claims = self._changed_namespaces, self._changed_classes, self._changed_claims
         resources, self._changed_resources = self._changed_resources, set()
         everybody, self._changed_for_all = self._changed_for_all, False

@@ -19,6 +19,7 @@ from aiohttp import web
 
 import gangline
 from gangline import files
+from gangline.api import quantity
 from gangline.api.admission.of_jobs import identifiers
 from gangline.api.read import policy_reader
 from gangline.control.answers.answers import Answers
@@ -105,6 +106,7 @@ class Operator:
         self.metrics.count_lag(lambda: self.writer.backlog, self.engine.paused_flavors)
         identifiers.choose(annotations_first=options.jobs.annotated_identifiers)
         declare(options.jobs.declared, options.jobs.external, options.multikueue.external)
+        quantity.print_as_bytes(options.resources.devices.consumed)
         self.recorder = EventRecorder(self.writer, instance=options.identity, wall=client.clock.seconds)
         self.watches = Watches(client, on_rewind=self._end_with_its_world)
         self.controller = Controller(

@@ -51,6 +51,7 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
             rows, names.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}", now=now
         )
         end_eviction(rows, now)
+        _queue(rows)
         _set_backfilled(rows, decision.backfilled, now)
         _set_preview(rows, decision.preview, now)
         if decision.admitted:
@@ -93,6 +94,13 @@ def imported(admission: model.Admission, checks: Iterable[str]) -> Change:
             status["admissionChecks"] = listed
 
     return change
+
+
+def _queue(rows: conditions.Conditions) -> None:
+    """What it asks for can be counted again: nothing is said any more of why it was not queued."""
+    known = conditions.find(rows, names.REQUEUED)
+    if known is not None and (known["status"], known.get("reason")) == ("False", names.NOT_QUEUED):
+        rows.remove(known)
 
 
 def end_eviction(rows: conditions.Conditions, now: int) -> None:
@@ -216,6 +224,10 @@ def pending(explanation: model.Explanation, requests: Sequence[Json] = ()) -> Ch
                 _count_eviction(status, DEACTIVATED, "")
         conditions.put(rows, names.QUOTA_RESERVED, False, explanation.reason, explanation.message, now=now)
         _no_reservation(rows, now)
+        if explanation.not_queued:
+            conditions.put(rows, names.REQUEUED, False, names.NOT_QUEUED, explanation.message, now=now)
+        else:
+            _queue(rows)
         if explanation.preemption_gates:
             conditions.put(rows, names.BLOCKED_ON_GATES, True, "PreemptionGated", explanation.message, now=now)
 

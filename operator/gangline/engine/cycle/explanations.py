@@ -213,6 +213,9 @@ def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | 
             "workload namespace doesn't match ClusterQueue selector",
             needs=f"ClusterQueue {name} must select namespace {gang.workload.namespace}.",
         )
+    if gang.workload.violation and gang.workload.overtaken:
+        needs = "Change its claims, or wait for the devices and templates that they name."
+        return Explanation(MISCONFIGURED, gang.workload.violation, needs=needs, not_queued=True)
     if gang.workload.violation:
         return Explanation(
             MISCONFIGURED,

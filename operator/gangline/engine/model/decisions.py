@@ -25,6 +25,7 @@ class Explanation:
     needs: str = ""  # what would have to happen, as one sentence
     position: int | None = None  # 0-based, in the ClusterQueue
     preemption_gates: tuple[str, ...] = ()  # closed gates without which others would be preempted for it
+    not_queued: bool = False  # what it asks for cannot be counted: it is not even queued until it can
 
 
 @dataclass(frozen=True, slots=True)

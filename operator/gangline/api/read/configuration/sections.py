@@ -31,6 +31,7 @@ _EXEC: Final[Shape] = {
     "interactiveMode": TEXT,
 }
 _PROVIDERS: Final[Shape] = [{"name": TEXT, "execConfig": _EXEC}]
+_SOURCE: Final[Shape] = {"name": TEXT, "driver": TEXT, "deviceSelector": {"cel": {"expression": TEXT}}}
 _OURS: Final[Shape] = {
     "kueueCompatibility": ANY,
     "nodeHealth": {"conditions": Map(TEXT), "grace": Map(ANY)},
@@ -109,7 +110,9 @@ _BOTH: Final[dict[str, Shape]] = {
         "quotaCheckStrategy": TEXT,
         "excludeResourcePrefixes": [TEXT],
         "transformations": [{"input": TEXT, "strategy": TEXT, "multiplyBy": TEXT, "outputs": Map(ANY)}],
-        "deviceClassMappings": [{"name": TEXT, "deviceClassNames": [TEXT], "sources": [Map(ANY)]}],
+        "deviceClassMappings": [
+            {"name": TEXT, "deviceClassNames": [TEXT], "sources": [{"counter": _SOURCE, "capacity": _SOURCE}]}
+        ],
     },
     "featureGates": Map(ANY),
     "objectRetentionPolicies": {"workloads": {"afterFinished": DURATION, "afterDeactivatedByKueue": DURATION}},

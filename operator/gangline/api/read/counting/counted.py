@@ -17,10 +17,13 @@ import orjson
 
 from gangline.api import quantity
 from gangline.api.read import podspec
-from gangline.api.read.counting.device_claims import Claim, claimed, refusal, templates
+from gangline.api.read.counting.device_claims import Claim, templates
+from gangline.api.read.counting.device_refusals import claimed, refusal
+from gangline.api.read.counting.device_supply import DeviceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import Json, amounts, child, items
+from gangline.api.selecting import LocalJudge
 from gangline.api.sharing import UNKNOWN, Sizes
 from gangline.engine.model import UNLIMITED, PodSet, Requests
 
@@ -30,6 +33,8 @@ _BELOW_RANGE: Final = "requests must not be below the limitRange min"
 _LISTS: Final = ("initContainers", "containers")
 #: characters of a message that are kept
 _MOST_WORDS: Final = 4096
+#: no device is known
+_NO_SUPPLY: Final = DeviceSupply(LocalJudge())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class Rules:
     cards: Sizes = UNKNOWN
     #: the namespace's ResourceClaimTemplates, as they are at any time
     claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
+    #: the devices that claims can get, as they are at any time
+    supply: DeviceSupply = _NO_SUPPLY
     #: placement policies look at the images of pods
     images: bool = False
     #: rules that are equal but for their claims have equal digests; b"" if there are none
@@ -57,22 +64,26 @@ class Rules:
         claims: Mapping[str, Claim] = MappingProxyType({}),
         cards: Sizes = UNKNOWN,
         images: bool = False,
+        supply: DeviceSupply = _NO_SUPPLY,
     ) -> Rules:
         if limits == NO_LIMITS and not overheads and not resources and cards == UNKNOWN and not images:
-            return Rules(claims=claims) if claims else NO_RULES
+            return Rules(claims=claims, supply=supply) if claims else NO_RULES
         known = (cards.smallest, cards.largest, sorted(cards.units.items()), cards.policies)
         content = repr((limits, sorted(overheads.items()), resources, known, images)).encode()
         digest = hashlib.blake2b(content, digest_size=16).digest()
-        return Rules(limits, overheads, resources, cards, claims, images, digest)
+        return Rules(limits, overheads, resources, cards, claims, supply, images, digest)
 
     def of_claims(self, pod_sets: Sequence[Json]) -> bytes:
-        """What the claims of these pod sets ask for: with equal digests and equal pod sets, all counts are equal."""
-        return repr([(name, self.claims.get(name)) for name in sorted(templates(pod_sets))]).encode()
+        """What the claims of these pod sets ask for and count as: with equal digests and equal pod sets, all counts are equal."""
+        found = ((name, self.claims.get(name)) for name in sorted(templates(pod_sets)))
+        return repr(
+            [(name, each, each and self.supply.charge(each, self.resources.devices)) for name, each in found]
+        ).encode()
 
     def quota(self, spec: Json, requests: Requests) -> Requests:
         """What a pod with this completed spec and these requests counts for; the same object if that is what it requests."""
         counted = self._by_class(self.resources.counted(requests), requests)
-        devices = claimed(spec, self.claims, self.resources.devices) if spec.get("resourceClaims") else {}
+        devices = claimed(spec, self.claims, self.resources.devices, self.supply) if spec.get("resourceClaims") else {}
         total = dict(counted)
         for name, count in devices.items():
             total[name] = min(UNLIMITED, total.get(name, 0) + count)
@@ -159,9 +170,10 @@ def violation(specs: Sequence[Json], rules: Rules) -> str:
 
 def unclaimable(pod_sets: Sequence[tuple[str, Json]], rules: Rules) -> str:
     """Why a Workload is not admitted whose pods claim devices; "" if they claim none, or their devices can be counted."""
-    if not any(spec.get("resourceClaims") for _, spec in pod_sets):
+    devices = rules.resources.devices
+    if not devices.unextended and not any(spec.get("resourceClaims") for _, spec in pod_sets):
         return ""
-    return refusal(pod_sets, rules.claims, rules.resources.devices)[:_MOST_WORDS]
+    return refusal(pod_sets, rules.claims, devices, rules.supply)[:_MOST_WORDS]
 
 
 def _path(index: int) -> str:

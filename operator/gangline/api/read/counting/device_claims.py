@@ -3,18 +3,20 @@
 Kubernetes also claims devices for pods that request a resource which a DeviceClass stands for (`spec.extendedResourceName`). They
 count as the same resources as those that are claimed (Kueue's gate `KueueDRAIntegrationExtendedResource`).
 
-Kueue's gate `KueueDRAIntegration` turns it on, which is the default. Whether the cluster has a device that a claim's CEL
-selectors select is not looked at.
+Kueue's gate `KueueDRAIntegration` turns it on, which is the default. What a claim counts as in the cluster as it is, with its
+selectors and what devices consume, is in `device_charges`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+from gangline.api import quantity
 from gangline.api.read import conditions
-from gangline.api.read.reading import Json, ParseError, amounts, child, flag, items, number, root, text
+from gangline.api.read.reading import Json, ParseError, all_amounts, child, flag, items, number, root, text
+from gangline.api.selecting import LONGEST
 from gangline.api.sharing import DeviceAsk
 from gangline.engine.model import UNLIMITED, Requests
 
@@ -23,35 +25,96 @@ _CONTAINERS: Final = ("initContainers", "containers")
 _MOST_CLAIMS: Final = 64
 _ALL: Final = "AllocationMode 'All' is not supported"
 _FIRST: Final = "FirstAvailable device selection is not supported"
+_NEITHER: Final = "Exactly must be set if FirstAvailable is nil"
+_NULL: Final = 'Invalid value: "null"'
+
+
+#: the kinds of sources
+COUNTER: Final = "counter"
+CAPACITY: Final = "capacity"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One request of a claim. `where`: its path within the claim. `selectors`: their indices and CEL expressions. `capacity`:
+    as it is written, by full name. `admin`: for administrators, who look at devices that others use: it counts as nothing."""
+
+    where: str
+    device_class: str
+    count: int = 1
+    selectors: tuple[tuple[int, str], ...] = ()
+    capacity: tuple[tuple[str, str], ...] = ()
+    admin: bool = False
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        return tuple(text for _, text in self.selectors)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one ResourceClaimTemplate asks for: devices by DeviceClass, or why they cannot be counted, in Kueue's words.
+    """What one ResourceClaimTemplate asks for, or why that cannot be counted.
 
-    `where` is the field within the claim that `refused` is about. `asks` are its requests with the capacity that they ask for.
+    `where` and `kind`: the path within the claim that `refused` is about, and the kind of the error, in Kueue's words. `requests`
+    go up to that one.
     """
 
-    devices: Requests = field(default_factory=dict[str, int])
+    requests: tuple[DeviceRequest, ...] = ()
     where: str = ""
+    kind: str = ""
     refused: str = ""
-    asks: tuple[DeviceAsk, ...] = ()
+
+    @property
+    def counted(self) -> tuple[DeviceRequest, ...]:
+        return tuple(request for request in self.requests if not request.admin and request.device_class)
+
+    @property
+    def devices(self) -> Requests:
+        """Devices by DeviceClass."""
+        found: dict[str, int] = {}
+        for request in self.counted:
+            found[request.device_class] = min(UNLIMITED, found.get(request.device_class, 0) + request.count)
+        return found
+
+    @property
+    def asks(self) -> tuple[DeviceAsk, ...]:
+        """The requests with the capacity that they ask for, by name without its domain."""
+        return () if self.refused else tuple(_ask(request) for request in self.counted)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the configuration says that devices of a DeviceClass count as what they consume: the counter or the capacity `name`
+    of the driver's devices that the CEL expression `selector` selects, as `resource`."""
+
+    kind: str
+    resource: str
+    driver: str
+    name: str
+    selector: str
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """How devices count. `resources`: DeviceClass -> the resource that its devices are counted as.
+    """How devices count. `resources`: DeviceClass -> the resource that its devices are counted as, unless it has `sources`.
 
     `counted`: they are. If they are not, Workloads that claim some are refused, or (`ignored`) admitted without quota for them.
     `extended`: a requested resource that a DeviceClass stands for -> the resource that it counts as, where (`extends`) that is
-    looked at.
+    looked at; `unextended`: one whose class has sources -> why it cannot be counted.
     """
 
     resources: Mapping[str, str] = field(default_factory=dict[str, str])
+    sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict[str, tuple[Source, ...]])
     counted: bool = True
     ignored: bool = False
     extends: bool = True
     extended: Mapping[str, str] = field(default_factory=dict[str, str])
+    unextended: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def consumed(self) -> set[str]:
+        """The resources that count what devices consume, which is mostly memory: Kueue prints them as bytes."""
+        return {source.resource for sources in self.sources.values() for source in sources}
 
 
 #: no device counts as anything
@@ -60,33 +123,57 @@ NO_DEVICES: Final = Devices()
 
 def claim(obj: Any) -> Claim:
     """Of a ResourceClaimTemplate (resource.k8s.io/v1). Raises ParseError."""
-    found: dict[str, int] = {}
-    asks: list[DeviceAsk] = []
+    requests: list[DeviceRequest] = []
     spec = child(child(root(obj), "spec", ""), "spec", "spec")
     for i, request in enumerate(items(child(spec, "devices", "spec.spec"), "requests", "spec.spec.devices")):
         where = f"devices.requests[{i}]"
         if request.get("firstAvailable"):
-            return Claim(where=f'{where}: Invalid value: "null"', refused=_FIRST)
+            return Claim(tuple(requests), where, _NULL, _FIRST)
+        if request.get("exactly") is None:
+            return Claim(tuple(requests), where, _NULL, _NEITHER)
         exactly = child(request, "exactly", where)
-        if flag(exactly, "adminAccess", where, False):
-            continue  # it looks at devices that others use
+        requests.append(_request(exactly, where))
         mode = text(exactly, "allocationMode", where) or "ExactCount"
-        if mode != "ExactCount":
+        if mode != "ExactCount" and not requests[-1].admin:
             said = _ALL if mode == "All" else f"unsupported allocation mode: {mode}"
-            return Claim(where=f'{where}.exactly.allocationMode: Invalid value: "{mode}"', refused=said)
-        count = number(exactly, "count", where, 1)
-        if count < 0:
-            raise ParseError(f"spec.spec.{where}.exactly.count", "must not be negative")
-        if name := text(exactly, "deviceClassName", where):
-            found[name] = min(UNLIMITED, found.get(name, 0) + count)
-            asks.append(DeviceAsk(name, count, _capacity(exactly, where)))
-    return Claim(found, asks=tuple(asks))
+            return Claim(tuple(requests), f"{where}.exactly.allocationMode", f'Invalid value: "{mode}"', said)
+    return Claim(tuple(requests))
 
 
-def _capacity(exactly: Json, where: str) -> tuple[tuple[str, int], ...]:
-    """By name without its domain."""
-    asked = amounts(child(exactly, "capacity", f"{where}.exactly"), "requests", f"{where}.exactly.capacity")
-    return tuple(sorted((name.rpartition("/")[2], size) for name, size in asked.items()))
+def _request(exactly: Json, where: str) -> DeviceRequest:
+    path = f"spec.spec.{where}.exactly"
+    count = number(exactly, "count", path, 1)
+    if count < 0:
+        raise ParseError(f"{path}.count", "must not be negative")
+    capacity = child(child(exactly, "capacity", path), "requests", f"{path}.capacity")
+    all_amounts(capacity, f"{path}.capacity.requests")
+    return DeviceRequest(
+        where,
+        text(exactly, "deviceClassName", path),
+        count,
+        _selectors(exactly, path),
+        tuple(sorted((name, str(written)) for name, written in capacity.items())),
+        flag(exactly, "adminAccess", path, False),
+    )
+
+
+def _selectors(parent: Json, path: str) -> tuple[tuple[int, str], ...]:
+    """Those of CEL, which are all that there are."""
+    rows = ((i, child(row, "cel", f"{path}.selectors[{i}]")) for i, row in enumerate(items(parent, "selectors", path)))
+    found = [(i, text(row, "expression", f"{path}.selectors[{i}].cel")) for i, row in rows if row]
+    if any(len(expression) > LONGEST for _, expression in found):
+        raise ParseError(f"{path}.selectors", f"an expression has at most {LONGEST} characters")
+    return tuple(found)
+
+
+def _ask(request: DeviceRequest) -> DeviceAsk:
+    asked = {name.rpartition("/")[2]: quantity.parse(written, name) for name, written in request.capacity}
+    return DeviceAsk(request.device_class, request.count, tuple(sorted(asked.items())))
+
+
+def class_selectors(obj: Any) -> tuple[str, ...]:
+    """The CEL expressions of a DeviceClass (resource.k8s.io/v1). Raises ParseError."""
+    return tuple(expression for _, expression in _selectors(child(root(obj), "spec", ""), "spec"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +192,36 @@ def extended_class(obj: Any) -> ExtendedClass | None:
     return ExtendedClass(name, created) if "/" in name else None
 
 
-def extended(classes: Mapping[str, ExtendedClass], devices: Devices) -> dict[str, str]:
-    """Requested resource -> the resource that it counts as: that of its DeviceClass, without a mapping itself.
+def extended(classes: Mapping[str, ExtendedClass], devices: Devices) -> Devices:
+    """The same with what requested resources count as: as those of their DeviceClasses, without a mapping as themselves.
 
     Of several classes for one resource Kubernetes takes the newest, and of equally new ones the first by name.
     """
     if not (devices.counted and devices.extends):
-        return {}
+        return devices
     chosen: dict[str, str] = {}
     for name in sorted(classes):
         found = classes[name]
         if found.resource not in chosen or classes[chosen[found.resource]].created < found.created:
             chosen[found.resource] = name
-    return {resource: devices.resources.get(name, resource) for resource, name in chosen.items()}
+    counted = {resource: devices.resources.get(name, resource) for resource, name in chosen.items()}
+    refused = {
+        resource: _unextended(resource, name, sources[0].kind)
+        for resource, name in chosen.items()
+        if (sources := devices.sources.get(name))
+    }
+    return replace(devices, extended=counted, unextended=refused)
+
+
+def _unextended(resource: str, name: str, kind: str) -> str:
+    has, use = (
+        ("counters configured", "CEL selectors for counter-based quota")
+        if kind == COUNTER
+        else ("capacity sources configured", "capacity.requests for capacity-based quota")
+    )
+    return (
+        f"extended resource {resource} resolves to DeviceClass {name} with {has}; use ResourceClaimTemplates with {use}"
+    )
 
 
 def requested(pod_sets: Any) -> set[str]:
@@ -144,17 +248,6 @@ def _rows_of(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def claimed(spec: Json, claims: Mapping[str, Claim], devices: Devices) -> dict[str, int]:
-    """What the claims of one pod with this spec count as; those that cannot be counted are left out."""
-    total: dict[str, int] = {}
-    for i, row in enumerate(items(spec, "resourceClaims", "")) if devices.counted else ():
-        found = claims.get(text(row, "resourceClaimTemplateName", f"resourceClaims[{i}]"))
-        for name, count in found.devices.items() if found is not None else ():
-            if resource := devices.resources.get(name):
-                total[resource] = min(UNLIMITED, total.get(resource, 0) + count)
-    return total
-
-
 def asked(spec: Json, claims: Mapping[str, Claim]) -> list[DeviceAsk]:
     """What the claims of one pod with this spec ask for, as far as they are known."""
     found: list[DeviceAsk] = []
@@ -162,44 +255,3 @@ def asked(spec: Json, claims: Mapping[str, Claim]) -> list[DeviceAsk]:
         claim = claims.get(text(row, "resourceClaimTemplateName", f"resourceClaims[{i}]"))
         found += claim.asks if claim is not None else ()
     return found
-
-
-def refusal(pod_sets: Sequence[tuple[str, Json]], claims: Mapping[str, Claim], devices: Devices) -> str:
-    """Why a Workload is not admitted whose claims cannot be counted, in Kueue's words; "" if they can, or if it has none.
-
-    `pod_sets`: name and pod spec of each.
-    """
-    rows = [(i, name, j, row) for i, (name, spec) in enumerate(pod_sets) for j, row in _rows(spec)]
-    if not rows or devices.ignored:
-        return ""
-    if not devices.counted:
-        return "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
-    if any(row.get("resourceClaimName") for _, _, _, row in rows):
-        return "KueueDRAIntegration feature does not support use of resource claims"
-    errors = (
-        error
-        for i, name, j, row in rows
-        for error in _errors(f"spec.podSets[{i}].template.spec.resourceClaims[{j}]", name, row, claims, devices)
-    )
-    return next(errors, "")
-
-
-def _rows(spec: Json) -> Iterator[tuple[int, Json]]:
-    for j, row in enumerate(items(spec, "resourceClaims", "")):
-        if row.get("resourceClaimTemplateName") or row.get("resourceClaimName"):
-            yield j, row
-
-
-def _errors(path: str, pod_set: str, row: Json, claims: Mapping[str, Claim], devices: Devices) -> Iterator[str]:
-    template = text(row, "resourceClaimTemplateName", "resourceClaims")
-    found = claims.get(template)
-    if found is None:
-        missing = f'ResourceClaimTemplate.resource.k8s.io "{template}" not found'
-        words = f"failed to get claim spec for ResourceClaimTemplate {template} in podset {pod_set}: {missing}"
-        yield f"{path}: Internal error: {words}"
-    elif found.refused:
-        yield f"{path}.{found.where}: ResourceClaimTemplate {template}: {found.refused}"
-    else:
-        for name in sorted(found.devices.keys() - devices.resources.keys()):
-            words = f"DeviceClass {name} is not mapped in DRA configuration for podset {pod_set}"
-            yield f'{path}.resourceClaimTemplateName: Not found: "{words}"'

@@ -84,7 +84,7 @@ class _Published:
             most=min(most, total) if most else total,
             default=_size(self.policy.get("default")),
             values=tuple(sorted(_size(row) for row in rows[:_MOST_VALUES])),
-            least=_size(valid.get("min")),
+            least=_size(valid["min"]) if valid.get("min") is not None else None,
             step=_size(valid.get("step")),
         )
 

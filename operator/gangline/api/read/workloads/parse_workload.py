@@ -87,7 +87,7 @@ def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workl
         finished=is_true(found.get(names.FINISHED, NO_CONDITION)),
         on_hold=reserved.get("status") == "False" and reserved.get("reason") == "OnHold",
         lacks_pods=is_true(found.get(names.WAITING_FOR_REPLACEMENT, NO_CONDITION)),
-        requeued=None if requeued is None else is_true(requeued),
+        requeued=None if requeued is None or _is_not_queued(requeued) else is_true(requeued),
         requeue_count=number(requeue, "count", "status.requeueState"),
         requeue_at=optional_millis(requeue, "requeueAt", "status.requeueState"),
         past_execution_seconds=number(status, "accumulatedPastExecutionTimeSeconds", "status"),
@@ -161,6 +161,11 @@ def _checkpoint(written: str) -> float | None:
         return max(0.0, quantity.parse_duration(written)) or None if written else None
     except quantity.QuantityError:
         return None
+
+
+def _is_not_queued(requeued: Json) -> bool:
+    """It waits until what it asks for can be counted, which is read anew each time, and for no time."""
+    return (requeued.get("status"), requeued.get("reason")) == ("False", names.NOT_QUEUED)
 
 
 def _boost(written: str) -> int:

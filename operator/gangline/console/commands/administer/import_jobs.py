@@ -117,6 +117,7 @@ def command(
     """
     chosen = read_configuration(config, tell=False)
     declare(chosen.jobs.declared, chosen.jobs.external)
+    quantity.print_as_bytes(chosen.resources.devices.consumed)
     order = Order(
         tuple(name for text in namespaces for name in text.split(",") if name),
         _rules(queuelabel, queuemapping, queuemapping_file),

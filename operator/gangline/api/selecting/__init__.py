@@ -1,0 +1,11 @@
+"""CEL selectors of devices (DRA), as Kubernetes evaluates them: which devices of ResourceSlices an expression selects.
+
+In: expressions of ResourceClaims, DeviceClasses and the configuration, and devices as JSON. Out: for each device whether it is
+selected, or why that cannot be said. The runtime of CEL is loaded only when the first expression is compiled.
+"""
+
+from gangline.api.selecting.domains import LONGEST
+from gangline.api.selecting.judge import Group, Judge, LocalJudge, UnavailableError, Verdict
+from gangline.api.selecting.verdicts import Verdicts
+
+__all__ = ["LONGEST", "Group", "Judge", "LocalJudge", "UnavailableError", "Verdict", "Verdicts"]

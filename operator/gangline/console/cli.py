@@ -36,7 +36,7 @@ SECTIONS: Final[dict[str, dict[str, Entry]]] = {
         "limits": Entry("see.share:limits", "What bounds each queue; `limits set` changes it."),
         "history": Entry("see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."),
         "nodes": Entry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
-        "swap": Entry("see.swap:command", "Which gangs lost nodes, and how they recovered."),
+        "swap": Entry("see.swap:command", "Which gangs lost nodes and how they recovered; `swap now` moves them."),
     },
     "See the future": {
         "eta": Entry("future.eta:command", "When pending jobs are expected to start."),

@@ -162,15 +162,20 @@ class Healing:
         return decisions
 
     def _order(
-        self, gang: WorkloadState, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis
+        self,
+        gang: WorkloadState,
+        lost: dict[str, tuple[str, Millis]],
+        nodes: tuple[str, ...],
+        now: Millis,
+        *,
+        early: bool = False,
     ) -> Heal:
         cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
         how = RESTART if gang.workload.restarts_whole else REPLACE
         gang.healed.update(nodes)
         what = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} ({cause})" if nodes else "pods"
-        message = f"Lost {what}: " + (
-            "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
-        )
+        then = "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
+        message = f"Leaves {what}: {then}" if early else f"Lost {what}: {then}"
         gang.journal.note(gang, message, "Heal")
         return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
 
@@ -216,21 +221,22 @@ class Healing:
         return {**dict.fromkeys(sorted(left), (CARD_FAILED, now)), **self._cards.under(seats, now)}
 
     def _leave_early(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
-        """Move off nodes that will be taken away, if there is room elsewhere and the policy allows it."""
+        """Move off nodes that it is to leave, or that will be taken away if the policy wants that; if there is room elsewhere."""
         health = self._store.health
-        if not policy.proactive or self.breaker.open_for(gang):
+        if self.breaker.open_for(gang):
             return []
         left = {*gang.healed, *gang.workload.avoid}
         leaving = {
             node: (cause, now)
             for node in sorted(_nodes_with_pods(self._store, gang) - left)
             if (cause := health.leaving(node))
+            and (policy.proactive or health.is_vacated(node, tolerations_of(self._store, gang)))
         }
         nodes = tuple(leaving)
         if not nodes or _replaced(gang, now) >= policy.swap_budget:
             return []
         plan = Plan(self._store, gang, nodes)
-        return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
+        return plan.carry_out(self._order(gang, leaving, nodes, now, early=True)) if plan.fits() else []
 
     def _fill_up(self, gang: WorkloadState, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
         """Nodes have no room for all of it: they left before it came, or while the operator was down."""

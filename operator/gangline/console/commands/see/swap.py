@@ -12,6 +12,7 @@ import click
 
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import Record
+from gangline.console.commands.see.swap_now import dry_run_command, now_command
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import Format, answer_option, document
@@ -28,7 +29,11 @@ _Column = Column[Json]
 
 @click.group("swap")
 def command() -> None:
-    """Node failures of running gangs, and how the gangs recovered."""
+    """Node failures of running gangs, and how the gangs recovered; and gangs moved off nodes by hand."""
+
+
+command.add_command(now_command)
+command.add_command(dry_run_command)
 
 
 @command.command("list")

@@ -355,6 +355,50 @@ def test_a_job_that_starts_meanwhile_costs_the_others_nothing(many: Api) -> None
     assert call("hold tuned").exit_code == 1, "a job that was named was not held"
 
 
+# --- notify set -----------------------------------------------------------------------------------------------------------
+
+
+def notes_of(api: Api, name: str) -> Json:
+    found = api.objects["jobs", name]["metadata"].get("annotations") or {}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def test_a_job_says_of_what_it_notifies_and_whom(many: Api) -> None:
+    done = call("notify set waits --events failed,STALLED --events Failed --to mira@example.org")
+    assert done.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org\n"
+    assert notes_of(many, "waits") == {names.NOTIFY: "Failed, Stalled", names.NOTIFY_TO: "mira@example.org"}
+    again = call("notify set waits --to mira@example.org")
+    assert again.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org already\n"
+    assert call("notify set waits --events none").stdout == "job/waits notifies of nothing\n"
+    assert notes_of(many, "waits")[names.NOTIFY] == "none"
+    dry = call("notify set waits --events all --dry-run")
+    assert "of all that its queue's policy sends, to mira@example.org (dry run" in dry.stdout
+    assert call("notify set waits --events all --to none").exit_code == 0 and notes_of(many, "waits") == {}
+
+
+def test_pods_notify_by_their_workload(many: Api) -> None:
+    group = pending("group")
+    group["metadata"]["ownerReferences"] = []
+    many.objects["workloads", "group"] = {**group, "metadata": {**group["metadata"], "name": "group", "uid": "g"}}
+    many.objects["workloads", "group"]["metadata"]["resourceVersion"] = "1"
+    assert call("notify set group --events Failed").exit_code == 0
+    assert many.objects["workloads", "group"]["metadata"]["annotations"] == {names.NOTIFY: "Failed"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("notify set waits", "--events or --to"),
+        ("notify set waits --events started", "'started' is none of Admitted"),
+        ("notify set waits --events none,Failed", "none stands alone"),
+        ("notify set waits --to a?b", "without spaces"),
+    ],
+)
+def test_what_no_job_can_notify_is_refused(many: Api, line: str, said: str) -> None:
+    done = call(line)
+    assert done.exit_code == 2 and said in done.stderr and notes_of(many, "waits") == {}
+
+
 # --- cordon ---------------------------------------------------------------------------------------------------------------
 
 

@@ -221,7 +221,6 @@ class Events(Cluster):
                     silent,
                     replace(node, ready=False, conditions={"Ready": ("False", self.now)}),
                     replace(node, unschedulable=True),
-                    replace(node, taints=(*node.taints, Taint("gangline.io/vacate"))),
                     replace(node, taints=(*node.taints, Taint("node.kubernetes.io/out-of-service", "", "NoExecute"))),
                     replace(node, taints=(*node.taints, Taint("odd", "", self.one_of(("NoExecute", "NoSchedule"))))),
                     replace(node, conditions={"GpuMemWatch": ("True", self.now)}),

@@ -27,6 +27,8 @@ TO_HEAL = "InRecovery"
 PODS_LOST = "PodsLost"
 #: A gang that never had room for all of its pods is given up after this time, in milliseconds.
 PATIENCE = 30_000
+#: the cause where somebody wants a node empty
+VACATED = "Vacated"
 #: the cause where a node was replaced by another one of the same name
 REPLACED = "Replaced"
 
@@ -162,20 +164,14 @@ class Healing:
         return decisions
 
     def _order(
-        self,
-        gang: WorkloadState,
-        lost: dict[str, tuple[str, Millis]],
-        nodes: tuple[str, ...],
-        now: Millis,
-        *,
-        early: bool = False,
+        self, gang: WorkloadState, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis
     ) -> Heal:
         cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
         how = RESTART if gang.workload.restarts_whole else REPLACE
         gang.healed.update(nodes)
         what = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} ({cause})" if nodes else "pods"
         then = "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
-        message = f"Leaves {what}: {then}" if early else f"Lost {what}: {then}"
+        message = f"Leaves {what}: {then}" if cause == VACATED else f"Lost {what}: {then}"
         gang.journal.note(gang, message, "Heal")
         return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
 
@@ -236,7 +232,7 @@ class Healing:
         if not nodes or _replaced(gang, now) >= policy.swap_budget:
             return []
         plan = Plan(self._store, gang, nodes)
-        return plan.carry_out(self._order(gang, leaving, nodes, now, early=True)) if plan.fits() else []
+        return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
 
     def _fill_up(self, gang: WorkloadState, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
         """Nodes have no room for all of it: they left before it came, or while the operator was down."""

@@ -140,6 +140,12 @@ async def test_a_user_sees_accounts_and_changes_her_jobs(
         "job/waits is queued again\nClusterQueue shared starts jobs\n"
     )
     await until("waits", "queue", "-s", "running,starting")  # it has preempted
+    held = await said("hold", "-s", "pending", "--queue", "mine", "--yes", who=boss)
+    assert "job/first is held\n" in held and "job/waits" not in held, "it runs"
+    assert "job/first is queued again\n" in await said("release", "--queue", "mine", "-y", who=boss)
+    assert await said("plan", "-A", "-s", "running", "--queue", "mine", "-o", "name") == "waits\n"
+    (run,) = json.loads(await said("history", "-q", "shared", "-o", "json"))
+    assert run["jobName"] == "brief"
     assert "nominalQuota 8 → 16" in await said(
         "limits", "set", "shared", "--flavor", "gpu", "--nominal", "16", who=boss
     )

@@ -22,7 +22,7 @@ from gangline.console.commands.change import preempt
 from gangline.console.commands.examine import audit
 from gangline.console.commands.future import plan
 from gangline.console.commands.run import cluster
-from gangline.console.commands.see import events, history, node_cards, nodes, share, swap
+from gangline.console.commands.see import events, history, node_cards, nodes, share, swap, swap_now
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
 from gangline.console.views import jobs
@@ -187,6 +187,33 @@ def audited() -> list[Json]:
     return audit.starts_of([{"clusterQueue": "language-models", "starts": [hidden, unpromised, reserved("mira", 60)]}])
 
 
+def moving() -> list[Json]:
+    """A gang that moves to known hosts, one that starts again, a hidden one without room and one that stays by policy."""
+    one = {
+        "node": "gpu-a100-rack-17-node-0003",
+        "hidden": False,
+        "namespace": "ml",
+        "job": "gpujob/llama-3-70b-pretrain-continued-0017",
+        "user": "mira",
+        "queue": "main",
+        "clusterQueue": "language-models",
+        "gpus": 32,
+        "pods": 4,
+        "moves": True,
+        "how": "Replace",
+        "to": ["gpu-a100-rack-17-node-0004"],
+        "obstacle": "",
+    }
+    stays = {"moves": False, "how": "", "to": []}
+    hidden = {"hidden": True, "namespace": "", "job": "hidden-1a2b3c4d", "user": "", "queue": ""}
+    return [
+        one,
+        {**one, "job": "jobset/probe", "how": "Restart", "to": [], "gpus": 8},
+        {**one, **stays, "job": "job/resnet", "obstacle": "no healthy nodes have room for it without a preemption"},
+        {**one, **stays, **hidden, "node": "gpu-a100-rack-17-node-0004"},
+    ]
+
+
 def planes() -> list[cluster.Component]:
     """A control plane without its scheduler, whose operator has ended, and one that is up."""
     root = Path("/home/mira/.local/state/gangline/clusters")
@@ -225,6 +252,7 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
         "history": (history.LISTING, past(), "", NOW),
         "preempt": (preempt.VICTIMS, victims(), "", NOW),
         "audit-starts": (audit.STARTS, audited(), "", NOW),
+        "swap-dry-run": (swap_now.MOVES, moving(), "", NOW),
         "cluster-status": (cluster.COMPONENTS, planes(), "", NOW),
         "swap": (swap.LISTING, swap.rows_of([swapped()]), "", LATER),
     }

@@ -11,14 +11,15 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from tests.console import screens
 from tests.console.objects import condition, local_queue, pending, running, workload
 
 from gangline.api import names
 from gangline.console import cli
 from gangline.console.commands.change import cancel, cordon, hold, move
-from gangline.console.commands.see import limits_set
+from gangline.console.commands.see import limits_set, swap_now
 from gangline.console.output.selection import Selection
-from gangline.console.views import access, choosing, targets
+from gangline.console.views import access, asking, choosing, targets
 from gangline.control.answers.workloads.snapshot import State
 from gangline.kube.client import Listing
 from gangline.kube.errors import Conflict, Forbidden, NotFound
@@ -219,6 +220,73 @@ async def test_what_does_not_exist_or_is_in_no_queue_is_said() -> None:
         await hold.held(ended, HERE, "done")  # type: ignore[arg-type]
 
 
+# --- swap now -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vacating(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two nodes, and an operator that says who would move; `api.away`: it does not answer."""
+    api: Any = Api(*((NODES, {"metadata": {"name": name}, "spec": {}}) for name in ("n1", "n2")))
+    api.login, api.away = SimpleNamespace(namespace=HERE), False
+
+    @asynccontextmanager
+    async def client(*_: Any) -> AsyncIterator[Any]:
+        yield api
+
+    async def get(_: Any, path: str, query: Any = None) -> Json:
+        if api.away:
+            raise asking.NotServedError("the operator does not answer")
+        gangs = screens.moving()[:3] if path.endswith("/flavornodes/n1/moves") else []
+        return {"gangs": [{k: v for k, v in each.items() if k != "node"} for each in gangs]}
+
+    monkeypatch.setattr(access, "client", client)
+    monkeypatch.setattr(asking, "get", get)
+    return api
+
+
+def taints(api: Api, name: str) -> list[Json]:
+    return api.objects["nodes", name]["spec"].get("taints") or []
+
+
+def test_gangs_leave_nodes_after_a_yes(vacating: Any) -> None:
+    asked = call("swap now n1 node/n2", "n\n")
+    assert asked.exit_code == 1 and "Move the gangs of nodes n1, n2 now?" in asked.stdout
+    assert "no healthy nodes have room for it" in asked.stdout, "it is told before"
+    assert not taints(vacating, "n1")
+    done = call("swap now n1 node/n2", "y\n")
+    assert done.exit_code == 0 and taints(vacating, "n1") == taints(vacating, "n2") == [swap_now.TAINT]
+    again = call("swap now n1 -y")
+    assert again.stdout == "Gangs are to leave node n1 already\n" and len(taints(vacating, "n1")) == 1
+    assert call("uncordon n1 n2").exit_code == 0 and not taints(vacating, "n1")
+
+
+def test_nothing_is_vacated_where_one_node_does_not_exist(vacating: Any) -> None:
+    done = call("swap now n1 none -y")
+    assert done.exit_code == 1 and "there is no node 'none'" in done.stderr and not taints(vacating, "n1")
+    assert "is not a node" in call("swap now job/n1 -y").stderr
+
+
+def test_nodes_are_vacated_where_no_operator_answers(vacating: Any) -> None:
+    """The next one acts on it."""
+    vacating.away = True
+    done = call("swap now n1", "y\n")
+    assert done.exit_code == 0 and "nobody says what would become of the gangs" in done.stderr
+    assert taints(vacating, "n1") == [swap_now.TAINT]
+    assert call("swap dry-run n1").exit_code == 1
+
+
+async def test_a_taint_that_others_add_to_a_vacated_node_stays(vacating: Any) -> None:
+    other = {"key": "maintenance", "effect": "NoSchedule"}
+
+    def tainted() -> None:
+        vacating.objects["nodes", "n1"]["spec"]["taints"] = [other]
+        vacating.touch(NODES, "n1")
+
+    vacating.between = tainted
+    assert "as far as there is room elsewhere" in await swap_now.vacated(vacating, "n1")
+    assert taints(vacating, "n1") == [other, swap_now.TAINT]
+
+
 # --- many at once ---------------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +353,50 @@ def test_a_job_that_starts_meanwhile_costs_the_others_nothing(many: Api) -> None
     assert done.exit_code == 0 and "job/tuned runs on 16 GPUs: to hold it would stop it" in done.stderr
     many.between = started
     assert call("hold tuned").exit_code == 1, "a job that was named was not held"
+
+
+# --- notify set -----------------------------------------------------------------------------------------------------------
+
+
+def notes_of(api: Api, name: str) -> Json:
+    found = api.objects["jobs", name]["metadata"].get("annotations") or {}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def test_a_job_says_of_what_it_notifies_and_whom(many: Api) -> None:
+    done = call("notify set waits --events failed,STALLED --events Failed --to mira@example.org")
+    assert done.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org\n"
+    assert notes_of(many, "waits") == {names.NOTIFY: "Failed, Stalled", names.NOTIFY_TO: "mira@example.org"}
+    again = call("notify set waits --to mira@example.org")
+    assert again.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org already\n"
+    assert call("notify set waits --events none").stdout == "job/waits notifies of nothing\n"
+    assert notes_of(many, "waits")[names.NOTIFY] == "none"
+    dry = call("notify set waits --events all --dry-run")
+    assert "of all that its queue's policy sends, to mira@example.org (dry run" in dry.stdout
+    assert call("notify set waits --events all --to none").exit_code == 0 and notes_of(many, "waits") == {}
+
+
+def test_pods_notify_by_their_workload(many: Api) -> None:
+    group = pending("group")
+    group["metadata"]["ownerReferences"] = []
+    many.objects["workloads", "group"] = {**group, "metadata": {**group["metadata"], "name": "group", "uid": "g"}}
+    many.objects["workloads", "group"]["metadata"]["resourceVersion"] = "1"
+    assert call("notify set group --events Failed").exit_code == 0
+    assert many.objects["workloads", "group"]["metadata"]["annotations"] == {names.NOTIFY: "Failed"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("notify set waits", "--events or --to"),
+        ("notify set waits --events started", "'started' is none of Admitted"),
+        ("notify set waits --events none,Failed", "none stands alone"),
+        ("notify set waits --to a?b", "without spaces"),
+    ],
+)
+def test_what_no_job_can_notify_is_refused(many: Api, line: str, said: str) -> None:
+    done = call(line)
+    assert done.exit_code == 2 and said in done.stderr and notes_of(many, "waits") == {}
 
 
 # --- cordon ---------------------------------------------------------------------------------------------------------------

@@ -271,6 +271,9 @@ def test_an_instant_is_a_time_of_day_and_a_distance() -> None:
             clock.between(NOW + day, NOW + day + 600, NOW),
             clock.between(NOW + 600, None, NOW),
             clock.between(NOW + 600, NOW + 601, NOW),
+            clock.exact(NOW + 5, NOW),
+            clock.exact(NOW + 2 * day, NOW),
+            clock.exact(None, NOW),
         )
 
     assert screens.in_utc(told) == (
@@ -283,6 +286,9 @@ def test_an_instant_is_a_time_of_day_and_a_distance() -> None:
         "Wed 22:13 – 22:23",
         "22:23 – ?",
         "22:23",
+        "22:13:25",
+        "Thu 22:13:20",
+        "",
     )
 
 

@@ -57,7 +57,7 @@ def test_json_has_times_seconds_and_all_nodes():
 
 
 def test_the_story_of_one_gang():
-    text = "\n".join(swap.story(struck("train", OVER, OPEN)))
+    text = "\n".join(swap.story(struck("train", OVER, OPEN), NOW))
     assert "job/train in namespace team-vision" in text
     assert "2 node(s) replaced while it ran, restarted 1 time(s)" in text
     assert "NotReady: lost n1, n2" in text

@@ -185,17 +185,17 @@ async def test_a_job_that_does_not_wait_has_not_waited_until_now(state: str, wor
 def test_promises_are_rows_and_the_outcome_is_told_against_the_first() -> None:
     first = {"at": NOW, "p50": NOW + 600, "p90": NOW + 1200, "because": "after a ends", "cause": ""}
     moved = first | {"at": NOW + 60, "p50": NOW + 900, "cause": "a: expected to last longer than before"}
-    rows = eta.promise_rows([first, moved])
+    rows = eta.promise_rows([first, moved], NOW)
     assert [row[3] for row in rows.cells] == ["first promise: after a ends", "a: expected to last longer than before"]
     record = {"starts": 412, "withinP50": 0.5, "withinP90": 0.91, "medianError": 0.1}
     told = {"promises": [first, moved], "started": NOW + 1000.0, "record": record, "job": {"clusterQueue": "q"}}
-    outcome, summed = eta.outcome_lines(told)
+    outcome, summed = eta.outcome_lines(told, NOW)
     assert outcome.endswith("6m40s after the first p50, before its p90: kept")
     assert summed == (
         "ClusterQueue q: p90 held 91% of 412 starts, p50 50%; the median error of p50 was 10% of the wait"
     )
-    assert eta.outcome_lines(told | {"started": NOW + 5000.0})[0].endswith("after its p90: not kept")
-    assert eta.outcome_lines(told | {"started": None, "record": None}) == []
+    assert eta.outcome_lines(told | {"started": NOW + 5000.0}, NOW)[0].endswith("after its p90: not kept")
+    assert eta.outcome_lines(told | {"started": None, "record": None}, NOW) == []
     assert times.record_lines([{"clusterQueue": "q", "record": record}, {"clusterQueue": "b", "record": None}]) == [
         summed
     ]

@@ -41,6 +41,7 @@ LISTS = {
     "nodes": ("-node", "capacity"),
     "nodes --cards": ("card", "uuid"),
     "swap list": ("age", "how"),
+    "swap dry-run gpu-1": ("-gpus", "how"),
     "preempt --dry-run probe": ("-gpus", "lostGpuHours"),
     "audit": ("-late", "promised"),
     "audit --starts": ("-started", "promised"),
@@ -81,6 +82,7 @@ async def answered() -> dict[str, Any]:
             for name, late in (("a", 2), ("b", 1))
         ],
         "forecastaccuracies": [],
+        "moves": {"gangs": [{k: v for k, v in each.items() if k != "node"} for each in screens.moving()]},
         "victims": {"job": job, "starts": False, "victims": screens.victims(), "obstacle": ""},
         "promises": {"job": job, "promises": [promises], "started": None, "record": None},
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.console.objects import NOW as LATER
 from tests.console.test_swap import OPEN, OVER, struck
 from tests.worlds import NOW
 
@@ -33,14 +34,14 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
             {**_answer(), "suggestions": [], "startsInSeconds": None, "obstacle": SHORT, "because": ""}, width
         ),
         "eta-history": lambda width: [
-            *presenting.styled(eta.promise_rows(_promised()["promises"]), width),
-            *(part for line in eta.outcome_lines(_promised()) for part in wrapped(line, width)),
+            *presenting.styled(eta.promise_rows(_promised()["promises"], NOW), width),
+            *(part for line in eta.outcome_lines(_promised(), NOW) for part in wrapped(line, width)),
         ],
         "audit": lambda width: presenting.drawn(audit.LISTING, presenting.Shape(), audit.told(_audited()), NOW, width),
         "forecast-eval": lambda width: forecast_report.lines(_evaluated(), width),
         "replay": lambda width: presenting.styled(replay_report.table(_replayed()), width),
         "swap-show": lambda width: [
-            part for line in swap.story(struck("train", OVER, OPEN)) for part in wrapped(line, width)
+            part for line in swap.story(struck("train", OVER, OPEN), LATER) for part in wrapped(line, width)
         ],
     }
 

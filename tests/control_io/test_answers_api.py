@@ -143,6 +143,7 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         ("pastruns?sinceSeconds=15552001", 400, "sinceSeconds must be"),
         ("queueshares?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
         ("flavornodes?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("flavornodes/none/moves", 404, "there is no node none of a flavor that the queues of namespace ml offer"),
         ("queuedjobs/runs/victims", 409, "gpujob/runs does not wait in a queue: it is starting"),
         ("gangswaps?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
         ("jobevents", 501, "nobody remembers here what happened"),

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.inbox import Inbox, opened
 
-from gangline.console.commands.administer.notify import command
+from gangline.console.commands.change.notify import command
 from gangline.control.controller import Controller
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import (

@@ -58,6 +58,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "OutOfService": tainted("node.kubernetes.io/out-of-service", "NoExecute"),
     "UnreachableTaint": tainted("node.kubernetes.io/unreachable", "NoExecute"),
     "NotReadyTaint": tainted("node.kubernetes.io/not-ready", "NoExecute"),
+    "Vacated": tainted("gangline.io/vacate"),
     "Cordoned": {"unschedulable": True},
     "ImpendingTermination": tainted("cloud.google.com/impending-node-termination"),
     "SpotInterruption": tainted("aws-node-termination-handler/spot-itn"),

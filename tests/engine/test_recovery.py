@@ -489,6 +489,43 @@ def test_a_leaving_node_is_left_early_only_if_the_policy_says_so() -> None:
     assert world.settle() == []  # no room but by preemption
 
 
+VACATE = Taint("gangline.io/vacate")
+
+
+def test_a_node_is_left_because_somebody_wants_that() -> None:
+    """Whatever the policy says of leaving nodes; only with room elsewhere, once, and not by those who tolerate it."""
+    world = running(NodeWorld(*nodes(2), queue(100)), plain("w1", 1))
+    world.put(replace(world.nodes["n0"], taints=(VACATE,)))
+    (heal,) = heals(world.settle())
+    assert heal.message == "Leaves node n0 (Vacated): replacing the pods that ran there"
+    assert (heal.lost, heal.how) == (("n0",), "Replace")
+    assert world.settle() == []
+
+    full = running(running(NodeWorld(*nodes(2), queue(100)), plain("w1", 1, priority=1)), plain("w2", 1))
+    full.put(replace(full.nodes["n0"], taints=(VACATE,)))
+    assert full.settle() == [], "nobody is preempted for it"
+    full.put(node("n2"))
+    assert [heal.lost for heal in heals(full.settle())] == [("n0",)]
+
+    for policy, moves in ((Recovery(enabled=False), 0), (Recovery(swap_budget=0), 0), (Recovery(), 1)):
+        kept = running(NodeWorld(*nodes(2), queue(100, recovery=policy)), plain("w1", 1))
+        kept.put(replace(kept.nodes["n0"], taints=(VACATE,)))
+        assert len(heals(kept.settle())) == moves, policy
+
+    tolerates = (PodSet("main", 1, {TPU: 4}, tolerations=(Toleration(operator="Exists"),)),)
+    stays = running(NodeWorld(*nodes(2), queue(100)), gang("w1", pod_sets=tolerates))
+    stays.put(replace(stays.nodes["n0"], taints=(VACATE,)))
+    assert stays.settle() == []
+
+
+def test_a_vacated_node_gets_no_new_work_until_the_taint_is_gone() -> None:
+    world = NodeWorld(replace(node("n0"), taints=(VACATE,)), queue(100))
+    world.put(plain("w1", 1))
+    assert of(world.decide(), Admit) == []
+    world.put(node("n0"))
+    assert of(world.decide(), Admit) == ["w1"]
+
+
 def test_lost_devices_move_only_those_who_use_devices() -> None:
     groups = (group({"tpu": {TPU: 100, "cpu": 1000}}),)
     sick = replace(node("n0"), allocatable={TPU: 4, "cpu": 1000, "pods": 110})

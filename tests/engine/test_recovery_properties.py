@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -21,6 +22,7 @@ from gangline.engine.model import (
     PodSet,
     Preempt,
     Recovery,
+    Taint,
     Topology,
     TopologyRequest,
     Warn,
@@ -32,6 +34,7 @@ from gangline.engine.topology.topology_ledger import HOSTNAME
 #: a breaker that never opens: here half of everything fails all the time
 POLICY = Recovery(soak_seconds=5, swap_budget=1_000, breaker_share=1.0)
 SIZE = 2
+VACATE = Taint("gangline.io/vacate")
 
 
 class Failures(RuleBasedStateMachine):
@@ -86,6 +89,14 @@ class Failures(RuleBasedStateMachine):
     def delete_node(self, data: st.DataObject) -> None:
         if len(self.world.nodes) > 1:  # without any, quota alone counts
             self.both("remove_node", data.draw(st.sampled_from(sorted(self.world.nodes))))
+
+    @rule(data=st.data())
+    def vacate(self, data: st.DataObject) -> None:
+        """Somebody wants a node empty, or uses it again."""
+        if self.world.nodes:
+            name = data.draw(st.sampled_from(sorted(self.world.nodes)))
+            found = self.world.nodes[name]
+            self.both("put", replace(found, taints=() if found.taints else (VACATE,)))
 
     @rule(data=st.data())
     def bring_back(self, data: st.DataObject) -> None:
@@ -220,6 +231,7 @@ class Failures(RuleBasedStateMachine):
                 continue
             lower = [w for w in self.world.workloads.values() if w.admission and w.priority < waiting.priority]
             nodes = free | {pod.node for w in lower for pod in self.world.pods[w.key]}
+            nodes -= {name for name, found in self.world.nodes.items() if found.taints}
             pod_set = waiting.pod_sets[0]
             higher = [w for w in self.world.workloads.values() if w.admission and w.priority >= waiting.priority]
             if 4 * (pod_set.count + sum(w.pod_sets[0].count for w in higher)) > self.quota:
@@ -237,6 +249,7 @@ class Failures(RuleBasedStateMachine):
         for name in sorted(self.names):
             if name not in self.world.nodes or not self.world.nodes[name].ready:
                 self.repair(name)
+            self.both("put", replace(self.world.nodes[name], taints=()))
         for _ in range(2 * len(self.submitted) + 2):
             self.rest()
             for name in self.world.running():

@@ -271,8 +271,7 @@ NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
 HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
 #: taint on nodes that do not answer (`gangline.control.recovery.silent_nodes`)
 SILENT: Final = f"{OWN_GROUP}/silent"
-#: taint on nodes that their gangs are to leave at once; its value says when `gangline swap now` asked for that, in seconds
-#: since the epoch
+#: taint on nodes that gangs are to leave as soon as there is room elsewhere (`gangline swap now`)
 VACATE: Final = f"{OWN_GROUP}/vacate"
 #: annotation on pods that cannot end: the Workload that continues without them
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"

@@ -36,7 +36,7 @@ SECTIONS: Final[dict[str, dict[str, Entry]]] = {
         "limits": Entry("see.share:limits", "What bounds each queue; `limits set` changes it."),
         "history": Entry("see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."),
         "nodes": Entry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
-        "swap": Entry("see.swap:command", "Which gangs lost nodes, and how they recovered."),
+        "swap": Entry("see.swap:command", "Which gangs lost nodes and how they recovered; `swap now` moves them."),
     },
     "See the future": {
         "eta": Entry("future.eta:command", "When pending jobs are expected to start."),
@@ -52,6 +52,7 @@ SECTIONS: Final[dict[str, dict[str, Entry]]] = {
         "move": Entry("change.move:move", "Move a waiting job to another LocalQueue."),
         "top": Entry("change.move:top", "Put a waiting job before others of its LocalQueue."),
         "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
+        "notify": Entry("change.notify:command", "Set of what a job notifies, and whom; send a test notification."),
         "preempt": Entry("change.preempt:command", "Whom a job would preempt (--dry-run), and what they would lose."),
     },
     "Run Gangline": {
@@ -70,7 +71,6 @@ SECTIONS: Final[dict[str, dict[str, Entry]]] = {
         "doctor": Entry("administer.doctor:command", "What this machine, an installation or a move from Kueue lacks."),
         "import": Entry("administer.import_jobs:command", "Adopt running jobs into queues."),
         "to-kueue": Entry("administer.to_kueue:command", "Prepare admissions for a change back to Kueue."),
-        "notify": Entry("administer.notify:command", "Send a test notification."),
         "manifests": Entry("administer.install:manifests", "The objects of an installation, or its Helm chart."),
         "crds": Entry("administer.crds:command", "The custom resource definitions."),
         "rbac": Entry("administer.rbac:command", "The rights that operator and webhooks need."),

@@ -20,6 +20,13 @@ def wall(at: float | None, now: float) -> str:
     return time.strftime("%a %H:%M" if abs(at - now) < 6 * _DAY else "%Y-%m-%d %H:%M", then)
 
 
+def exact(at: float | None, now: float) -> str:
+    """As `wall`, with the seconds."""
+    if at is None:
+        return ""
+    return f"{wall(at, now)}:{time.strftime('%S', time.localtime(at))}"
+
+
 def distance(at: float | None, now: float) -> str:
     """`in 12m`, `3h ago`, `now`; "" for no time."""
     if at is None:

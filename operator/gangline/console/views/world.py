@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangline.api import names
 from gangline.api.read.parse import ParseError
 from gangline.console.views import reach
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import Source
+from gangline.control.forecasting.evacuations import Move, evacuation
 from gangline.control.forecasting.preemptions import Preemption, preemption
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
@@ -146,6 +148,10 @@ class _OwnForesight:
     async def preemption(self, workload: str) -> Preemption:
         engine = self.world.engine
         return preemption(engine.facts(), engine.settings, self.world.now, workload)
+
+    async def evacuation(self, node: str) -> tuple[Move, ...]:
+        engine = self.world.engine
+        return evacuation(engine.facts(), engine.settings, self.world.now, node, names.VACATE)
 
     async def past(self, namespace: str, since: float, most: int) -> list[Run]:
         """The operator's history is not this process's to read."""

@@ -10,6 +10,7 @@ from gangline.control.answers.pages import Page as Page
 from gangline.control.answers.refusals import NoEventsError as NoEventsError
 from gangline.control.answers.refusals import NoPodsError as NoPodsError
 from gangline.control.answers.refusals import NoSuchJobError as NoSuchJobError
+from gangline.control.answers.refusals import NoSuchNodeError as NoSuchNodeError
 from gangline.control.answers.refusals import NoSuchQueueError as NoSuchQueueError
 from gangline.control.answers.refusals import NotReadableError as NotReadableError
 from gangline.control.answers.refusals import NotWaitingError as NotWaitingError

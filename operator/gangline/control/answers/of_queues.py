@@ -7,9 +7,9 @@ import asyncio
 from gangline.control.answers import circumstances
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.desk import SLICE, Desk, Wish, as_item
-from gangline.control.answers.nodes import machines
+from gangline.control.answers.nodes import machines, moves
 from gangline.control.answers.pages import EVERYTHING, Listed, Page
-from gangline.control.answers.refusals import NoPodsError, NotWaitingError
+from gangline.control.answers.refusals import NoPodsError, NoSuchNodeError, NotWaitingError
 from gangline.control.answers.sight import Asker
 from gangline.control.answers.usage import accounts, past, shares
 from gangline.control.answers.workloads.snapshot import State
@@ -90,6 +90,24 @@ class QueueAnswers(Desk):
         sight = await asker.sight(set(machines.namespaces_of(shown)), ())
         rows = [machines.as_json(each) for each in machines.seen_by(sight, shown)]
         return Listed(rows, max(0, len(found) - page.offset - len(shown)))
+
+    async def moves(self, asker: Asker, namespace: str, node: str) -> list[Json]:
+        """Who would leave a node, were it vacated: see `moves`. The node is of a flavor that the namespace's queues offer, unless
+        the asker sees everything. Raises NoSuchNodeError, NoPodsError, NoForecastsError.
+        """
+        if self.source.pods is None:
+            raise NoPodsError("pods are not known here")
+        routes = self._routes()
+        found = moves.sitting(self.source, node)
+        sight = await asker.sight({key.partition("/")[0] for key in found}, self._own_queues(namespace, routes))
+        offered = circumstances.flavors_of(self.source.mirror, self._own_queues(namespace, routes))
+        known = self.source.mirror.get(kube.NODES, node) is not None
+        if not known or not (sight.everything or moves.flavors_of(self.source, node) & set(offered)):
+            raise NoSuchNodeError(f"there is no node {node} of a flavor that the queues of namespace {namespace} offer")
+        told = await self._foresight.evacuation(node) if found else ()
+        return moves.rows(
+            self.source, sight, found, told, lambda key, raw: accounts.read(self.source, key, raw, routes)
+        )
 
     async def shares(self, asker: Asker, namespace: str, cluster_queue: str = "", page: Page = EVERYTHING) -> Listed:
         """A page of the shares: see `shares`. With a namespace, of the ClusterQueues to which its LocalQueues lead and those that

@@ -25,3 +25,7 @@ class NoSuchQueueError(LookupError):
 
 class NoEventsError(Exception):
     """Nobody remembers what happened."""
+
+
+class NoSuchNodeError(LookupError):
+    """There is no such node, or none of a flavor that the asker's namespace may use."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from gangline.api import names
 from gangline.control.forecasting import simulation_process
 from gangline.control.forecasting.by_flavor import slowest
+from gangline.control.forecasting.evacuations import Move
 from gangline.control.forecasting.preemptions import Preemption
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
@@ -77,6 +79,10 @@ class Foresight(Protocol):
         """Whom a waiting workload would preempt now: see `preemptions.preemption`."""
         ...
 
+    async def evacuation(self, node: str) -> tuple[Move, ...]:
+        """Which gangs would leave a node, were it vacated now: see `evacuations.evacuation`."""
+        ...
+
     async def past(self, namespace: str, since: float, most: int) -> list[Run]:
         """Runs of a namespace ("" = of all) that ended at or after `since`, the last ones; none where no history is kept."""
         ...
@@ -117,6 +123,14 @@ class OperatorForesight:
         facts, settings = engine.facts(), engine.settings
         return await _simulated(
             lambda: simulation_process.preemption_request(facts, settings, now, workload), _ROUND + _OVERHEAD
+        )
+
+    async def evacuation(self, node: str) -> tuple[Move, ...]:
+        """Also where no forecasts are made."""
+        engine, now = self._source.engine, self._source.now()
+        facts, settings = engine.facts(), engine.settings
+        return await _simulated(
+            lambda: simulation_process.evacuation_request(facts, settings, now, node, names.VACATE), _ROUND + _OVERHEAD
         )
 
     async def past(self, namespace: str, since: float, most: int) -> list[Run]:

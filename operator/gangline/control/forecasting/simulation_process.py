@@ -1,8 +1,8 @@
 """Simulates when waiting workloads will start, in a separate process of low priority.
 
 The operator's process sends a request (`in_process`); the other process reads it pickled from standard input and answers on
-standard output. A request is for an outlook, for rehearsals (what follows if one more workload were submitted), or for the
-victims of a waiting workload.
+standard output. A request is for an outlook, for rehearsals (what follows if one more workload were submitted), for the victims
+of a waiting workload, or for the gangs that would leave a node.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gangline.control.forecasting.evacuations import evacuation
 from gangline.control.forecasting.preemptions import preemption
 from gangline.control.forecasting.rehearsals import Rehearsal, rehearse
 from gangline.engine import outlook
@@ -42,8 +43,13 @@ def preemption_request(facts: Sequence[Change], settings: Settings, now: Millis,
     return _pickled("preempt", list(facts), settings, now, workload)
 
 
+def evacuation_request(facts: Sequence[Change], settings: Settings, now: Millis, node: str, taint: str) -> bytes:
+    """A request for the gangs that would leave a node: see `evacuations.evacuation`."""
+    return _pickled("evacuate", list(facts), settings, now, node, taint)
+
+
 def in_process(asked: bytes, timeout: float = TIMEOUT) -> Any:
-    """Returns the answer to a request: an Outlook, a list of Rehearsed, or a Preemption.
+    """Returns the answer to a request: an Outlook, a list of Rehearsed, a Preemption, or Moves.
 
     Raises OSError, subprocess.SubprocessError, PickleError.
     """
@@ -67,6 +73,8 @@ def main() -> int:
         answer: object = rehearse(*arguments)
     elif work == "preempt":
         answer = preemption(*arguments)
+    elif work == "evacuate":
+        answer = evacuation(*arguments)
     else:
         facts, settings, now, options = arguments
         answer = outlook(facts, settings, now, clock=time.perf_counter, **options)

@@ -23,6 +23,7 @@ from gangline.control.answers.answers import (
     NoEventsError,
     NoPodsError,
     NoSuchJobError,
+    NoSuchNodeError,
     NoSuchQueueError,
     NotReadableError,
     NotWaitingError,
@@ -51,7 +52,7 @@ PER_USER: Final = 8
 #: the same for simulations that a request starts
 SIMULATIONS: Final = (2, 8, 1)
 #: resources whose answers start a simulation of their own, besides what is created
-SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims"})
+SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves"})
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
 #: bytes and levels of a request's body
@@ -155,6 +156,7 @@ class AnswersApi:
             ("queueshares", "list"): self._by_queue(self._answers.shares),
             ("pastruns", "list"): self._past,
             ("flavornodes", "list"): self._nodes,
+            ("flavornodes/moves", "get"): self._moves,
             ("jobevents", "list"): self._events,
             ("gangswaps", "list"): self._by_queue(self._answers.swaps),
             ("queueaudits", "list"): self._by_queue(self._answers.audits),
@@ -195,7 +197,7 @@ class AnswersApi:
                 raise web.HTTPBadRequest(text=str(error)) from None
             except whatif.WrongJobError as error:
                 raise web.HTTPUnprocessableEntity(text=str(error)) from None
-            except (NoSuchJobError, NoSuchQueueError) as error:
+            except (NoSuchJobError, NoSuchNodeError, NoSuchQueueError) as error:
                 raise web.HTTPNotFound(text=str(error)) from None
             except NotReadableError as error:
                 raise web.HTTPForbidden(text=str(error)) from None
@@ -287,6 +289,10 @@ class AnswersApi:
         asked = request.question
         found = await self._answers.nodes(self._asker(request), request.namespace, asked.page, asked.cluster_queue)
         return self._listed(found, asked.page)
+
+    async def _moves(self, request: Request) -> Json:
+        found = await self._answers.moves(self._asker(request), request.namespace, request.name)
+        return {"metadata": {"name": request.name}, "gangs": found}
 
     # --- events -------------------------------------------------------------------------------------------------------
 

@@ -206,6 +206,13 @@ ANSWERS: Final = Group(
             about="The nodes of flavors: what they have, what is used of it, and by whom, in queues and outside of any.",
         ),
         Served(
+            "flavornodes",
+            "NodeMoves",
+            ("get",),
+            "moves",
+            about="Which gangs would leave a node, were it vacated now, and why others stay. Nothing is moved.",
+        ),
+        Served(
             "queueshares",
             "QueueShare",
             ("list",),

@@ -63,6 +63,7 @@ HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
     Signal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
     Signal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1_000),
     Signal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2_000),
+    Signal("Vacated", "Taint", "gangline.io/vacate", LEAVING),
     Signal("Cordoned", "Cordon", "spec.unschedulable", LEAVING),
     Signal("ImpendingTermination", "Taint", "cloud.google.com/impending-node-termination", LEAVING),
     Signal("SpotInterruption", "Taint", "aws-node-termination-handler/spot-itn", LEAVING),
@@ -93,6 +94,7 @@ HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
 UNTOLERATED: Final = "UntoleratedTaint"
 
 _ROWS: Final[Mapping[str, Signal]] = {signal.kind: signal for signal in HEALTH_SIGNALS}
+_VACATED: Final = _ROWS["Vacated"]
 _TABLED_TAINTS: Final = frozenset(signal.key for signal in HEALTH_SIGNALS if signal.read == "Taint")
 _CONDITIONS: Final[Mapping[str, Signal]] = {
     signal.key: signal for signal in HEALTH_SIGNALS if signal.read == "Condition"
@@ -371,6 +373,12 @@ class Health:
         record = self._records.get(name)
         signals = record.active.values() if record else ()
         return next((signal.kind for signal in signals if signal.means == LEAVING), "")
+
+    def is_vacated(self, name: str, tolerations: Iterable[Toleration]) -> bool:
+        """Somebody wants gangs off the node that don't tolerate that."""
+        node = self.nodes.get(name)
+        found = [taint for taint in node.taints if taint.key == _VACATED.key] if node is not None else []
+        return bool(found) and not any(tolerates(each, taint) for each in tolerations for taint in found)
 
     def why_unusable(self, name: str) -> str:
         """The reason in a word, "" for a usable node."""

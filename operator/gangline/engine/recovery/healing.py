@@ -27,6 +27,8 @@ TO_HEAL = "InRecovery"
 PODS_LOST = "PodsLost"
 #: A gang that never had room for all of its pods is given up after this time, in milliseconds.
 PATIENCE = 30_000
+#: the cause where somebody wants a node empty
+VACATED = "Vacated"
 #: the cause where a node was replaced by another one of the same name
 REPLACED = "Replaced"
 
@@ -168,9 +170,8 @@ class Healing:
         how = RESTART if gang.workload.restarts_whole else REPLACE
         gang.healed.update(nodes)
         what = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} ({cause})" if nodes else "pods"
-        message = f"Lost {what}: " + (
-            "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
-        )
+        then = "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
+        message = f"Leaves {what}: {then}" if cause == VACATED else f"Lost {what}: {then}"
         gang.journal.note(gang, message, "Heal")
         return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
 
@@ -216,15 +217,16 @@ class Healing:
         return {**dict.fromkeys(sorted(left), (CARD_FAILED, now)), **self._cards.under(seats, now)}
 
     def _leave_early(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
-        """Move off nodes that will be taken away, if there is room elsewhere and the policy allows it."""
+        """Move off nodes that it is to leave, or that will be taken away if the policy wants that; if there is room elsewhere."""
         health = self._store.health
-        if not policy.proactive or self.breaker.open_for(gang):
+        if self.breaker.open_for(gang):
             return []
         left = {*gang.healed, *gang.workload.avoid}
         leaving = {
             node: (cause, now)
             for node in sorted(_nodes_with_pods(self._store, gang) - left)
             if (cause := health.leaving(node))
+            and (policy.proactive or health.is_vacated(node, tolerations_of(self._store, gang)))
         }
         nodes = tuple(leaving)
         if not nodes or _replaced(gang, now) >= policy.swap_budget:

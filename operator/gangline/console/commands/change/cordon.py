@@ -11,13 +11,12 @@ import click
 from gangline.api import names as api_names
 from gangline.console.commands.change.hold import queue_of, stop_policy
 from gangline.console.views import access, completing, targets
+from gangline.console.views.nodes import node_named, node_of
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import NotFound
 from gangline.kube.resources import NODES, Json
 
 _names = click.argument("names", metavar="NODE|QUEUE…", nargs=-1, required=True, shell_complete=completing.cordoned)
 _dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
-_NODES: Final = frozenset({"node", "nodes", "no"})
 
 
 @click.command("cordon")
@@ -68,7 +67,7 @@ async def cordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool =
     """What was done."""
     if (queue := queue_of(name)) is not None:
         return await stop_policy(api, namespace, *queue, "Hold", dry_run=dry_run)
-    name = node_of(name)
+    name = node_of(name, or_queue=True)
 
     async def attempt() -> str:
         node = await node_named(api, name)
@@ -84,7 +83,7 @@ async def uncordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool
     """What was done."""
     if (queue := queue_of(name)) is not None:
         return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
-    name = node_of(name)
+    name = node_of(name, or_queue=True)
 
     async def attempt() -> str:
         node = await node_named(api, name)
@@ -103,21 +102,3 @@ async def uncordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool
 #: the taint that Kubernetes itself adds to and takes from a node by `spec.unschedulable`
 _OF_CORDON: Final = "node.kubernetes.io/unschedulable"
 _PREFERS: Final = "PreferNoSchedule"
-
-
-def node_of(name: str) -> str:
-    """`NAME` or `node/NAME`. Raises click.ClickException for another kind."""
-    kind, slash, plain = name.rpartition("/")
-    if slash and kind.lower() not in _NODES:
-        raise click.ClickException(
-            f"{name!r} is neither a node (NAME or node/NAME) nor a queue (localqueue/NAME, clusterqueue/NAME)"
-        )
-    return plain
-
-
-async def node_named(api: ApiClient, name: str) -> Json:
-    """Raises click.ClickException if there is none."""
-    try:
-        return await api.get(NODES, None, name)
-    except NotFound:
-        raise click.ClickException(f"there is no node {name!r}") from None

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from gangline.console.output import presenting, remarks
+from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.formats import DOCUMENTS, Format, document
-from gangline.console.output.layout import Rows
+from gangline.console.output.layout import Rows, wrapped
 from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking, completing, jobs, own_rights, reach, times
 from gangline.control.answers.workloads.snapshot import State
@@ -122,18 +122,19 @@ def _show_promises(told: Json, output: Format) -> None:
             err=True,
         )
         return
-    presenting.echo(promise_rows(told["promises"]))
-    for line in outcome_lines(told):
-        click.echo(line)
+    now = time.time()
+    presenting.echo(promise_rows(told["promises"], now))
+    for line in outcome_lines(told, now):
+        click.echo("\n".join(wrapped(line, presenting.width())))
 
 
-def promise_rows(promises: Sequence[Json]) -> Rows:
-    """One row per promise, the first one first."""
+def promise_rows(promises: Sequence[Json], now: float) -> Rows:
+    """One row per promise, the first one first. What moves by seconds is told with them."""
     cells = tuple(
         (
-            _moment(row["at"]),
-            _moment(row["p50"]),
-            _moment(row["p90"]),
+            f"{clock.exact(row['at'], now)} ({clock.distance(row['at'], now)})",
+            clock.exact(row["p50"], now),
+            clock.exact(row["p90"], now) or "?",
             row["cause"] or f"first promise: {row['because']}",
         )
         for row in promises
@@ -141,7 +142,7 @@ def promise_rows(promises: Sequence[Json]) -> Rows:
     return Rows(("SAID", "P50", "P90", "CAUSE"), cells)
 
 
-def outcome_lines(told: Json) -> list[str]:
+def outcome_lines(told: Json, now: float) -> list[str]:
     """When the job started, compared with its first promise; and the record of its queue."""
     lines: list[str] = []
     first, started = told["promises"][0], told["started"]
@@ -150,14 +151,12 @@ def outcome_lines(told: Json) -> list[str]:
         side = "exactly at" if abs(off) < 1 else f"{age(abs(off))} {'after' if off > 0 else 'before'}"
         held = first["p90"] is not None and started <= first["p90"]
         kept = "before its p90: kept" if held else "after its p90: not kept"
-        lines.append(f"started {_moment(started)}: {side} the first p50, {kept}")
+        lines.append(
+            f"started {clock.exact(started, now)} ({clock.distance(started, now)}): {side} the first p50, {kept}"
+        )
     if told["record"] is not None:
         lines.append(f"ClusterQueue {told['job']['clusterQueue']}: {times.record_text(told['record'])}")
     return lines
-
-
-def _moment(at: float | None) -> str:
-    return time.strftime("%m-%d %H:%M:%S", time.localtime(at)) if at is not None else "?"
 
 
 # --- accuracy -----------------------------------------------------------------------------------------------------------
@@ -206,4 +205,4 @@ def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:
     if not runtimes and not starts.get("starts"):
         click.echo("no forecast could be checked yet: no workload has finished since the operator started counting")
     elif accuracy.get("since"):
-        click.echo(f"\ncounted since {time.strftime('%Y-%m-%d %H:%M', time.localtime(accuracy['since']))}")
+        click.echo(f"\ncounted since {clock.when(accuracy['since'], time.time())}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +12,11 @@ import click
 
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import Record
+from gangline.console.commands.see.swap_now import dry_run_command, now_command
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.layout import wrapped
 from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking, completing
 from gangline.control.answers.of_record import swap_row
@@ -28,7 +30,11 @@ _Column = Column[Json]
 
 @click.group("swap")
 def command() -> None:
-    """Node failures of running gangs, and how the gangs recovered."""
+    """Node failures of running gangs, and how the gangs recovered; and gangs moved off nodes by hand."""
+
+
+command.add_command(now_command)
+command.add_command(dry_run_command)
 
 
 @command.command("list")
@@ -83,7 +89,8 @@ def show_command(job: str, kubeconfig: Path | None, context: str | None, namespa
         click.echo(document(output.kind, rows_of(matching)))
         return
     for workload in matching:
-        click.echo("\n".join(story(workload)))
+        for line in story(workload, time.time()):
+            click.echo("\n".join(wrapped(line, presenting.width())))
 
 
 async def _swaps(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
@@ -169,13 +176,16 @@ LISTING: Final[Listing[Json]] = Listing(
 )
 
 
-def story(workload: Json) -> list[str]:
+def story(workload: Json, now: float) -> list[str]:
     """The recorded swaps of one gang as text lines, oldest first."""
     record: Record = swap_record.of(workload)
     lines = [f"{_job(workload)} in namespace {_meta(workload)['namespace']}, workload {_name(workload)}"]
     lines.append(f"  {record.swaps} node(s) replaced while it ran, restarted {record.attempt} time(s)")
     for swap in record.log:
-        lines.append(f"  {_stamp(swap.detected)}  {swap.cause}: lost {', '.join(swap.lost) or 'pods'}")
+        at = swap.detected / 1000
+        lines.append(
+            f"  {clock.exact(at, now)} ({clock.distance(at, now)})  {swap.cause}: lost {', '.join(swap.lost) or 'pods'}"
+        )
         lines += [f"    {_WORDS[stage]} after {seconds:.3f} s" for stage, seconds in swap.stages().items()]
         if swap.open:
             lines.append("    not recovered yet")
@@ -198,10 +208,6 @@ def few(nodes: Sequence[str]) -> str:
 
 def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}s"
-
-
-def _stamp(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _meta(workload: Json) -> Json:

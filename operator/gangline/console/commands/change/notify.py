@@ -1,4 +1,4 @@
-"""`gangline notify`: tests the notification receivers of a QueuePolicy."""
+"""`gangline notify`: sets what jobs tell, and tests the notification receivers of a QueuePolicy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from gangline.console.commands.change import notify_set
 from gangline.console.views import access
 from gangline.control.notify.notices import ADDRESS, KINDS, Notice, compose
 from gangline.control.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
@@ -19,6 +20,9 @@ from gangline.kube.resources import QUEUE_POLICIES, SECRETS
 @click.group("notify")
 def command() -> None:
     """Notifications about jobs."""
+
+
+command.add_command(notify_set.command)
 
 
 @command.command("test")

@@ -1,0 +1,93 @@
+"""Who would leave a node, were it vacated (`gangline swap now`), and why others stay. For one asker; nothing is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from gangline.api import names
+from gangline.api.read.workloads import swap_record
+from gangline.control.answers.sight import Sight
+from gangline.control.answers.source import Source
+from gangline.control.answers.workloads.snapshot import WorkloadView
+from gangline.control.forecasting.evacuations import Move
+from gangline.engine import tolerates
+from gangline.engine.model import SWAP_WINDOW, Taint
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+_TAINT: Final = Taint(names.VACATE)
+
+
+def sitting(source: Source, node: str) -> list[str]:
+    """The Workloads with pods on a node, by key."""
+    pods = source.pods.on(node) if source.pods is not None else ()
+    return sorted({pod.workload for pod in pods if pod.workload and pod.alive})
+
+
+def rows(
+    source: Source,
+    sight: Sight,
+    found: Iterable[str],
+    moves: Iterable[Move],
+    view: Callable[[str, Json], WorkloadView | None],
+) -> list[Json]:
+    """One row per gang, those that move first."""
+    moving = {move.workload: move for move in moves}
+    made: list[Json] = []
+    for key in found:
+        raw = source.mirror.get(kube.WORKLOADS, key)
+        seen = view(key, raw) if raw is not None else None
+        if raw is None or seen is None:
+            continue
+        move, shown = moving.get(key), sight.workload(seen)
+        meta = {"name": shown.name} if shown.hidden else {"namespace": shown.namespace, "name": shown.name}
+        made.append(
+            {
+                "metadata": meta,
+                "hidden": shown.hidden,
+                "namespace": shown.namespace,
+                "job": shown.job,
+                "user": shown.user,
+                "queue": shown.queue,
+                "clusterQueue": shown.cluster_queue,
+                "gpus": seen.gpus,
+                "pods": seen.pods,
+                "moves": move is not None,
+                "how": move.how if move is not None else "",
+                "to": list(move.to) if move is not None and not shown.hidden else [],
+                "obstacle": "" if move is not None or shown.hidden else obstacle(source, key, raw),
+            }
+        )
+    return sorted(made, key=lambda row: (not row["moves"], row["namespace"], row["job"]))
+
+
+def obstacle(source: Source, key: str, raw: Json) -> str:
+    """Why a gang stays on a node that is vacated."""
+    value = source.mirror.workload_value(key)
+    if value is None or value.admission is None:
+        return "it is stopping"
+    policy = source.mirror.recovery_of(value.admission.cluster_queue)
+    if not policy.enabled:
+        return "its QueuePolicy says recovery.enabled: false"
+    if value.unowned:
+        return "it has no job that would make its pods anew"
+    used = sum(count for at, count in value.replaced if at > source.now() - SWAP_WINDOW)
+    if used >= policy.swap_budget:
+        return f"it has used up its budget of {policy.swap_budget} swapped nodes an hour"
+    if swap_record.of(raw).current is not None:
+        return "it is recovering"
+    if any(tolerates(each, _TAINT) for pod_set in value.pod_sets for each in pod_set.tolerations):
+        return f"its pods tolerate the taint {names.VACATE}"
+    return "no healthy nodes have room for it without a preemption"
+
+
+def flavors_of(source: Source, node: str) -> set[str]:
+    """The flavors whose labels select a node that exists."""
+    raw = source.mirror.get(kube.NODES, node)
+    if raw is None:
+        return set()
+    labels: Mapping[str, str] = raw["metadata"].get("labels") or {}
+    flavors = source.mirror.objects[kube.RESOURCE_FLAVORS]
+    wanted = {name: (each.get("spec") or {}).get("nodeLabels") or {} for name, each in flavors.items()}
+    return {name for name, wants in wanted.items() if wants.items() <= labels.items()}

@@ -11,9 +11,11 @@ from gangline.api import jobkinds, names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueue
 from gangline.control.checks.activity import Activity
-from gangline.control.multikueue import activity, copies, dispatchers, local_changes, planning
-from gangline.control.multikueue.copies import Copy
-from gangline.control.multikueue.steps import (
+from gangline.control.multikueue import activity
+from gangline.control.multikueue.clusters import copies
+from gangline.control.multikueue.clusters.copies import Copy
+from gangline.control.multikueue.plan import dispatchers, planning
+from gangline.control.multikueue.plan.steps import (
     Choose,
     ClusterView,
     Family,
@@ -31,6 +33,7 @@ from gangline.control.multikueue.steps import (
     Wait,
     Withdraw,
 )
+from gangline.control.multikueue.workloads import local_changes
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 

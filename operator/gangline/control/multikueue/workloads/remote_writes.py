@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.multikueue import copies
-from gangline.control.multikueue.remote_cluster import WRITE, Work
-from gangline.control.multikueue.remote_store import RemoteStore
-from gangline.control.multikueue.steps import Cut, Follow, Reprioritise, Resize, Send, SendJob, Stop, Withdraw
+from gangline.control.multikueue.clusters import copies
+from gangline.control.multikueue.clusters.remote_cluster import WRITE, Work
+from gangline.control.multikueue.clusters.remote_store import RemoteStore
+from gangline.control.multikueue.plan.steps import Cut, Follow, Reprioritise, Resize, Send, SendJob, Stop, Withdraw
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient

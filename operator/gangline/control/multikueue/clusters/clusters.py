@@ -14,9 +14,9 @@ from gangline.api.read import conditions
 from gangline.api.read.configuration.multikueue import MultiKueue
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue import kubeconfigs
-from gangline.control.multikueue.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.remote_cluster import RemoteCluster, State
+from gangline.control.multikueue.clusters import kubeconfigs
+from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster, State
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes

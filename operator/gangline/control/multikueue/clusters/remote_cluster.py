@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.multikueue import remote_queues
-from gangline.control.multikueue.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.remote_queues import RemoteQueues
-from gangline.control.multikueue.remote_store import RemoteStore, TooManyError
+from gangline.control.multikueue.clusters import remote_queues
+from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.clusters.remote_queues import RemoteQueues
+from gangline.control.multikueue.clusters.remote_store import RemoteStore, TooManyError
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient

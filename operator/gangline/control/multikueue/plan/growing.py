@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from gangline.api import names
 from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.control.mirror import slices
-from gangline.control.multikueue.copies import SIZE, Copy, shape
-from gangline.control.multikueue.steps import Cut, Resize, Send, Step, Stop, View, Withdraw
+from gangline.control.multikueue.clusters.copies import SIZE, Copy, shape
+from gangline.control.multikueue.plan.steps import Cut, Resize, Send, Step, Stop, View, Withdraw
 from gangline.jobs import BY_RESOURCE
 from gangline.jobs.base import JobError
 from gangline.kube.resources import Json, true_condition

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangline.api.read.configuration.multikueue import MultiKueue
-from gangline.control.multikueue.copies import Copy
+from gangline.control.multikueue.clusters.copies import Copy
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.resources import Json

@@ -14,9 +14,9 @@ from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import at, put, shown
 from gangline.api.read import conditions
-from gangline.control.multikueue import dispatchers, growing
-from gangline.control.multikueue.copies import Copy, digest
-from gangline.control.multikueue.steps import (
+from gangline.control.multikueue.clusters.copies import Copy, digest
+from gangline.control.multikueue.plan import dispatchers, growing
+from gangline.control.multikueue.plan.steps import (
     Choose,
     ClusterView,
     Finish,

@@ -104,7 +104,7 @@ class MultiKueue(Part):
             {(kind.api_version, kind.kind): kind for kind in sent},
             self._clusters.all,
             jobs=self.jobs,
-            ready=self._there.ready,
+            there=self._there,
         )
         self._chains, self._families = self._views.chains, self._views.families
         self._steps = CarryingOut(

@@ -23,6 +23,7 @@ _MOST_STEP: Final = 1000
 _EXTERNAL: Final = f"{SECTION}.externalFrameworks"
 #: Without it `externalFrameworks` has no effect.
 EXTERNAL_GATE: Final = "MultiKueueAdaptersForCustomJobs"
+_ORCHESTRATED: Final = "MultiKueueOrchestratedPreemption"
 _QUOTAS: Final = "MultiKueueManagerQuotaAutomation"
 #: pods of Deployments are sent one by one; of these kinds, the whole
 _DEPLOYMENT: Final = "deployment"
@@ -34,7 +35,7 @@ GATES: Final = frozenset(
     {
         *("MultiKueue", "MultiKueueAllowInsecureKubeconfigs", "MultiKueueKubeConfigPathValidation"),
         *("MultiKueueIncrementalDispatcherConfig", "MultiKueueIncrementalDispatcherRespectConfigOrder"),
-        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync", _QUOTAS),
+        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync", _QUOTAS, _ORCHESTRATED),
     }
 )
 
@@ -65,6 +66,8 @@ class MultiKueue:
     jobs_follow: bool = True
     #: quotas here follow those of the clusters, where a MultiKueueConfig says so
     sums_quotas: bool = False
+    #: of a workload's copies, one at a time has others preempted for it
+    orchestrates: bool = False
     #: of the Secrets with kubeconfigs
     namespace: str = names.KUEUE_NAMESPACE
 
@@ -91,6 +94,7 @@ def load(root: Json, gates: Gates) -> MultiKueue:
         insecure_allowed=gates.on("MultiKueueAllowInsecureKubeconfigs"),
         jobs_follow=gates.on("MultiKueueRemoteSpecSync"),
         sums_quotas=gates.on(_QUOTAS),
+        orchestrates=gates.on(_ORCHESTRATED),
         external=_external(section) if gates.on(EXTERNAL_GATE) else (),
         namespace=text(root, "namespace", names.KUEUE_NAMESPACE),
     )

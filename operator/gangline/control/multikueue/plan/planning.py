@@ -15,7 +15,7 @@ from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import at, put, shown
 from gangline.api.read import conditions
 from gangline.control.multikueue.clusters.copies import Copy, digest
-from gangline.control.multikueue.plan import dispatchers, growing
+from gangline.control.multikueue.plan import dispatchers, growing, preemption
 from gangline.control.multikueue.plan.steps import (
     Choose,
     ClusterView,
@@ -24,7 +24,6 @@ from gangline.control.multikueue.plan.steps import (
     Mirror,
     Nominate,
     Reprioritise,
-    Send,
     SendJob,
     SetCheck,
     Step,
@@ -110,6 +109,7 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
         return [*steps, *_run(view, row, admitted[0])]
     if row["state"] == READY or (runs_in and not _is_connected(view, runs_in)):
         return [*steps, *_lost(view, row, chosen)]
+    steps += preemption.open_next(view, [name for name in looked_at if name not in outdated])
     if runs_in:
         return [*steps, *_mirrors(view, runs_in), *(growing.send(view, runs_in) if _is_next(view, row) else ())]
     return [*steps, *_nominate(view, row, list(listed), outdated)]
@@ -365,7 +365,7 @@ def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> I
     for name in takers:
         cluster = view.clusters[name]
         if name in wanted and name in nominated and cluster.copy is None and not cluster.busy:
-            yield Send(name)
+            yield preemption.send(view, name, alone=view.family is not None and bool(view.family.cluster))
     yield from _withdraw(view, [name for name in view.clusters if name not in wanted and name not in outdated])
 
 

@@ -88,6 +88,8 @@ class CarryingOut:
                 self.withdraw(key, step, view)
             case steps.Reprioritise(cluster):
                 self._write(key, cluster, remote_writes.reprioritise(step, workload))
+            case steps.OpenGate(cluster):
+                self._write(key, cluster, remote_writes.open_gate(step, workload, view.now))
             case steps.Follow(cluster):
                 if view.kind is not None:
                     self._write(_family_or(key, view), cluster, remote_writes.follow(step, view.kind.resource))

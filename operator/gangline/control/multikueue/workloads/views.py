@@ -15,6 +15,7 @@ from gangline.control.multikueue.plan import steps
 from gangline.control.multikueue.workloads import families
 from gangline.control.multikueue.workloads.chains import Chains
 from gangline.control.multikueue.workloads.local_jobs import LocalJobs, owner_of
+from gangline.control.parts.attempts import Attempts
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, key_of
@@ -24,8 +25,8 @@ Pair: TypeAlias = tuple[str, str]
 
 
 class Views:
-    """`clusters`: the connections now; `sent`: the kinds of jobs that are sent, by `apiVersion` and `kind`; `ready`: a write for
-    a Workload may be sent to a cluster."""
+    """`clusters`: the connections now; `sent`: the kinds of jobs that are sent, by `apiVersion` and `kind`; `there`: the
+    writes to them."""
 
     def __init__(
         self,
@@ -35,14 +36,14 @@ class Views:
         clusters: Callable[[], Mapping[str, RemoteCluster]],
         *,
         jobs: LocalJobs,
-        ready: Callable[[Pair], bool],
+        there: Attempts[Pair],
     ) -> None:
         self._mirror = mirror
         self._settings = settings
         self._sent = sent
         self._clusters = clusters
         self._jobs = jobs
-        self._ready = ready
+        self._there = there
         self.families = families.Families(mirror)
         self.chains = Chains(mirror)
         self._rounds: dict[str, int] = {}  # when the last round of a workload's dispatcher began, in ms
@@ -76,7 +77,9 @@ class Views:
             if kind is None or ref is None or not kind.shared or not cluster.connected:
                 return seen
             family = copies.family_key(workload["metadata"]["namespace"], ref["uid"])
-            return families.as_seen(seen, cluster.store, key, family, members, busy=not self._ready((name, family)))
+            return families.as_seen(
+                seen, cluster.store, key, family, members, busy=not self._there.ready((name, family))
+            )
 
         return steps.View(
             workload=workload,
@@ -109,7 +112,8 @@ class Views:
         }
         return steps.ClusterView(
             True,
-            busy=not self._ready((name, key)),
+            busy=not self._there.ready((name, key)),
+            in_flight=self._there.in_flight((name, key)),
             copy=cluster.store.copy(key),
             jobs=jobs,
             blockers=named,

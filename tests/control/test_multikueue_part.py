@@ -413,7 +413,7 @@ def condition_of_cluster(room: Room, name: str) -> str:
         (
             {"clusterProfileRef": {"name": "p"}},
             "MultiKueueClusterProfileFeatureDisabled",
-            "feature gate is disabled, and cannot be enabled: Gangline reads no ClusterProfiles",
+            "^MultiKueueClusterProfile feature gate is disabled$",
         ),
         ({"kubeConfig": {"location": "none"}}, "BadKubeConfig", '^Secret "none" not found$'),
     ],

@@ -27,7 +27,7 @@ NUMBERS = (
     "gangline.control.forecasting.tallies._record",
     "gangline.control.multikueue.multikueue.MultiKueue.__init__",
     "gangline.control.multikueue.multikueue.MultiKueue.act",
-    "gangline.control.multikueue.planning._patience",
+    "gangline.control.multikueue.plan.planning._patience",
     "gangline.control.process.lease.Elector._free",
     "gangline.control.process.lease.Elector._write",
     "gangline.control.stall.progress_reports._quantile",
@@ -101,7 +101,7 @@ API_SERVER = (
 WRITTEN_HERE = (
     "gangline.api.read.podspec._known",
     "gangline.api.read.policy_reader._known",
-    "gangline.control.multikueue.local_jobs._unpacked",
+    "gangline.control.multikueue.workloads.local_jobs._unpacked",
     "gangline.control.writes.writes.Writes._render",
     "gangline.jobs.pods.member.Member.seen",
     "gangline_webhooks.facts._is_queued",

@@ -137,7 +137,6 @@ WITHOUT_EFFECT: Final = (
     "clientConnection",
     "controller",
     "integrations.podOptions",
-    "multiKueue.clusterProfile",
     "pprofBindAddress",
     "queueVisibility",
     "visibilityServer",

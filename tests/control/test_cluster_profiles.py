@@ -169,12 +169,16 @@ async def test_profiles_come_and_go_and_change(inventory: Any) -> None:
     server.put(HERE, "p", **profile([entry("unknown")]))
     await soon(lambda: changed == ["p"])
     assert await refused(found) == 'no matching cluster accessor found for cluster profile "p"'
-    server.put(HERE, "p", **profile([entry("cloud")]))
+    server.put(HERE, "p", **profile([entry("cloud", **{"tls-server-name": "x" * 70_000})]))
     await soon(lambda: changed == ["p", "p"])
+    assert await refused(found) == "cluster of cloud: it is longer than 65536 characters"
+    server.put(HERE, "p", status=None)
+    server.put(HERE, "p", **profile([entry("cloud")]))
+    await soon(lambda: len(changed) == 4)
     [cluster] = (await found.kubeconfig("p"))["clusters"]
     assert cluster["cluster"]["server"] == "https://10.0.0.1:6443"
     server.delete(HERE, "p")
-    await soon(lambda: len(changed) == 3)
+    await soon(lambda: len(changed) == 5)
     assert await refused(found) == missing
     assert server.requests["list clusterprofiles"] == 1
 
@@ -190,14 +194,15 @@ async def test_a_kind_that_is_not_installed_and_a_right_that_is_missing_are_said
     inventory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, make, changed = inventory
-    monkeypatch.setattr(profiles, "ABSENT_RETRY", 0.05)
-    server.script.append(Answer(404, "NotFound", plural="clusterprofiles"))
+    monkeypatch.setattr(profiles, "ABSENT_RETRY", 0.5)
+    server.script.append(Answer(404, "NotFound", verb="list", plural="clusterprofiles"))
     found = make()
     assert "not found (the kind is not installed)" in await refused(found)
     server.put(HERE, "p", **profile([entry("cloud")]))
     await soon(lambda: changed)
     assert (await found.kubeconfig("p"))["current-context"] == "p"
-    server.script.append(Answer(403, "Forbidden", plural="clusterprofiles"))
+    monkeypatch.setattr(profiles, "ABSENT_RETRY", 60.0)
+    server.script.append(Answer(403, "Forbidden", verb="list", plural="clusterprofiles"))
     assert "gangline rbac --config FILE" in await refused(make())
 
 

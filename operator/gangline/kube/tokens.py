@@ -294,6 +294,7 @@ async def _run(
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill() if given is None else os.killpg(process.pid, signal.SIGKILL)
+            await _gone(process)
     if process.returncode:
         raise LoginError(f"{name}: exit status {process.returncode}")
     return output
@@ -317,6 +318,15 @@ async def _answer(process: asyncio.subprocess.Process, given: bytes | None) -> b
     except asyncio.IncompleteReadError as end:
         return end.partial
     raise TooLongError
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Waits a moment for one that was killed, and empties its pipe, which is closed then."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            while process.stdout is not None and await process.stdout.read(MOST_OUTPUT):
+                pass
+            await process.wait()
 
 
 def _object(value: Any, name: str) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def read_workload(obj: Json) -> tuple[str, Copy]:
         placed=frozenset(row["name"] for row in assignments if row.get("topologyAssignment")),
         leaving="deletionTimestamp" in meta,
         gated=any(gate["name"] == names.MULTIKUEUE_GATE for gate in spec.get("preemptionGates") or ()),
-        gates=[dict(gate) for gate in status.get("preemptionGates") or ()],
+        gates=tuple(dict(gate) for gate in status.get("preemptionGates") or ()),
         shape=shape(spec) if elastic else "",
         sizes=counts(spec.get("podSets") or ()) if elastic else {},
         cut_there=elastic and (meta.get("annotations") or {}).get(names.CUT_WITH_JOB) == "true",

@@ -14,9 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import orjson
+
 from gangline.api.read.configuration.access_providers import AccessProvider
 from gangline.api.read.configuration.multikueue import MultiKueue
 from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
@@ -90,7 +93,7 @@ class Profiles:
         self._namespace = settings.namespace
         self._providers = settings.access_providers
         self._changed = changed
-        self._known: dict[str, Access | None] = {}
+        self._known: dict[str, Access | str] = {}  # or why it leads nowhere
         self._reflector: Reflector | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -113,8 +116,8 @@ class Profiles:
         if self._providers is None:
             raise KubeconfigError(REASON, "no access provider configured")
         access = self._known[key]
-        if access is None:
-            raise KubeconfigError(REASON, f'no matching cluster accessor found for cluster profile "{name}"')
+        if isinstance(access, str):
+            raise KubeconfigError(REASON, access)
         return access.kubeconfig(name)
 
     async def close(self) -> None:
@@ -128,7 +131,7 @@ class Profiles:
                 self._client,
                 kube.CLUSTER_PROFILES,
                 namespace=self._namespace,
-                decode=lambda obj: (key_of(obj), access_of(obj, self._providers or ())),
+                decode=self._read,
                 optional=True,
                 refusable=True,
                 absent_retry=ABSENT_RETRY,
@@ -137,9 +140,19 @@ class Profiles:
             self._following = asyncio.get_running_loop().create_task(work, name="ClusterProfiles")
         return self._reflector
 
+    def _read(self, profile: Json) -> tuple[str, Access | str]:
+        """The key, and what is kept: no more than a kubeconfig may have."""
+        access = access_of(profile, self._providers or ())
+        if access is None:
+            name = profile["metadata"]["name"]
+            return key_of(profile), f'no matching cluster accessor found for cluster profile "{name}"'
+        if len(orjson.dumps(access.cluster)) > config.LONGEST:
+            return key_of(profile), f"cluster of {access.provider.name}: it is longer than {config.LONGEST} characters"
+        return key_of(profile), access
+
     def _take(self, event: Event) -> None:
         if isinstance(event, Upsert):
-            key, access = cast("tuple[str, Access | None]", event.obj)
+            key, access = cast("tuple[str, Access | str]", event.obj)
             if key not in self._known and len(self._known) >= MOST:
                 log.warning("there are more than %d ClusterProfiles: %s is not read", MOST, key)
                 return

@@ -14,7 +14,7 @@ from gangline.control.checks.activity import Activity
 from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters import copies
 from gangline.control.multikueue.clusters.copies import Copy
-from gangline.control.multikueue.plan import dispatchers, planning
+from gangline.control.multikueue.plan import dispatchers, planning, stopping
 from gangline.control.multikueue.plan.steps import (
     Choose,
     ClusterView,
@@ -543,13 +543,13 @@ def test_pods_wait_again_where_nothing_runs() -> None:
 
 def test_the_quota_is_held_while_pods_may_run_elsewhere() -> None:
     chosen = workload(**READY)
-    assert planning.may_run(group(chosen, pod("p"), a=running(pod("p"))))
-    assert not planning.may_run(group(chosen, pod("p"), a=EMPTY))
-    assert planning.may_run(group(chosen, pod("p"), a=lost(60)))
-    assert not planning.may_run(group(chosen, pod("p"), a=lost(901))), "it is given up"
-    assert not planning.may_run(group(chosen, pod("p"), b=lost(1))), "it was never there"
+    assert stopping.may_run(group(chosen, pod("p"), a=running(pod("p"))))
+    assert not stopping.may_run(group(chosen, pod("p"), a=EMPTY))
+    assert stopping.may_run(group(chosen, pod("p"), a=lost(60)))
+    assert not stopping.may_run(group(chosen, pod("p"), a=lost(901))), "it is given up"
+    assert not stopping.may_run(group(chosen, pod("p"), b=lost(1))), "it was never there"
     released = ClusterView(True, copy=copy(condition(names.EVICTED)), jobs=by_name(pod("p", phase="Running")))
-    assert not planning.may_run(group(chosen, pod("p"), a=released)), "that cluster has taken the quota back"
+    assert not stopping.may_run(group(chosen, pod("p"), a=released)), "that cluster has taken the quota back"
     [settled] = planning.plan(group(evicted(**READY), pod("p", phase="Running"), a=released))
     assert isinstance(settled, Mirror) and settled.status["phase"] == "Pending", "though a pod of it is kept there"
 

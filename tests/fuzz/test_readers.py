@@ -27,7 +27,7 @@ NUMBERS = (
     "gangline.control.forecasting.tallies._record",
     "gangline.control.multikueue.multikueue.MultiKueue.__init__",
     "gangline.control.multikueue.multikueue.MultiKueue.act",
-    "gangline.control.multikueue.plan.planning._patience",
+    "gangline.control.multikueue.plan.stopping.patience",
     "gangline.control.process.lease.Elector._free",
     "gangline.control.process.lease.Elector._write",
     "gangline.control.stall.progress_reports._quantile",

@@ -17,7 +17,7 @@ from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters import copies
 from gangline.control.multikueue.clusters.clusters import Clusters
 from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
-from gangline.control.multikueue.plan import planning, steps
+from gangline.control.multikueue.plan import planning, steps, stopping
 from gangline.control.multikueue.workloads import families
 from gangline.control.multikueue.workloads.carrying_out import CarryingOut
 from gangline.control.multikueue.workloads.local_jobs import LocalJobs
@@ -154,7 +154,7 @@ class MultiKueue(Part):
     def may_run(self, workload: Json) -> bool:
         """Whether pods of it may still run in another cluster."""
         view = self._views.of(workload, self._now())
-        return view is not None and planning.may_run(view)
+        return view is not None and stopping.may_run(view)
 
     def pods_ready(self, workload: Json) -> bool:
         """Whether its cluster says that all of its pods are ready."""

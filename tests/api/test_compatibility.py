@@ -194,7 +194,6 @@ def _set(path: str) -> Json:
     """A file in which this field has an effect in Kueue."""
     samples: dict[str, Any] = {
         "health.readinessEndpointName": {"health": {"readinessEndpointName": "ready"}},
-        "multiKueue.clusterProfile": {"multiKueue": {"clusterProfile": {"credentialsProviders": []}}},
         "tls.curvePreferences": {"tls": {"curvePreferences": [29]}},
         "health.livenessEndpointName": {"health": {"livenessEndpointName": "live"}},
         "metrics.customLabels[].sourceAnnotationKey": {

@@ -147,19 +147,21 @@ def test_what_holds_without_a_section_depends_on_the_version() -> None:
 
 def test_gates_that_gangline_cannot_follow_are_told() -> None:
     wanted = {
-        "MultiKueueClusterProfile": True,
+        "KueueDRAIntegrationConsumableCapacity": True,
         "VisibilityOnDemand": False,
         "TASCacheTopologyTree": False,
         "PriorityBoost": True,
     }
     chosen = configuration.load({"featureGates": wanted})
     assert chosen.warnings == (
-        "featureGates.MultiKueueClusterProfile=true has no effect: Gangline does not have what it switches on",
+        "featureGates.KueueDRAIntegrationConsumableCapacity=true has no effect: Gangline does not have what it switches on",
         "featureGates.VisibilityOnDemand=false has no effect: what it switches off is always on in Gangline",
     )
     assert chosen.settings.gates == {"PriorityBoost": True}
     assert (
-        configuration.load({"featureGates": {"MultiKueueClusterProfile": False, "VisibilityOnDemand": True}}).warnings
+        configuration.load(
+            {"featureGates": {"KueueDRAIntegrationConsumableCapacity": False, "VisibilityOnDemand": True}}
+        ).warnings
         == ()
     )
     all_alpha = configuration.load({"featureGates": {"AllAlpha": True, "TASBalancedPlacement": False}})
@@ -195,6 +197,7 @@ OFF_WITHOUT_SETTINGS = {
     "FailureRecoveryPolicy",
     "CustomMetricLabels",
     "MultiKueueAllowInsecureKubeconfigs",
+    "MultiKueueClusterProfile",
     "MultiKueueManagerQuotaAutomation",
     "MultiKueueOrchestratedPreemption",
     "PrioritizePreemptorWorkloads",

@@ -41,8 +41,8 @@ HOME = names.SYSTEM_NAMESPACE
 #: a configuration that Gangline cannot follow everywhere
 SETTINGS = """
 gangline: {kueueCompatibility: "0.19"}
-multiKueue: {clusterProfile: {credentialsProviders: [{name: p}]}}
-featureGates: {MultiKueueClusterProfile: true}
+clientConnection: {qps: 50}
+featureGates: {KueueDRAIntegrationConsumableCapacity: true, MultiKueueClusterProfile: true}
 integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication, batch/job]}
 """
 
@@ -393,8 +393,9 @@ async def test_deployments_that_are_not_as_they_should_be(system: System, api: A
         report.says("images", "not known", "has no tag")
         report.says("Pod Security", "warning", f"{HOME} enforces nothing", "enforce=restricted")
         report.says("configuration", "ok", "is read as Kueue 0.19 reads it")
-        report.says("configuration", "warning", "without effect: multiKueue.clusterProfile")
-        report.says("configuration", "warning", "featureGates.MultiKueueClusterProfile=true has no effect")
+        report.says("configuration", "warning", "without effect: clientConnection")
+        report.says("configuration", "warning", "featureGates.KueueDRAIntegrationConsumableCapacity=true has no effect")
+        report.says("operator's rights", "failure", "list clusterprofiles", "gangline rbac --config FILE")
 
 
 async def test_queues_and_jobs_that_nobody_looks_after(

@@ -158,13 +158,20 @@ _ORDER = ["blocks", "changes", "not known", "unchanged"]
 
 async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     """Kinds, checks and settings that only Kueue acts on: each blocks, with the objects concerned and a step."""
+    plugin = {"command": "/plugins/login", "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    provider = {"name": "p", "execConfig": plugin}
     await configure(
         api,
         manageJobsWithoutQueueName=True,
         integrations={"externalFrameworks": ["Box.v1.agents.example.com"]},
         resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
-        multiKueue={"gcInterval": "1m", "clusterProfile": {"credentialsProviders": [{"name": "p"}]}},
-        featureGates={"MultiKueueClusterProfile": True, "VisibilityOnDemand": True},
+        clientConnection={"qps": 50},
+        multiKueue={"gcInterval": "1m", "clusterProfile": {"credentialsProviders": [provider]}},
+        featureGates={
+            "MultiKueueClusterProfile": True,
+            "KueueDRAIntegrationConsumableCapacity": True,
+            "VisibilityOnDemand": True,
+        },
     )
     manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
     await api.client.patch(DEPLOYMENTS, kueue_names.NAMESPACE, kueue_names.DEPLOYMENT, {"spec": manager["spec"]})
@@ -208,15 +215,16 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     status, findings = await examine(plane)
     assert status == 1
     assert not [finding for finding in findings if "transformations" in str(finding)]
-    says(findings, "configuration", "changes", "multiKueue.clusterProfile has no effect")
+    says(findings, "configuration", "changes", "clientConnection has no effect")
     says(findings, "configuration", "changes", "this Kueue is 0.15", 'kueueCompatibility: "0.15"')
-    says(findings, "feature gates", "changes", "MultiKueueClusterProfile=true: without effect")
+    says(findings, "feature gates", "changes", "KueueDRAIntegrationConsumableCapacity=true: without effect")
     says(findings, "feature gates", "unchanged", "VisibilityOnDemand: as Gangline does")
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
     says(findings, "Kueue", "changes", "--kube-api-burst=9")
     says(findings, "AdmissionChecks", "unchanged", "capacity", MULTIKUEUE)
     says(findings, "MultiKueue", "changes", "worker-1", "gangline rbac --cluster-secret worker-1")
-    says(findings, "MultiKueue", "blocks", "by-profile", "ClusterProfiles")
+    says(findings, "MultiKueue", "changes", "by-profile", "ClusterProfiles", "gangline rbac --config FILE")
+    says(findings, "MultiKueue", "changes", "/plugins/login", "mount them")
     says(findings, "Workloads", "blocks", "1 Workload of Tuning (default/tuning-tune)")
     assert not [finding for finding in findings if "Box" in str(finding)]
     says(findings, "job kinds", "changes", "1 Pod in queues (default/alone)", "frameworks lists pod")

@@ -44,11 +44,11 @@ ROLE = "gangline-multikueue"
 ORIGIN = f"{names.MULTIKUEUE_ORIGIN}=multikueue"
 #: times of the manager in the tests
 REPLACED = {
-    "gangline.control.multikueue.remote_cluster:PROBE": 1.0,
-    "gangline.control.multikueue.remote_cluster:FIRST_PAUSE": 0.5,
-    "gangline.control.multikueue.remote_cluster:REREAD": 2.0,
-    "gangline.control.multikueue.remote_cluster:ABSENT_RETRY": 1.0,
-    "gangline.control.multikueue.dispatchers:ROUND": 2000,
+    "gangline.control.multikueue.clusters.remote_cluster:PROBE": 1.0,
+    "gangline.control.multikueue.clusters.remote_cluster:FIRST_PAUSE": 0.5,
+    "gangline.control.multikueue.clusters.remote_cluster:REREAD": 2.0,
+    "gangline.control.multikueue.clusters.remote_cluster:ABSENT_RETRY": 1.0,
+    "gangline.control.multikueue.plan.dispatchers:ROUND": 2000,
 }
 
 
@@ -147,7 +147,9 @@ async def clusters(systems: dict[str, System]) -> AsyncIterator[Clusters]:
         refused = [line for each in systems.values() for line in each.new_refusals() if not each.restarted]
         # a worker that starts again knows nobody's rights for a moment, and the manager tells what it said
         restarted = any(each.restarted for each in systems.values())
-        assert not [line for line in refused if not (restarted and "multikueue.remote_cluster: cluster" in line)]
+        assert not [
+            line for line in refused if not (restarted and "multikueue.clusters.remote_cluster: cluster" in line)
+        ]
 
 
 CHECKED = {"admissionChecks": [{"name": "elsewhere"}]}

@@ -164,7 +164,9 @@ async def clusters(systems: dict[str, System]) -> AsyncIterator[Pods]:
             await api.wipe()
         refused = [line for each in systems.values() for line in each.new_refusals() if not each.restarted]
         restarted = any(each.restarted for each in systems.values())
-        assert not [line for line in refused if not (restarted and "multikueue.remote_cluster: cluster" in line)]
+        assert not [
+            line for line in refused if not (restarted and "multikueue.clusters.remote_cluster: cluster" in line)
+        ]
 
 
 async def gates(api: Api) -> bool:

@@ -10,8 +10,8 @@ from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.multikueue.clusters.remote_queues import RemoteQueues
 from gangline.control.multikueue.manager_quotas import PERIOD, ManagerQuotas
-from gangline.control.multikueue.remote_queues import RemoteQueues
 from gangline.control.parts.messages import Messages
 from gangline.control.status.queue_status import Automation
 from gangline.kube import resources as kube

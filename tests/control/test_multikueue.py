@@ -11,9 +11,11 @@ from gangline.api import jobkinds, names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueue
 from gangline.control.checks.activity import Activity
-from gangline.control.multikueue import activity, copies, dispatchers, local_changes, planning
-from gangline.control.multikueue.copies import Copy
-from gangline.control.multikueue.steps import (
+from gangline.control.multikueue import activity
+from gangline.control.multikueue.clusters import copies
+from gangline.control.multikueue.clusters.copies import Copy
+from gangline.control.multikueue.plan import dispatchers, planning, stopping
+from gangline.control.multikueue.plan.steps import (
     Choose,
     ClusterView,
     Family,
@@ -31,6 +33,7 @@ from gangline.control.multikueue.steps import (
     Wait,
     Withdraw,
 )
+from gangline.control.multikueue.workloads import local_changes
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 
@@ -540,13 +543,13 @@ def test_pods_wait_again_where_nothing_runs() -> None:
 
 def test_the_quota_is_held_while_pods_may_run_elsewhere() -> None:
     chosen = workload(**READY)
-    assert planning.may_run(group(chosen, pod("p"), a=running(pod("p"))))
-    assert not planning.may_run(group(chosen, pod("p"), a=EMPTY))
-    assert planning.may_run(group(chosen, pod("p"), a=lost(60)))
-    assert not planning.may_run(group(chosen, pod("p"), a=lost(901))), "it is given up"
-    assert not planning.may_run(group(chosen, pod("p"), b=lost(1))), "it was never there"
+    assert stopping.may_run(group(chosen, pod("p"), a=running(pod("p"))))
+    assert not stopping.may_run(group(chosen, pod("p"), a=EMPTY))
+    assert stopping.may_run(group(chosen, pod("p"), a=lost(60)))
+    assert not stopping.may_run(group(chosen, pod("p"), a=lost(901))), "it is given up"
+    assert not stopping.may_run(group(chosen, pod("p"), b=lost(1))), "it was never there"
     released = ClusterView(True, copy=copy(condition(names.EVICTED)), jobs=by_name(pod("p", phase="Running")))
-    assert not planning.may_run(group(chosen, pod("p"), a=released)), "that cluster has taken the quota back"
+    assert not stopping.may_run(group(chosen, pod("p"), a=released)), "that cluster has taken the quota back"
     [settled] = planning.plan(group(evicted(**READY), pod("p", phase="Running"), a=released))
     assert isinstance(settled, Mirror) and settled.status["phase"] == "Pending", "though a pod of it is kept there"
 

@@ -16,9 +16,10 @@ from tests.merging import merge_patch
 from gangline.api import names
 from gangline.api.jobkinds import ray
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.multikueue import copies, planning
-from gangline.control.multikueue.copies import Copy
-from gangline.control.multikueue.steps import (
+from gangline.control.multikueue.clusters import copies
+from gangline.control.multikueue.clusters.copies import Copy
+from gangline.control.multikueue.plan import planning
+from gangline.control.multikueue.plan.steps import (
     Chain,
     Choose,
     ClusterView,

@@ -18,11 +18,11 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.metrics.recording import KueueMetrics
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue import clusters as clusters_module
-from gangline.control.multikueue.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.clusters import clusters as clusters_module
+from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.clusters.remote_cluster import CONNECTED, State
+from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.multikueue import MultiKueue
-from gangline.control.multikueue.remote_cluster import CONNECTED, State
-from gangline.control.multikueue.remote_store import RemoteStore
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages
 from gangline.control.writes.outgoing import Write
@@ -413,7 +413,7 @@ def condition_of_cluster(room: Room, name: str) -> str:
         (
             {"clusterProfileRef": {"name": "p"}},
             "MultiKueueClusterProfileFeatureDisabled",
-            "feature gate is disabled, and cannot be enabled: Gangline reads no ClusterProfiles",
+            "^MultiKueueClusterProfile feature gate is disabled$",
         ),
         ({"kubeConfig": {"location": "none"}}, "BadKubeConfig", '^Secret "none" not found$'),
     ],

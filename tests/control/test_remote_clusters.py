@@ -14,10 +14,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gangline.api import jobkinds, names
-from gangline.control.multikueue import kubeconfigs, remote_cluster, remote_store
-from gangline.control.multikueue.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.remote_cluster import RemoteCluster
-from gangline.control.multikueue.remote_store import RemoteStore, TooManyError
+from gangline.control.multikueue.clusters import kubeconfigs, remote_cluster, remote_store
+from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
+from gangline.control.multikueue.clusters.remote_store import RemoteStore, TooManyError
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 from gangline.kube.config import Login

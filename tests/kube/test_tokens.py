@@ -157,6 +157,22 @@ async def test_exec_plugin_is_told_what_it_needs(tmp_path: Path) -> None:
     assert info["spec"] == {"interactive": False, "cluster": {"server": "https://example.test:6443/"}}
 
 
+async def test_exec_plugin_is_told_what_its_cluster_has_for_it(tmp_path: Path) -> None:
+    user = plugin(tmp_path, "print(json.dumps({'status': {'token': os.environ['KUBERNETES_EXEC_INFO']}}))")
+    user["exec"]["provideClusterInfo"] = True
+    path = kubeconfig(tmp_path, user)
+    written = yaml.safe_load(path.read_text())
+    other = {"name": "another", "extension": {"a": 1}}
+    own = {"name": tokens.CONFIG_EXTENSION, "extension": {"audience": "us"}}
+    written["clusters"][0]["cluster"]["extensions"] = [other, own]
+    path.write_text(yaml.safe_dump(written))
+    token = (await config.load(path).headers())["Authorization"].removeprefix("Bearer ")
+    assert json.loads(token)["spec"]["cluster"] == {
+        "server": "https://example.test:6443/",
+        "config": {"audience": "us"},
+    }
+
+
 async def test_exec_plugin_may_give_a_certificate(tmp_path: Path, pair: tuple[bytes, bytes]) -> None:
     body = answer(clientCertificateData=pair[0].decode(), clientKeyData=pair[1].decode())
     login = config.load(kubeconfig(tmp_path, plugin(tmp_path, body)))
@@ -209,6 +225,21 @@ async def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path, mo
         await login.headers()
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         await gone(pid)
+
+
+async def test_a_plugin_that_does_not_stop_talking_is_ended(tmp_path: Path) -> None:
+    pid = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))"
+    login = config.load(kubeconfig(tmp_path, plugin(tmp_path, f"{pid}\nwhile True: sys.stdout.write('x' * 65536)")))
+    with pytest.raises(LoginError, match=f"longer than {tokens.MOST_OUTPUT} bytes"):
+        await login.headers()
+    await gone(int((tmp_path / "pid").read_text()))
+
+
+async def test_arguments_that_no_program_can_get_are_an_error_of_the_login(tmp_path: Path) -> None:
+    user = plugin(tmp_path, answer(token="t"))
+    user["exec"]["args"] = ["a\0b"]
+    with pytest.raises(LoginError, match="can't be passed on"):
+        await config.load(kubeconfig(tmp_path, user)).headers()
 
 
 async def gone(pid: int) -> None:

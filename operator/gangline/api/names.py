@@ -63,6 +63,8 @@ ALLOWED_FLAVORS: Final = f"{GROUP}/workload-allowed-resource-flavors"
 CONCURRENT_PARENT: Final = f"{GROUP}/concurrent-admission-parent"
 #: preemption gate of variants: only one of a workload's variants at a time has others preempted for it
 CONCURRENT_GATE: Final = f"{GROUP}/concurrent-admission"
+#: preemption gate of copies in other clusters: only one of a workload's copies at a time has others preempted for it
+MULTIKUEUE_GATE: Final = f"{GROUP}/multikueue"
 #: annotation on pods, "true": deleted by force a minute after their grace period if their node is unreachable
 SAFE_TO_DELETE: Final = f"{GROUP}/safe-to-forcefully-delete"
 #: finalizer on Workloads, ClusterQueues, ResourceFlavors, Topologies and AdmissionChecks: they are in use

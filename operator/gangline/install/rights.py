@@ -208,6 +208,8 @@ RECORDER: Final = Account(
 ACCOUNTS: Final = (OPERATOR, WEBHOOKS)
 #: the Role by which the operator reads kubeconfigs of other clusters
 CLUSTER_SECRETS: Final = f"{OPERATOR.name}-cluster-secrets"
+#: what the operator reads beside those, in the namespace of Kueue, where its configuration allows ClusterProfiles
+PROFILES: Final = Right(kube.CLUSTER_PROFILES, READ)
 #: what a manager cluster needs in each of its worker clusters, besides the jobs that it sends
 WORKER: Final = (Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")), *_status(kube.WORKLOADS))
 #: on each kind of these; those with fields that follow the job here are patched, too
@@ -264,6 +266,7 @@ def manifests(
     lease: LeaseSettings = KUEUES,
     *,
     cluster_secrets: Sequence[str] = (),
+    cluster_profiles: str = "",
     probe_nodes: bool = False,
     declared: Sequence[Declaration] = (),
     external: Sequence[Resource] = (),
@@ -278,6 +281,8 @@ def manifests(
 
     `cluster_secrets`: the Secrets with kubeconfigs that MultiKueueClusters name, each as `namespace/name`, or `name` in Kueue's
     namespace.
+
+    `cluster_profiles`: the namespace of ClusterProfiles, "" = MultiKueueClusters name none.
 
     `probe_nodes`: QueuePolicies may ask for `recovery.probeNodes`, by which the operator taints nodes.
 
@@ -296,6 +301,8 @@ def manifests(
     for account in (account for account in ACCOUNTS if account.elected):
         made += _granted(f"{account.name}-lease", account, _lease_rights(lease), lease.namespace)
     made.append(_binding(f"{OPERATOR.name}-trust", OPERATOR, "Role", _TRUST, front_proxy.NAMESPACE))
+    if cluster_profiles:
+        made += profiles(cluster_profiles)
     if probe_nodes:
         made += probing()
     if declared:
@@ -327,6 +334,11 @@ def _secrets(role: str, secrets: Sequence[str], usual: str) -> Iterable[Json]:
         by_namespace.setdefault(namespace or usual, []).append(name)
     for namespace, found in by_namespace.items():
         yield from _granted(role, OPERATOR, [Right(kube.SECRETS, ("get",), names=tuple(found))], namespace)
+
+
+def profiles(namespace: str) -> list[Json]:
+    """The role and binding for MultiKueueClusters that name ClusterProfiles, which are in this namespace."""
+    return _granted(f"{OPERATOR.name}-cluster-profiles", OPERATOR, [PROFILES], namespace)
 
 
 def probing() -> list[Json]:

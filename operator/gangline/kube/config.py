@@ -34,7 +34,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LONGEST = 65_536
 MOST_BRACKETS = 1000
 SHOWN = 200
-_EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
+EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
 
 
 @dataclass(slots=True)
@@ -298,8 +298,8 @@ def _token_source(cluster: _Entry, user: _Entry, tls: ClientTls | None) -> Token
         return None
     if not isinstance(spec, dict) or not spec.get("command"):
         raise LoginError(f"{user.file}: users: exec.command is not set")
-    if spec.get("apiVersion") not in _EXEC_VERSIONS:
-        raise LoginError(f"{user.file}: users: exec.apiVersion: one of {', '.join(_EXEC_VERSIONS)} is wanted")
+    if spec.get("apiVersion") not in EXEC_VERSIONS:
+        raise LoginError(f"{user.file}: users: exec.apiVersion: one of {', '.join(EXEC_VERSIONS)} is wanted")
     for item in spec.get("env") or []:
         if (
             not isinstance(item, dict)

@@ -155,6 +155,7 @@ TRAINING_RUNTIMES = Resource(*_TRAINER, "trainingruntimes", kind="TrainingRuntim
 CLUSTER_TRAINING_RUNTIMES = Resource(
     *_TRAINER, "clustertrainingruntimes", namespaced=False, kind="ClusterTrainingRuntime"
 )
+CLUSTER_PROFILES = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", kind="ClusterProfile")
 PROVISIONING_REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", kind="ProvisioningRequest")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", kind="Lease")
 EVENTS = Resource("events.k8s.io", "v1", "events", kind="Event")

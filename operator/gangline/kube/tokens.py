@@ -33,6 +33,14 @@ EARLY = 60.0
 #: seconds that an exec plugin may take, and one that asks a person at a terminal
 EXEC_TIMEOUT = 60.0
 INTERACTIVE_TIMEOUT = 300.0
+#: bytes that an exec plugin may answer: certificates with long chains are a tenth of it
+MOST_OUTPUT = 262_144
+#: what an exec plugin is told of its cluster: these fields of it, and in `config` what this extension holds
+CLUSTER_FIELDS = (
+    *("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data"),
+    *("proxy-url", "disable-compression"),
+)
+CONFIG_EXTENSION = "client.authentication.k8s.io/exec"
 #: seconds that the issuer of an OIDC token may take
 OIDC_TIMEOUT = 60.0
 #: seconds for which a failure is repeated before the plugin or the issuer is tried again
@@ -163,6 +171,8 @@ class ExecToken(_Renewed):
         except OSError as error:
             hint = self._spec.get("installHint") or ""
             raise LoginError(f"{self._name}: {error.strerror}. {hint}".rstrip(". ")) from error
+        except ValueError as error:  # a zero byte
+            raise LoginError(f"{self._name}: its arguments and variables can't be passed on") from error
         try:
             return json.loads(output)
         except (ValueError, RecursionError):
@@ -174,8 +184,17 @@ class ExecToken(_Renewed):
     def _exec_info(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"interactive": self._interactive()}
         if self._spec.get("provideClusterInfo"):
-            spec["cluster"] = {k: v for k, v in self._cluster.items() if k != "certificate-authority"}
+            spec["cluster"] = {name: self._cluster[name] for name in CLUSTER_FIELDS if name in self._cluster}
+            spec["cluster"] |= self._own_config()
         return {"apiVersion": self._spec["apiVersion"], "kind": "ExecCredential", "spec": spec}
+
+    def _own_config(self) -> dict[str, Any]:
+        """What the cluster says for its plugin."""
+        rows = self._cluster.get("extensions")
+        for row in cast("list[Any]", rows) if isinstance(rows, list) else ():
+            if isinstance(row, dict) and row.get("name") == CONFIG_EXTENSION:
+                return {"config": cast("dict[str, Any]", row).get("extension")}
+        return {}
 
 
 class OidcToken(_Renewed):
@@ -252,7 +271,8 @@ async def _run(
 ) -> bytes:
     """The output of a program for this input; None: it shares the terminal. Its stderr is for people only.
 
-    Raises LoginError for a failure or when it takes longer, OSError if it cannot be started. The program ends with this call.
+    Raises LoginError for a failure, or when it takes longer or says more than it may, OSError if it cannot be started. The
+    program ends with this call.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -264,16 +284,49 @@ async def _run(
     )
     try:
         async with asyncio.timeout(seconds):
-            output, _ = await process.communicate(given)
+            output = await _answer(process, given)
+            await process.wait()
+    except TooLongError:
+        raise LoginError(f"{name}: its answer is longer than {MOST_OUTPUT} bytes") from None
     except TimeoutError:
         raise LoginError(f"{name}: no answer within {seconds:g} s") from None
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill() if given is None else os.killpg(process.pid, signal.SIGKILL)
+            await _gone(process)
     if process.returncode:
         raise LoginError(f"{name}: exit status {process.returncode}")
     return output
+
+
+class TooLongError(Exception):
+    """A program says more than it may."""
+
+
+async def _answer(process: asyncio.subprocess.Process, given: bytes | None) -> bytes:
+    """All that it says; raises TooLongError."""
+    if process.stdin is not None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
+            process.stdin.write(given or b"")
+            await process.stdin.drain()
+        process.stdin.close()
+    if process.stdout is None:
+        return b""
+    try:
+        await process.stdout.readexactly(MOST_OUTPUT + 1)
+    except asyncio.IncompleteReadError as end:
+        return end.partial
+    raise TooLongError
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Waits a moment for one that was killed, and empties its pipe, which is closed then."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            while process.stdout is not None and await process.stdout.read(MOST_OUTPUT):
+                pass
+            await process.wait()
 
 
 def _object(value: Any, name: str) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_what_multikueue_leaves_undone_is_a_warning():
         assert (errors(obj), warnings(obj)) == ([], [])
     profile = kueue("MultiKueueCluster", clusterSource={"clusterProfileRef": {"name": "a"}})
     automated = kueue("MultiKueueConfig", clusters=["a"], quotaManagement="Automated")
-    for obj, word in ((profile, "clusterProfileRef has no effect"), (automated, "quotaManagement")):
+    for obj, word in ((profile, "MultiKueueClusterProfile is on"), (automated, "quotaManagement")):
         assert errors(obj) == []
         [warning] = warnings(obj)
         assert word in warning

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from gangline.api import names
 from gangline.api.admission.findings import Context, FieldError, Json, Rules, spec
 
 #: controller of admission checks that send workloads to other clusters, and of the jobs that run there
 CONTROLLER: Final = f"{names.GROUP}/multikueue"
+_WITH_GATE: Final = "has an effect only where the feature gate"
 
 
 def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
@@ -16,10 +17,12 @@ def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
 
 
 def warn(obj: Json) -> list[str]:
-    if spec(obj).get("quotaManagement") == "Automated":
-        return [
-            "spec.quotaManagement: Automated has an effect only where the feature gate MultiKueueManagerQuotaAutomation is on"
-        ]
+    wanted = spec(obj)
+    if wanted.get("quotaManagement") == "Automated":
+        return [f"spec.quotaManagement: Automated {_WITH_GATE} MultiKueueManagerQuotaAutomation is on"]
+    source: Any = wanted.get("clusterSource")
+    if isinstance(source, dict) and "clusterProfileRef" in source:
+        return [f"spec.clusterSource.clusterProfileRef {_WITH_GATE} MultiKueueClusterProfile is on"]
     return []
 
 

@@ -106,12 +106,14 @@ FEATURES: Final[Mapping[str, Feature]] = {
     ),
     "Failure recovery": Feature(WORKS, ("FailureRecoveryPolicy",), "kueue-compatibility.md"),
     "MultiKueue": Feature(
-        differs("clusters by kubeconfig; no ClusterProfiles"),
+        differs("a workload that has its cluster looks at no other one; kubeconfigs are in Secrets that are granted"),
         (
             "MultiKueue",
             "MultiKueueManagerQuotaAutomation",
             "MultiKueueAdaptersForCustomJobs",
             "MultiKueueRemoteSpecSync",
+            "MultiKueueClusterProfile",
+            "MultiKueueOrchestratedPreemption",
         ),
         "multikueue.md",
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gangline.api.compatibility.states import WORKS, Fields, differs, no, works
+from gangline.api.compatibility.states import WORKS, Fields, differs, works
 
 OTHERS: Final[Mapping[str, Fields]] = {
     "AdmissionCheck": {
@@ -27,16 +27,16 @@ OTHERS: Final[Mapping[str, Fields]] = {
     "MultiKueueCluster": {
         "spec": WORKS,
         "spec.clusterSource": WORKS,
-        "spec.clusterSource.clusterProfileRef": no("a cluster with a ClusterProfile stays inactive"),
-        "spec.clusterSource.clusterProfileRef.name": no("a cluster with a ClusterProfile stays inactive"),
+        "spec.clusterSource.clusterProfileRef": WORKS,
+        "spec.clusterSource.clusterProfileRef.name": WORKS,
         "spec.clusterSource.kubeConfig": WORKS,
         "spec.clusterSource.kubeConfig.location": WORKS,
         "spec.clusterSource.kubeConfig.locationType": WORKS,
         "status": WORKS,
         "status.conditions": WORKS,
         # v1beta1 only
-        "spec.clusterProfileRef": no("a cluster with a ClusterProfile stays inactive"),
-        "spec.clusterProfileRef.name": no("a cluster with a ClusterProfile stays inactive"),
+        "spec.clusterProfileRef": WORKS,
+        "spec.clusterProfileRef.name": WORKS,
         "spec.kubeConfig": WORKS,
         "spec.kubeConfig.location": WORKS,
         "spec.kubeConfig.locationType": WORKS,

@@ -7,7 +7,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api.compatibility.states import WORKS, Fields, differs, no
+from gangline.api.compatibility.states import WORKS, Fields, differs, no, works
+
+_EXEC: Final = (
+    "apiVersion",
+    "args",
+    "command",
+    "env",
+    "env[].name",
+    "env[].value",
+    "installHint",
+    "provideClusterInfo",
+)
+
+
+def _providers(path: str) -> Fields:
+    """A list of programs that fetch credentials."""
+    no_input = works("checked; the program never gets an input, as in Kueue")
+    works_all = [path, f"{path}[].name", f"{path}[].execConfig", *(f"{path}[].execConfig.{name}" for name in _EXEC)]
+    return {**dict.fromkeys(works_all, WORKS), f"{path}[].execConfig.interactiveMode": no_input}
+
 
 SETTINGS: Final[Fields] = {
     "admissionFairSharing": WORKS,
@@ -61,7 +80,9 @@ SETTINGS: Final[Fields] = {
     "metrics.localQueueMetrics.enable": WORKS,
     "metrics.localQueueMetrics.localQueueSelector": WORKS,
     "multiKueue": WORKS,
-    "multiKueue.clusterProfile": no("clusters with a ClusterProfile stay inactive"),
+    "multiKueue.clusterProfile": WORKS,
+    **_providers("multiKueue.clusterProfile.accessProviders"),
+    **_providers("multiKueue.clusterProfile.credentialsProviders"),
     "multiKueue.dispatcherName": WORKS,
     "multiKueue.externalFrameworks": WORKS,
     "multiKueue.externalFrameworks[].name": WORKS,

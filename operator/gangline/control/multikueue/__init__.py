@@ -4,8 +4,6 @@ In: AdmissionChecks with this controller, their MultiKueueConfigs and MultiKueue
 each cluster the Workloads and jobs with the label of this manager. Out: copies of Workloads and jobs in other clusters, the state
 of the check, the status of the job here, and whether each cluster is connected.
 
-More than a dozen modules: one for each kind of thing that is seen here or there, and one for each kind of write.
-
-`planning` decides, on what all clusters were last seen to hold. A cluster has a connection of its own (`remote_cluster`), so that
-one that hangs delays no other.
+`plan` decides, on what all clusters were last seen to hold. A cluster has a connection of its own (`clusters`), so that one
+that hangs delays no other. `workloads` gathers what the plan reads, and carries out its steps.
 """

@@ -18,8 +18,8 @@ from gangline.control.checks.activity import UnusableError
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue import activity
-from gangline.control.multikueue.remote_cluster import RemoteCluster
-from gangline.control.multikueue.remote_queues import Amounts
+from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
+from gangline.control.multikueue.clusters.remote_queues import Amounts
 from gangline.control.parts.part import Part
 from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority

@@ -27,6 +27,9 @@ class Attempts(Generic[K]):
     def ready(self, key: K) -> bool:
         return not self._in_flight[key] and key not in self._pausing
 
+    def in_flight(self, key: K) -> bool:
+        return self._in_flight[key] > 0
+
     def sent(self, key: K) -> None:
         """A write for this key is in flight."""
         self._in_flight[key] += 1

@@ -133,6 +133,8 @@ class Operator(Component):
     """Secrets in the same namespace that QueuePolicies name, with addresses of notifications. The operator reads no others."""
     cluster_secrets: list[Annotated[str, Field(pattern=_NAME)]] = []
     """Secrets in `kueue-system` with the kubeconfigs of MultiKueueClusters. The operator reads no others: docs/multikueue.md."""
+    cluster_profiles: bool = False
+    """The operator may read ClusterProfiles in `kueue-system`, for the gate MultiKueueClusterProfile: docs/multikueue.md."""
     probe_nodes: bool = False
     """QueuePolicies may ask for `recovery.probeNodes`: the operator may taint nodes, and reads their Leases."""
     progress_reports: bool = False

@@ -59,7 +59,7 @@ GATES: Final[Mapping[str, tuple[str, str]]] = {
     "MultiKueueAdaptersForCustomJobs": ("b+ b+ b+ b+ b+ b+", READ),
     "MultiKueueAllowInsecureKubeconfigs": ("a- a- d- d- d-! .", READ),
     "MultiKueueBatchJobWithManagedBy": ("b+ b+ g+! g+! . .", ON),
-    "MultiKueueClusterProfile": ("a- a- a- a- a- a-", OFF),
+    "MultiKueueClusterProfile": ("a- a- a- a- a- a-", READ),
     "MultiKueueIncrementalDispatcherConfig": (". . . . b+ b+", READ),
     "MultiKueueIncrementalDispatcherRespectConfigOrder": (". . . . b+ b+", READ),
     "MultiKueueKubeConfigPathValidation": (". . . . a- b+", READ),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import jobkinds, label_syntax, names
-from gangline.api.read.configuration import external_frameworks
+from gangline.api.read.configuration import access_providers, external_frameworks
+from gangline.api.read.configuration.access_providers import AccessProvider
 from gangline.api.read.configuration.fields import ConfigurationError, duration, mapping, text
 from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
@@ -23,6 +24,10 @@ _MOST_STEP: Final = 1000
 _EXTERNAL: Final = f"{SECTION}.externalFrameworks"
 #: Without it `externalFrameworks` has no effect.
 EXTERNAL_GATE: Final = "MultiKueueAdaptersForCustomJobs"
+_ORCHESTRATED: Final = "MultiKueueOrchestratedPreemption"
+#: Without it MultiKueueClusters name no ClusterProfiles.
+PROFILES_GATE: Final = "MultiKueueClusterProfile"
+_PROFILES: Final = f"{SECTION}.clusterProfile"
 _QUOTAS: Final = "MultiKueueManagerQuotaAutomation"
 #: pods of Deployments are sent one by one; of these kinds, the whole
 _DEPLOYMENT: Final = "deployment"
@@ -34,7 +39,7 @@ GATES: Final = frozenset(
     {
         *("MultiKueue", "MultiKueueAllowInsecureKubeconfigs", "MultiKueueKubeConfigPathValidation"),
         *("MultiKueueIncrementalDispatcherConfig", "MultiKueueIncrementalDispatcherRespectConfigOrder"),
-        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync", _QUOTAS),
+        *(EXTERNAL_GATE, "MultiKueueRemoteSpecSync", _QUOTAS, _ORCHESTRATED, PROFILES_GATE),
     }
 )
 
@@ -65,7 +70,13 @@ class MultiKueue:
     jobs_follow: bool = True
     #: quotas here follow those of the clusters, where a MultiKueueConfig says so
     sums_quotas: bool = False
-    #: of the Secrets with kubeconfigs
+    #: of a workload's copies, one at a time has others preempted for it
+    orchestrates: bool = False
+    #: clusters may be reached as ClusterProfiles say
+    profiles: bool = False
+    #: how logins to them are made; None: there is no such section
+    access_providers: tuple[AccessProvider, ...] | None = None
+    #: of the Secrets with kubeconfigs, and of the ClusterProfiles
     namespace: str = names.KUEUE_NAMESPACE
 
 
@@ -91,6 +102,9 @@ def load(root: Json, gates: Gates) -> MultiKueue:
         insecure_allowed=gates.on("MultiKueueAllowInsecureKubeconfigs"),
         jobs_follow=gates.on("MultiKueueRemoteSpecSync"),
         sums_quotas=gates.on(_QUOTAS),
+        profiles=gates.on(PROFILES_GATE),
+        access_providers=access_providers.load(section.get("clusterProfile"), _PROFILES),
+        orchestrates=gates.on(_ORCHESTRATED),
         external=_external(section) if gates.on(EXTERNAL_GATE) else (),
         namespace=text(root, "namespace", names.KUEUE_NAMESPACE),
     )
@@ -112,12 +126,16 @@ def sent(managed: ManagedJobs, settings: MultiKueue) -> list[Resource]:
 
 def unheeded(root: Json, gates: Gates) -> list[str]:
     """A sentence about what is set and has no effect."""
-    named = _external(mapping(root.get(SECTION), SECTION))
-    return (
-        [f"{_EXTERNAL} has no effect while the gate {EXTERNAL_GATE} is off"]
-        if named and not gates.on(EXTERNAL_GATE)
-        else []
-    )
+    section = mapping(root.get(SECTION), SECTION)
+    set_with = {
+        _EXTERNAL: (_external(section), EXTERNAL_GATE),
+        _PROFILES: (access_providers.load(section.get("clusterProfile"), _PROFILES), PROFILES_GATE),
+    }
+    return [
+        f"{path} has no effect while the gate {gate} is off"
+        for path, (named, gate) in set_with.items()
+        if named and not gates.on(gate)
+    ]
 
 
 def _external(section: Json) -> tuple[Resource, ...]:

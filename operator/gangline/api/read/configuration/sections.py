@@ -140,7 +140,6 @@ WITHOUT_EFFECT: Final = (
     "clientConnection",
     "controller",
     "integrations.podOptions",
-    "multiKueue.clusterProfile",
     "pprofBindAddress",
     "queueVisibility",
     "visibilityServer",

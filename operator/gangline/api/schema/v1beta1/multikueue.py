@@ -19,7 +19,7 @@ class MultiKueueConfigSpec(Model):
 
 
 class MultiKueueConfig(KubeObject):
-    """Clusters among which the workloads of a ClusterQueue are distributed. Gangline accepts it and distributes none yet."""
+    """Clusters among which the workloads of a ClusterQueue are distributed."""
 
     spec: MultiKueueConfigSpec | None = None
     """The clusters."""
@@ -41,11 +41,11 @@ class MultiKueueClusterSpec(Model):
     kube_config: KubeConfig
     """A kubeconfig and where it is kept."""
     cluster_profile_ref: v1beta2.ClusterProfileReference | None = None
-    """A ClusterProfile. Only kept for v1beta2: it has no effect here."""
+    """A ClusterProfile, which says how the cluster is reached (gate `MultiKueueClusterProfile`)."""
 
 
 class MultiKueueCluster(KubeObject):
-    """A cluster that workloads may be sent to. Gangline accepts it and sends none yet."""
+    """A cluster that workloads may be sent to."""
 
     spec: MultiKueueClusterSpec | None = None
     """The way to the cluster."""

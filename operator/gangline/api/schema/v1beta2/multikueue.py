@@ -61,7 +61,7 @@ class ClusterSource(Model):
     kube_config: KubeConfig | None = None
     """A kubeconfig and where it is kept."""
     cluster_profile_ref: ClusterProfileReference | None = None
-    """A ClusterProfile."""
+    """A ClusterProfile, which says how the cluster is reached (gate `MultiKueueClusterProfile`)."""
 
 
 class MultiKueueClusterSpec(Model):

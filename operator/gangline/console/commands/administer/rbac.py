@@ -50,7 +50,8 @@ from gangline.console.configuration_file import read_configuration
     "configuration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Kueue's configuration file: also what the job kinds in `integrations.declared` and in both lists of "
-    "`externalFrameworks` need; with --worker, all kinds of jobs that a manager with this file sends.",
+    "`externalFrameworks` need, and the gate MultiKueueClusterProfile; with --worker, all kinds of jobs that a manager with "
+    "this file sends.",
 )
 def command(
     notify_secrets: tuple[str, ...],
@@ -87,6 +88,7 @@ def command(
             notify_secrets,
             LeaseSettings(namespace, name),
             cluster_secrets=cluster_secrets,
+            cluster_profiles=chosen.multikueue.namespace if chosen.multikueue.profiles else "",
             probe_nodes=probe_nodes,
             declared=chosen.jobs.declared,
             external=chosen.jobs.external,

@@ -8,8 +8,10 @@ from typing import Final
 from gangline.api import names
 from gangline.api.admission import multikueue as multikueue_rules
 from gangline.api.convert.conversion import ConversionError, convert
+from gangline.api.read.configuration import Configuration
 from gangline.api.read.reading import ParseError
 from gangline.api.schema.kinds import KINDS
+from gangline.console.doctor.changeover import settings
 from gangline.console.doctor.cluster import Cluster
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, failure, ok, some, warning
@@ -104,11 +106,10 @@ async def multikueue(cluster: Cluster) -> Findings:
     """The clusters that workloads are sent to: how each is reached."""
     served = await served_version(cluster, kube.MULTI_KUEUE_CLUSTERS)
     clusters = await cluster.list(served) if served is not None else []
-    sources = {row["metadata"]["name"]: (row.get("spec") or {}).get("clusterSource") or {} for row in clusters}
-    profiles = [name for name, source in sources.items() if source.get("clusterProfileRef")]
-    if profiles:
-        detail = f"{some(profiles)}: Gangline reads no ClusterProfiles, and these clusters stay inactive"
-        yield failure(detail, "give them a kubeConfig: docs/multikueue.md", profiles)
+    sources = {row["metadata"]["name"]: _source(row) for row in clusters}
+    if profiles := [name for name, source in sources.items() if source.get("clusterProfileRef")]:
+        async for finding in _profiles(profiles, await settings.readable(cluster)):
+            yield finding
     secrets = sorted({_location(source) for source in sources.values() if _is_secret(source)})
     if secrets:
         granted = " ".join(f"--cluster-secret {name}" for name in secrets)
@@ -117,6 +118,25 @@ async def multikueue(cluster: Cluster) -> Findings:
         )
     if not sources:
         yield ok("there are no other clusters")
+
+
+async def _profiles(clusters: list[str], chosen: Configuration | None) -> Findings:
+    """The clusters that are reached by ClusterProfiles."""
+    if chosen is None or not chosen.multikueue.profiles:
+        detail = f"{some(clusters)}: with a ClusterProfile, and inactive while the gate MultiKueueClusterProfile is off"
+        yield warning(detail, "set it in the file, under featureGates", clusters)
+        return
+    detail = f"{some(clusters)}: the operator reads ClusterProfiles only where that is granted"
+    yield warning(detail, "gangline rbac --config FILE, with this configuration", clusters)
+    if programs := sorted({each.command for each in chosen.multikueue.access_providers or ()}):
+        detail = f"{some(programs)}: run in Gangline's operator now"
+        yield warning(detail, "mount them there as in Kueue's Deployment: docs/multikueue.md", programs)
+
+
+def _source(row: Json) -> Json:
+    """How a cluster is reached, in either version."""
+    spec = row.get("spec") or {}
+    return spec.get("clusterSource") or spec
 
 
 def _is_secret(source: Json) -> bool:

@@ -35,9 +35,6 @@ CONSEQUENCES: Final = {
     "integrations.podOptions": Consequence(
         False, "namespaces of pods are selected by managedJobsNamespaceSelector alone", "write them there"
     ),
-    "multiKueue.clusterProfile": Consequence(
-        False, "clusters with a ClusterProfile stay inactive", "see `MultiKueue` below"
-    ),
     "metrics": Consequence(False, "these labels are not there", "see docs/reference/metrics.md"),
     "health": Consequence(False, "the paths are /readyz and /healthz", "change the probes that ask there"),
     "tls": Consequence(False, "versions and ciphers of TLS are those of Python", ""),
@@ -59,14 +56,20 @@ async def _stored(cluster: Cluster) -> tuple[str, Json] | None:
     return (f"ConfigMap {kueue_names.NAMESPACE}/{kueue_names.CONFIGURATION}", found) if found is not None else None
 
 
-async def external_kinds(cluster: Cluster) -> frozenset[tuple[str, str]]:
-    """Group and kind of the controllers that bring Workloads of their own, as Kueue's configuration lists them."""
+async def readable(cluster: Cluster) -> Configuration | None:
+    """Kueue's configuration as Gangline reads it; None where it does not, which the check of the configuration tells."""
     stored = await _stored(cluster)
     text = ((stored[1].get("data") or {}) if stored else {}).get(kueue_names.CONFIGURATION_KEY) or ""
     try:
-        return frozenset((each.group, each.kind) for each in load(parse(text) or {}).jobs.external)
-    except ConfigurationError:  # the check of the configuration tells it
-        return frozenset()
+        return load(parse(text) or {})
+    except ConfigurationError:
+        return None
+
+
+async def external_kinds(cluster: Cluster) -> frozenset[tuple[str, str]]:
+    """Group and kind of the controllers that bring Workloads of their own, as Kueue's configuration lists them."""
+    chosen = await readable(cluster)
+    return frozenset((each.group, each.kind) for each in chosen.jobs.external) if chosen is not None else frozenset()
 
 
 async def configuration(cluster: Cluster) -> Findings:

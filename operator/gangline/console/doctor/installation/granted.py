@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from gangline.api import names
+from gangline.api.read.configuration import ConfigurationError
 from gangline.console.doctor.cluster import PATIENCE, Cluster
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import failure, ok, some, unknown, warning
+from gangline.console.doctor.installation import configuration
 from gangline.control.visibility.access_review import REVIEWS
 from gangline.install import rights
 from gangline.install.cluster_kinds import SERVICE_ACCOUNTS
@@ -26,6 +28,7 @@ _ROLES: Final = {
     "Role": Resource(*_RBAC, "roles", kind="Role"),
 }
 _GRANT: Final = "gangline rbac | kubectl apply -f -"
+_GRANT_BY_SETTINGS: Final = "gangline rbac --config FILE | kubectl apply -f -, with the file of the operator"
 #: reviews that are requested at the same time
 _AT_ONCE: Final = 8
 
@@ -71,8 +74,18 @@ def _of(right: Right, namespace: str) -> Iterator[Question]:
 
 
 async def operator(cluster: Cluster) -> Findings:
-    async for finding in _granted(cluster, rights.OPERATOR):
+    async for finding in _granted(cluster, rights.OPERATOR, await _for_settings(cluster)):
         yield finding
+
+
+async def _for_settings(cluster: Cluster) -> list[Question]:
+    """What the operator asks for beside that because its configuration says so."""
+    try:
+        chosen = await configuration.stored(cluster)
+    except (ConfigurationError, Forbidden):  # another check tells it
+        return []
+    sending = chosen.multikueue if chosen is not None else None
+    return list(_of(rights.PROFILES, sending.namespace)) if sending is not None and sending.profiles else []
 
 
 async def webhooks(cluster: Cluster) -> Findings:
@@ -80,12 +93,12 @@ async def webhooks(cluster: Cluster) -> Findings:
         yield finding
 
 
-async def _granted(cluster: Cluster, account: Account) -> Findings:
+async def _granted(cluster: Cluster, account: Account, more: Sequence[Question] = ()) -> Findings:
     if await cluster.get(SERVICE_ACCOUNTS, names.SYSTEM_NAMESPACE, account.name) is None:
         detail = f"there is no service account {account.name}: the process logs in as somebody else, or does not run"
         yield warning(detail, _GRANT)
         return
-    asked = list(questions(account))
+    asked = [*questions(account), *more]
     try:
         refused = await _refused(cluster, _user(account), asked)
     except Forbidden:
@@ -93,7 +106,8 @@ async def _granted(cluster: Cluster, account: Account) -> Findings:
             yield finding
         return
     if refused:
-        yield failure(f"{account.name} may not: {some(refused)}", _GRANT, refused)
+        grant = _GRANT_BY_SETTINGS if any(str(each) in refused for each in more) else _GRANT
+        yield failure(f"{account.name} may not: {some(refused)}", grant, refused)
     else:
         yield ok(f"{account.name} has all {len(asked)} rights")
 

@@ -15,14 +15,14 @@ from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.multikueue import remote_queues
-from gangline.control.multikueue.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.remote_queues import RemoteQueues
-from gangline.control.multikueue.remote_store import RemoteStore, TooManyError
+from gangline.control.multikueue.clusters import remote_queues
+from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.clusters.remote_queues import RemoteQueues
+from gangline.control.multikueue.clusters.remote_store import RemoteStore, TooManyError
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.config import Login
+from gangline.kube.config import Login, LoginError
 from gangline.kube.errors import ApiError, Unavailable
 from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Json, Resource
@@ -232,6 +232,8 @@ class RemoteCluster:
         return queues, followed
 
     async def _ask(self, client: ApiClient) -> None:
+        """Raises what its answer says. A program that fetches its credentials has a time limit of its own."""
+        await client.login.headers()
         pages = client.pages(kube.WORKLOADS, label_selector=f"{names.MULTIKUEUE_ORIGIN}={self._origin}", limit=1)
         try:
             async with asyncio.timeout(PROBE):
@@ -352,4 +354,4 @@ def _words(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = str(error)[:500]
-    return text if isinstance(error, ApiError | TooManyError) else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, ApiError | LoginError | TooManyError) else f"{type(error).__name__}: {text}"

@@ -18,8 +18,8 @@ from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.multikueue import local_changes
-from gangline.control.multikueue.remote_cluster import RemoteCluster
+from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
+from gangline.control.multikueue.workloads import local_changes
 from gangline.control.parts.attempts import Attempts
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes

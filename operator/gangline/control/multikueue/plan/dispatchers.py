@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gangline.api.read.configuration.multikueue import ALL_AT_ONCE, INCREMENTAL, MultiKueue
-from gangline.control.multikueue.steps import Nominate, Step, Wait
+from gangline.control.multikueue.plan.steps import Nominate, Step, Wait
 
 #: milliseconds of a round of the incremental dispatcher
 ROUND = 300_000

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from gangline.control.mirror import slices
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue.copies import workload_of
-from gangline.control.multikueue.remote_store import RemoteStore
-from gangline.control.multikueue.steps import Chain, ClusterView
+from gangline.control.multikueue.clusters.copies import workload_of
+from gangline.control.multikueue.clusters.remote_store import RemoteStore
+from gangline.control.multikueue.plan.steps import Chain, ClusterView
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, controller_uid, deleting, key_of
 

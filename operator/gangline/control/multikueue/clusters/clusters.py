@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import orjson
+
 from gangline import bounded
 from gangline.api import names
 from gangline.api.admission.syntax import dns_subdomain_faults
@@ -14,9 +16,9 @@ from gangline.api.read import conditions
 from gangline.api.read.configuration.multikueue import MultiKueue
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue import kubeconfigs
-from gangline.control.multikueue.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.remote_cluster import RemoteCluster, State
+from gangline.control.multikueue.clusters import kubeconfigs, profiles
+from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster, State
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
@@ -35,11 +37,6 @@ _UNCHECKED_PATH = (
     "Using locationType=Path without MultiKueueKubeConfigPathValidation feature gate is deprecated and will be removed in a "
     f"future release. Enable the MultiKueueKubeConfigPathValidation feature gate and place kubeconfig files under "
     f"{kubeconfigs.DIRECTORY}/."
-)
-#: Kueue's words first
-_NO_PROFILES = (
-    "MultiKueueClusterProfile feature gate is disabled, and cannot be enabled: Gangline reads no ClusterProfiles. "
-    "Use kubeConfig."
 )
 
 
@@ -76,6 +73,7 @@ class Clusters:
         self._quarantine = quarantine
         self._quotas = quotas
         self._known: dict[str, tuple[Json, RemoteCluster]] = {}
+        self._profiles = profiles.Profiles(client, settings, self._profile_changed)
         self._closing: set[asyncio.Task[None]] = set()
 
     def all(self) -> dict[str, RemoteCluster]:
@@ -109,7 +107,7 @@ class Clusters:
         for _, cluster in self._known.values():
             self._close(cluster)
         self._known.clear()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await asyncio.gather(self._profiles.close(), *self._closing, return_exceptions=True)
 
     def _open(self, name: str) -> RemoteCluster:
         return RemoteCluster(
@@ -147,14 +145,13 @@ class Clusters:
             key = ObjectKey.of(kube.MULTI_KUEUE_CLUSTERS, obj)
             self._writes.send(key, "status", body, priority=Priority.STATUS, failed=partial(_refused, key))
 
-    # --- kubeconfigs ---
+    # --- how they are reached ---
 
     async def _read(self, name: str) -> tuple[str, Callable[[], Login]]:
         """The kubeconfig of a cluster, and what makes a login of it."""
         source = self._known[name][0] if name in self._known else {}
-        if source.get("clusterProfileRef"):
-            reason = "MultiKueueClusterProfileFeatureDisabled"
-            raise KubeconfigError(reason, _NO_PROFILES)
+        if profile := source.get("clusterProfileRef"):
+            return await self._of_profile(str(profile.get("name") or ""))
         kubeconfig: Json = source.get("kubeConfig") or {}
         location = str(kubeconfig.get("location") or "")
         if kubeconfig.get("locationType", "Secret") == "Path":
@@ -163,6 +160,17 @@ class Clusters:
             text = kubeconfigs.of_secret(await self._secret(location), location)
         make = partial(kubeconfigs.login, text, location, insecure_allowed=self._settings.insecure_allowed)
         return text, make
+
+    async def _of_profile(self, name: str) -> tuple[str, Callable[[], Login]]:
+        if not self._settings.profiles:
+            raise profiles.off()
+        text = orjson.dumps(await self._profiles.kubeconfig(name)).decode()
+        return text, partial(kubeconfigs.login_by_plugin, text, name)
+
+    def _profile_changed(self, name: str) -> None:
+        for source, cluster in self._known.values():
+            if (source.get("clusterProfileRef") or {}).get("name") == name:
+                cluster.look_again()
 
     async def _secret(self, name: str) -> Json:
         if dns_subdomain_faults(name):

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from gangline.api import names
 from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.control.mirror import slices
-from gangline.control.multikueue.copies import SIZE, Copy, shape
-from gangline.control.multikueue.steps import Cut, Resize, Send, Step, Stop, View, Withdraw
+from gangline.control.multikueue.clusters.copies import SIZE, Copy, shape
+from gangline.control.multikueue.plan import preemption
+from gangline.control.multikueue.plan.steps import Cut, Resize, Step, Stop, View, Withdraw
 from gangline.jobs import BY_RESOURCE
 from gangline.jobs.base import JobError
 from gangline.kube.resources import Json, true_condition
@@ -52,7 +53,7 @@ def lost_before(view: View, cluster: str) -> bool:
 def send(view: View, cluster: str) -> Iterator[Step]:
     there = view.clusters[cluster]
     if there.copy is None and not there.busy:
-        yield Send(cluster)
+        yield preemption.send(view, cluster)
 
 
 def is_outdated(view: View, copy: Copy) -> bool:

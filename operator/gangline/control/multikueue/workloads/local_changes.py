@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gangline.api.read import conditions, merge
-from gangline.control.multikueue.steps import Choose, Finish, Here, Nominate, SetCheck
+from gangline.control.multikueue.plan.steps import Choose, Finish, Here, Nominate, SetCheck
 from gangline.control.status import run_changes
 from gangline.control.status.change import Change
 from gangline.kube.resources import Json

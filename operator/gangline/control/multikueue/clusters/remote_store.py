@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final
 
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND
-from gangline.control.multikueue import copies
-from gangline.control.multikueue.copies import Copy
+from gangline.control.multikueue.clusters import copies
+from gangline.control.multikueue.clusters.copies import Copy
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert

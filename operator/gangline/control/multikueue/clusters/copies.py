@@ -43,6 +43,10 @@ class Copy:
     placed: frozenset[str]
     #: it is being deleted
     leaving: bool = False
+    #: its spec has the preemption gate that the manager opens
+    gated: bool = False
+    #: `status.preemptionGates`
+    gates: Sequence[Json] = ()
     #: of a slice: its spec without sizes, see `digest`, and the pods of each pod set
     shape: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -53,6 +57,16 @@ class Copy:
     def removable(self) -> bool:
         """There is something that we can do so that it goes."""
         return not self.leaving or names.IN_USE_FINALIZER in self.finalizers
+
+    def open_since(self) -> int | None:
+        """When the gate that the manager opens was opened, in ms; None while it is closed."""
+        row = next((each for each in self.gates if each.get("name") == names.MULTIKUEUE_GATE), {})
+        if row.get("position") != "Open":
+            return None
+        try:
+            return conditions.millis_of(row.get("lastTransitionTime"))
+        except ValueError:
+            return 0
 
     def row(self, kind: str) -> Json | None:
         """The condition of this type if it is True."""
@@ -102,6 +116,8 @@ def read_workload(obj: Json) -> tuple[str, Copy]:
         conditions=[dict(row) for row in status.get("conditions") or ()],
         placed=frozenset(row["name"] for row in assignments if row.get("topologyAssignment")),
         leaving="deletionTimestamp" in meta,
+        gated=any(gate["name"] == names.MULTIKUEUE_GATE for gate in spec.get("preemptionGates") or ()),
+        gates=tuple(dict(gate) for gate in status.get("preemptionGates") or ()),
         shape=shape(spec) if elastic else "",
         sizes=counts(spec.get("podSets") or ()) if elastic else {},
         cut_there=elastic and (meta.get("annotations") or {}).get(names.CUT_WITH_JOB) == "true",
@@ -140,20 +156,18 @@ def is_family(key: str) -> bool:
     return "/#" in key
 
 
-def workload_body(workload: Json, origin: str, resource: Resource) -> Json:
-    """The copy to create: nobody's, until the job there takes it."""
+def workload_body(workload: Json, origin: str, resource: Resource, gates: Sequence[str] | None = None) -> Json:
+    """The copy to create: nobody's, until the job there takes it. `gates`: its preemption gates, None = those of the Workload."""
     meta = workload["metadata"]
     labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != names.JOB_UID}
     metadata: Json = {"name": meta["name"], "namespace": meta["namespace"]}
     metadata["labels"] = {**labels, names.MULTIKUEUE_ORIGIN: origin}
     if annotations := meta.get("annotations"):
         metadata["annotations"] = dict(annotations)
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": metadata,
-        "spec": {name: value for name, value in workload["spec"].items() if name != "active"},
-    }
+    spec = {name: value for name, value in workload["spec"].items() if name != "active"}
+    if gates is not None:
+        spec["preemptionGates"] = [{"name": name} for name in gates]
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
 
 
 def renaming(workload: str) -> Json:

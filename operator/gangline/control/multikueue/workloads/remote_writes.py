@@ -6,10 +6,21 @@ from contextlib import suppress
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.multikueue import copies
-from gangline.control.multikueue.remote_cluster import WRITE, Work
-from gangline.control.multikueue.remote_store import RemoteStore
-from gangline.control.multikueue.steps import Cut, Follow, Reprioritise, Resize, Send, SendJob, Stop, Withdraw
+from gangline.control.multikueue.clusters import copies
+from gangline.control.multikueue.clusters.remote_cluster import WRITE, Work
+from gangline.control.multikueue.clusters.remote_store import RemoteStore
+from gangline.control.multikueue.plan.steps import (
+    Cut,
+    Follow,
+    OpenGate,
+    Reprioritise,
+    Resize,
+    Send,
+    SendJob,
+    Stop,
+    Withdraw,
+)
+from gangline.control.status import gate_changes
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -22,7 +33,7 @@ EVICTED_ON_MANAGER = "EvictedOnManagerCluster"
 
 def send(step: Send, workload: Json, origin: str) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
-        body = copies.workload_body(workload, origin, kube.WORKLOADS)
+        body = copies.workload_body(workload, origin, kube.WORKLOADS, step.gates)
         store.answered(kube.WORKLOADS, await client.create(kube.WORKLOADS, _namespace(workload), body, within=WRITE))
 
     return work
@@ -70,6 +81,20 @@ def reprioritise(step: Reprioritise, workload: Json) -> Work:
         body = {"metadata": {"resourceVersion": step.copy.version}, "spec": spec}
         meta = workload["metadata"]
         answer = await client.patch(kube.WORKLOADS, meta["namespace"], meta["name"], body, within=WRITE)
+        store.answered(kube.WORKLOADS, answer)
+
+    return work
+
+
+def open_gate(step: OpenGate, workload: Json, now: int) -> Work:
+    async def work(client: ApiClient, store: RemoteStore) -> None:
+        status: Json = {"preemptionGates": [dict(gate) for gate in step.copy.gates]}
+        gate_changes.gate_opened(names.MULTIKUEUE_GATE)(status, now)
+        body = {"metadata": {"resourceVersion": step.copy.version}, "status": status}
+        meta = workload["metadata"]
+        answer = await client.patch(
+            kube.WORKLOADS, meta["namespace"], meta["name"], body, subresource="status", within=WRITE
+        )
         store.answered(kube.WORKLOADS, answer)
 
     return work

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue.copies import family_key
-from gangline.control.multikueue.remote_cluster import RemoteCluster
-from gangline.control.multikueue.remote_store import RemoteStore
-from gangline.control.multikueue.steps import ClusterView, Family
+from gangline.control.multikueue.clusters.copies import family_key
+from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
+from gangline.control.multikueue.clusters.remote_store import RemoteStore
+from gangline.control.multikueue.plan.steps import ClusterView, Family
 from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.serving.elsewhere import SENT
 from gangline.kube import resources as kube

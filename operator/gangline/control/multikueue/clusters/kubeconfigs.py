@@ -39,15 +39,25 @@ class KubeconfigError(Exception):
 
 def login(text: str, name: str, *, insecure_allowed: bool = False) -> Login:
     """The login that a kubeconfig says. `name` stands for it in messages. Raises KubeconfigError."""
+    return _login(text, name, "BadKubeConfig", "" if insecure_allowed else "InsecureKubeConfig")
+
+
+def login_by_plugin(text: str, name: str) -> Login:
+    """The same for one that was made of a ClusterProfile, whose plugin the configuration names. Raises KubeconfigError."""
+    return _login(text, name, "BadClusterProfile", "BadRestConfig", plugin=True)
+
+
+def _login(text: str, name: str, bad: str, insecure: str, *, plugin: bool = False) -> Login:
+    """`bad`, `insecure`: reasons for what cannot be read, and for what is not allowed, "" = everything is."""
     try:
         document = config.document(text)
-        if not insecure_allowed and (fault := next(_faults(document), "")):
-            raise KubeconfigError("InsecureKubeConfig", fault)
+        if insecure and (fault := next(_faults(document, plugin=plugin), "")):
+            raise KubeconfigError(insecure, fault)
         return config.of_document(document, name)
     except LoginError as error:
-        raise KubeconfigError("BadKubeConfig", str(error)) from None
+        raise KubeconfigError(bad, str(error)) from None
     except (TypeError, ValueError, AttributeError) as error:  # fields of other types than they should be
-        raise KubeconfigError("BadKubeConfig", f"not a kubeconfig: {str(error)[: config.SHOWN]}") from None
+        raise KubeconfigError(bad, f"not a kubeconfig: {str(error)[: config.SHOWN]}") from None
 
 
 def of_secret(data: Json, name: str) -> str:
@@ -98,7 +108,7 @@ def _allowed(path: str, directory: Path) -> Path:
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
-def _faults(document: Json) -> Iterator[str]:
+def _faults(document: Json, *, plugin: bool) -> Iterator[str]:
     """What makes it unsafe, in Kueue's order and words."""
     users, clusters = _entries(document, "users"), _entries(document, "clusters")
     if any(user.get("tokenFile") for user in users.values()):
@@ -117,7 +127,7 @@ def _faults(document: Json) -> Iterator[str]:
         yield "untrusted server endpoint"
     if user.get("username") or user.get("password"):
         yield "basic auth is not allowed"
-    if user.get("exec"):
+    if user.get("exec") and not plugin:
         yield "exec plugins are not allowed"
     if user.get("auth-provider"):
         yield "auth providers are not allowed"

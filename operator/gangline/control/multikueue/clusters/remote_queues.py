@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 from gangline.api import quantity
-from gangline.control.multikueue.remote_store import MOST_OBJECTS, TooManyError
+from gangline.control.multikueue.clusters.remote_store import MOST_OBJECTS, TooManyError
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, key_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangline.api.read.configuration.multikueue import MultiKueue
-from gangline.control.multikueue.copies import Copy
+from gangline.control.multikueue.clusters.copies import Copy
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.resources import Json
@@ -23,6 +23,8 @@ class ClusterView:
     lost_at: int = 0
     #: a write there is in flight, or rests after a refusal
     busy: bool = False
+    #: a write there is in flight
+    in_flight: bool = False
     copy: Copy | None = None
     #: the jobs that use the quota of the copy, by name: one, or the pods of a group
     jobs: Mapping[str, Json] = field(default_factory=dict[str, Json])
@@ -142,9 +144,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Create the copy of the Workload in a cluster."""
+    """Create the copy of the Workload in a cluster. `gates`: its preemption gates, None = those of the Workload."""
 
     cluster: str
+    gates: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,14 @@ class Withdraw:
 @dataclass(frozen=True, slots=True)
 class Reprioritise:
     """Give the copy the priority of the workload."""
+
+    cluster: str
+    copy: Copy
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGate:
+    """Let the copy have others preempted for it."""
 
     cluster: str
     copy: Copy
@@ -210,6 +221,6 @@ class Stop:
     of: str = ""
 
 
-Elsewhere: TypeAlias = Send | SendJob | Withdraw | Reprioritise | Follow | Cut | Resize | Stop
+Elsewhere: TypeAlias = Send | SendJob | Withdraw | Reprioritise | OpenGate | Follow | Cut | Resize | Stop
 Here: TypeAlias = SetCheck | Choose | Nominate | Finish | Mirror
 Step: TypeAlias = Elsewhere | Here | Wait

@@ -14,9 +14,9 @@ from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import at, put, shown
 from gangline.api.read import conditions
-from gangline.control.multikueue import dispatchers, growing
-from gangline.control.multikueue.copies import Copy, digest
-from gangline.control.multikueue.steps import (
+from gangline.control.multikueue.clusters.copies import Copy, digest
+from gangline.control.multikueue.plan import dispatchers, growing, preemption, stopping
+from gangline.control.multikueue.plan.steps import (
     Choose,
     ClusterView,
     Finish,
@@ -24,11 +24,9 @@ from gangline.control.multikueue.steps import (
     Mirror,
     Nominate,
     Reprioritise,
-    Send,
     SendJob,
     SetCheck,
     Step,
-    Stop,
     View,
     Wait,
     Withdraw,
@@ -53,12 +51,12 @@ def plan(view: View) -> list[Step]:
     if view.chain is not None and view.chain.waits:
         return []  # the job runs with the slice that this one is to replace, which gets it its cluster
     if view.row is None:
-        return list(_withdraw(view, view.clusters))
-    ends = _has(workload, names.FINISHED) or deleting(workload)
+        return list(stopping.withdraw(view, view.clusters))
+    ends = stopping.has(workload, names.FINISHED) or deleting(workload)
     if not ends and not _reserved(workload) and view.chain is not None and growing.is_given_its_cluster(view):
         return []
     if ends or not _reserved(workload):
-        return [*_withdraw(view, view.clusters), *(_settle(view) if _settles(view) else ())]
+        return [*stopping.withdraw(view, view.clusters), *(stopping.settle(view) if stopping.settles(view) else ())]
     if view.row["state"] == REJECTED or view.listed is None:
         return []
     if (refusal := _refusal(view)) is not None:
@@ -91,7 +89,7 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
     if ended is not None and not (evicted and view.chain is not None and _is_out_of_sync(ended[1])):
         return _finish(view, row, *ended)
     if evicted is not None:
-        return _stop(view, evicted)
+        return stopping.stop(view, evicted)
     if row["state"] == RETRY:
         return []  # it is about to be evicted
     if row["state"] == READY and (stopped := _first(view, looked_at, names.EVICTED)) is not None:
@@ -110,8 +108,9 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
         return [*steps, *_run(view, row, admitted[0])]
     if row["state"] == READY or (runs_in and not _is_connected(view, runs_in)):
         return [*steps, *_lost(view, row, chosen)]
+    steps += preemption.open_next(view, [name for name in looked_at if name not in outdated])
     if runs_in:
-        return [*steps, *_mirrors(view, runs_in), *(growing.send(view, runs_in) if _is_next(view, row) else ())]
+        return [*steps, *stopping.mirrors(view, runs_in), *(growing.send(view, runs_in) if _is_next(view, row) else ())]
     return [*steps, *_nominate(view, row, list(listed), outdated)]
 
 
@@ -141,7 +140,7 @@ def _finish(view: View, row: Json, cluster: str, copy: Copy) -> list[Step]:
             f'Remote workload on worker cluster "{cluster}" is out of sync with its user job, resetting for re-dispatch'
         )
         return [SetCheck(row, RETRY, _before(row, text), "Warning")]
-    if mirrors := _mirrors(view, cluster):
+    if mirrors := stopping.mirrors(view, cluster):
         return [*mirrors]
     reason, message = str(condition.get("reason") or "Succeeded"), str(condition.get("message") or "")
     return [Finish(reason, conditions.cut(message))]
@@ -179,14 +178,14 @@ def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
 
 def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
     """One cluster admitted the workload: it runs there alone."""
-    yield from _withdraw(view, [name for name in view.clusters if name != cluster])
+    yield from stopping.withdraw(view, [name for name in view.clusters if name != cluster])
     there = view.clusters[cluster]
     if view.kind is not None and view.kind.pods_wait:
         yield from _recall(view, cluster, there)
     running = {name: job for name, job in there.jobs.items() if not deleting(job)}
     wanted = [name for name, job in view.jobs.items() if _may_be_sent(view, job)]
     yield from _send_jobs(view, cluster, there, wanted)
-    mirrors = _mirrors(view, cluster)
+    mirrors = stopping.mirrors(view, cluster)
     yield from mirrors
     for name in running.keys() & view.jobs.keys():
         yield from growing.resize(view, view.jobs[name], cluster, running[name])
@@ -225,7 +224,7 @@ def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
     if there_still and not there.busy:
         yield Withdraw(cluster, None, there_still)
     for name, job in view.jobs.items():
-        if name not in there.jobs and (status := _idle(view, job)) is not None:
+        if name not in there.jobs and (status := stopping.idle(view, job)) is not None:
             yield Mirror(job, status)
 
 
@@ -254,90 +253,13 @@ def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
     if not chosen:
         text = "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please report it"
     elif chosen in view.clusters and not view.clusters[chosen].connected and chosen in (view.listed or ()):
-        due = view.clusters[chosen].lost_at + _patience(view)
+        due = view.clusters[chosen].lost_at + stopping.patience(view)
         if due > view.now:
             return [Wait(due)]
         text = "Admitting remote lost"
     else:
         text = "Admitting remote no longer exists"
     return [SetCheck(row, RETRY, _before(row, text), "Warning")]
-
-
-# --- it stops ---------------------------------------------------------------------------------------------------------
-
-
-def _stop(view: View, evicted: Json) -> list[Step]:
-    """Evicted here: its copy is, too, and the job here shows when the last pod there has ended."""
-    steps: list[Step] = []
-    for name, cluster in view.clusters.items():
-        if not cluster.connected:
-            continue
-        if cluster.copy is None:
-            steps += _withdraw(view, [name])
-            continue
-        told = cluster.copy.row(names.EVICTED) or cluster.copy.row(names.DEACTIVATION_TARGET)
-        message = f"Evicted on manager: {evicted.get('message', '')}"
-        if told is None and cluster.copy.row(names.ADMITTED) is not None and not cluster.busy:
-            steps.append(Stop(name, cluster.copy, message))
-        steps += growing.stop_before(view, name, message)
-        steps += _mirrors(view, name)
-    if any(isinstance(step, Mirror) for step in steps):
-        return steps
-    return [*steps, *_settle(view)]
-
-
-def _settle(view: View) -> list[Step]:
-    """No pod of the jobs runs any more, once no cluster has them: neither those connected nor those given up."""
-    told = [(job, status) for job in view.jobs.values() if (status := _idle(view, job)) is not None]
-    waits = view.kind is not None and view.kind.pods_wait
-    if not (told or waits) or any(_runs_in(view, cluster) for cluster in view.clusters.values()):
-        return []
-    chosen = (view.workload.get("status") or {}).get("clusterName")
-    lost = [
-        cluster.lost_at
-        for name, cluster in view.clusters.items()
-        if not cluster.connected and (name == chosen or not waits)
-    ]
-    due = max(lost, default=0) + _patience(view)
-    return [Wait(due)] if lost and due > view.now else [Mirror(job, status) for job, status in told]
-
-
-def _settles(view: View) -> bool:
-    """Its jobs here show what runs for them although it holds no quota any more: it is being deleted, or its pods only wait."""
-    waits = view.kind is not None and view.kind.pods_wait
-    return deleting(view.workload) or (waits and not _has(view.workload, names.FINISHED))
-
-
-def may_run(view: View) -> bool:
-    """Pods of it may run in another cluster: in one that is connected, or in its own one, which is not given up yet."""
-    chosen = (view.workload.get("status") or {}).get("clusterName")
-    return any(
-        _runs_in(view, cluster) or (name == chosen and not cluster.connected and not _is_given_up(view, cluster))
-        for name, cluster in view.clusters.items()
-    )
-
-
-def _runs_in(view: View, cluster: ClusterView) -> bool:
-    """Its jobs are in a connected cluster.
-
-    Where pods wait at gates, that cluster says when the last one has ended, by taking their quota back; objects may remain.
-    """
-    waits = view.kind is not None and view.kind.pods_wait
-    released = waits and cluster.copy is not None and cluster.copy.row(names.QUOTA_RESERVED) is None
-    return cluster.connected and bool(cluster.jobs) and not released
-
-
-def _is_given_up(view: View, cluster: ClusterView) -> bool:
-    return cluster.lost_at + _patience(view) <= view.now
-
-
-def _withdraw(view: View, clusters: Iterable[str]) -> Iterator[Step]:
-    for name in clusters:
-        cluster = view.clusters[name]
-        jobs = [job for job in cluster.jobs.values() if not deleting(job) and not cluster.shared]
-        copy = cluster.copy if cluster.copy is not None and cluster.copy.removable else None
-        if cluster.connected and not cluster.busy and (copy is not None or jobs):
-            yield Withdraw(name, copy, jobs)
 
 
 # --- it is offered ----------------------------------------------------------------------------------------------------
@@ -365,8 +287,8 @@ def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> I
     for name in takers:
         cluster = view.clusters[name]
         if name in wanted and name in nominated and cluster.copy is None and not cluster.busy:
-            yield Send(name)
-    yield from _withdraw(view, [name for name in view.clusters if name not in wanted and name not in outdated])
+            yield preemption.send(view, name, alone=view.family is not None and bool(view.family.cluster))
+    yield from stopping.withdraw(view, [name for name in view.clusters if name not in wanted and name not in outdated])
 
 
 def _tell_takers(view: View, row: Json, connected: list[str], takers: list[str]) -> Iterator[Step]:
@@ -381,27 +303,6 @@ def _tell_takers(view: View, row: Json, connected: list[str], takers: list[str])
 
 
 # --- small words ------------------------------------------------------------------------------------------------------
-
-
-def _mirrors(view: View, cluster: str) -> list[Mirror]:
-    """What the jobs here have to show of those in a cluster, except those that are being deleted there."""
-    found: list[Mirror] = []
-    for name, remote in view.clusters[cluster].jobs.items():
-        job = view.jobs.get(name)
-        if job is None or view.kind is None or deleting(remote):
-            continue
-        if (status := view.kind.mirrored(job, remote)) is not None:
-            found.append(Mirror(job, status))
-    return found
-
-
-def _idle(view: View, job: Json) -> Json | None:
-    """The status of a job here for which nothing runs; None if it has that."""
-    return view.kind.mirrored(job, None) if view.kind is not None else None
-
-
-def _patience(view: View) -> int:
-    return int(view.settings.worker_lost_timeout * 1000)
 
 
 def _before(row: Json, text: str) -> str:
@@ -420,10 +321,6 @@ def _is_connected(view: View, cluster: str) -> bool:
 
 def _is_out_of_sync(copy: Copy) -> bool:
     return (copy.row(names.FINISHED) or {}).get("reason") == OUT_OF_SYNC
-
-
-def _has(workload: Json, kind: str) -> bool:
-    return true_condition(workload, kind) is not None
 
 
 def _reserved(workload: Json) -> bool:

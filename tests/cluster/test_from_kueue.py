@@ -165,7 +165,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
         manageJobsWithoutQueueName=True,
         integrations={"externalFrameworks": ["Box.v1.agents.example.com"]},
         resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
-        clientConnection={"qps": 50},
+        visibilityServer={"bindPort": 9443},
         multiKueue={"gcInterval": "1m", "clusterProfile": {"credentialsProviders": [provider]}},
         featureGates={
             "MultiKueueClusterProfile": True,
@@ -215,7 +215,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     status, findings = await examine(plane)
     assert status == 1
     assert not [finding for finding in findings if "transformations" in str(finding)]
-    says(findings, "configuration", "changes", "clientConnection has no effect")
+    says(findings, "configuration", "changes", "visibilityServer has no effect")
     says(findings, "configuration", "changes", "this Kueue is 0.15", 'kueueCompatibility: "0.15"')
     says(findings, "feature gates", "changes", "KueueDRAIntegrationConsumableCapacity=true: without effect")
     says(findings, "feature gates", "unchanged", "VisibilityOnDemand: as Gangline does")

@@ -301,3 +301,18 @@ def test_what_serves_and_is_not_listed_is_left_alone_with_a_warning():
         assert ("patch" in answered(pod)) is waits
     pod["metadata"] = {"name": "p", "namespace": "team", "labels": {names.QUEUE_NAME: "main"}}
     assert "patch" not in answered(pod)
+
+
+def test_a_kubeflow_job_that_names_no_pods_is_taken_with_a_warning(client: TestClient):
+    labels = {names.QUEUE_NAME: "main"}
+    spec: Json = {"runPolicy": {"suspend": True}, "mpiReplicaSpecs": {}}
+    obj = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "m", "labels": labels},
+        "spec": spec,
+    }
+    response = post(client, "/validate", review(obj))
+    assert response["allowed"] is True
+    [warning] = response["warnings"]
+    assert "is not queued: spec.mpiReplicaSpecs" in warning

@@ -20,6 +20,7 @@ from gangline.api import admission, jobkinds, names
 from gangline.api.admission.findings import annotations_of, text
 from gangline.api.admission.of_jobs import jobs
 from gangline.api.convert import conversion
+from gangline.api.jobkinds.declaration import NoPodsError
 from gangline.bounded import SHOWN
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
@@ -185,6 +186,8 @@ def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldEr
         if asked.old is not None and (asked.obj["spec"] == asked.old["spec"] or not kind.is_suspended(asked.obj)):
             return []
         kind.pod_sets(asked.obj)
+    except NoPodsError:  # it is told by a warning
+        return []
     except JobError as error:
         return [admission.FieldError(error.field or "spec", admission.NOTHING, error.message)]
     except (

@@ -303,7 +303,8 @@ def test_what_serves_and_is_not_listed_is_left_alone_with_a_warning():
     assert "patch" not in answered(pod)
 
 
-def test_a_kubeflow_job_that_names_no_pods_is_taken_with_a_warning(client: TestClient):
+def test_a_kubeflow_job_that_names_no_pods_is_taken_with_a_warning():
+    client = TestClient(create_app(Facts(None, managed=ManagedJobs(unlisted=frozenset())), Readiness()))
     labels = {names.QUEUE_NAME: "main"}
     spec: Json = {"runPolicy": {"suspend": True}, "mpiReplicaSpecs": {}}
     obj = {

@@ -29,6 +29,7 @@ from gangline.forecast import (
     TooFewRunsError,
     TrainingError,
     load,
+    metrics,
     train,
     train_in_process,
 )
@@ -109,6 +110,22 @@ def test_weights_count_in_a_training_unless_they_are_nearly_even(
         monkeypatch.setattr(training, "_weights", weights)
         texts.append(_texts(train(RUNS, NOW, replace(SMALL, rounds=5))))
     assert (texts[0] == texts[1]) is (uneven < 1.1)
+
+
+def test_gradients_in_whole_numbers_make_as_good_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They differ where two splits gain the same, which rounding errors decided."""
+    monkeypatch.setattr(training, "_weights", lambda table, done, now: np.ones(int(done.sum())))
+    known = dataset.build(RUNS, Tracker())
+    whole = train(RUNS, NOW, SMALL)
+    assert all("[use_quantized_grad: 1]" in text for text in _texts(whole))
+    monkeypatch.setattr(training, "_LARGEST", 0)
+    fractions = train(RUNS, NOW, SMALL)
+    assert all("[use_quantized_grad: 0]" in text for text in _texts(fractions))
+    answers = [model.predict(known.matrix) for model in (whole, fractions)]
+    np.testing.assert_allclose(answers[0][:, 1], answers[1][:, 1], rtol=1e-6)
+    losses = [metrics.quantiles(logs, known.target).pinball for logs in answers]
+    for level, loss in losses[0].items():
+        assert loss < 1.01 * losses[1][level]
 
 
 def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: Model) -> None:

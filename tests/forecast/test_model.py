@@ -8,6 +8,7 @@ import math
 import pickle
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.examples import examples
 from tests.forecast.generator import DAY, at_random, make_runs
 
 from gangline.forecast import (
+    Forecast,
     Forecaster,
     HistoryStore,
     Model,
@@ -347,6 +349,31 @@ def test_a_life(model: Model) -> None:
     assert done.seconds == pytest.approx(10 * waiting.q95)
     assert forecaster.forecast("x", late) is None
     assert forecaster.forecast("unknown", late) is None
+
+
+def test_what_waits_for_a_batch_is_learned_as_if_it_had_not(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts, evictions and ends reach the calibration in batches: forecasts and verdicts are those of one by one."""
+    answers: list[tuple[dict[str, Forecast], list[float], Forecast | None]] = []
+    for most in (1, 512):
+        monkeypatch.setattr("gangline.forecast.forecaster._BATCH", most)
+        forecaster, told = Forecaster(model), dict[str, Forecast]()
+        later = [replace(run, submit=run.submit + 90 * DAY, start=None, finish=None) for run in RUNS[-400:]]
+        for number, run in enumerate(later):
+            at = NOW + number * 600.0
+            forecaster.submitted(run)
+            forecaster.started(run.uid, at)
+            if number % 7 == 0:
+                forecaster.stopped(run.uid)
+                forecaster.started(run.uid, at + 60)
+            if number >= 20:
+                uid = later[number - 20].uid
+                forecaster.finished(uid, at + 120, partial(told.__setitem__, uid))
+        verdict = forecaster.status(NOW + 400 * 600.0)
+        last = forecaster.forecast(later[-1].uid, NOW + 400 * 600.0)
+        answers.append((told, [verdict.error, verdict.last_two, verdict.runs], last))
+    assert len(answers[0][0]) == 380
+    assert answers[0] == answers[1]
+    assert len({forecast.q50 for forecast in answers[0][0].values()}) > 20
 
 
 def test_limits_cap(model: Model) -> None:

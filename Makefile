@@ -58,9 +58,11 @@ VERSION ?=
 PYTHONS ?= 3.11 3.12 3.13 3.14
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
-#: of bench-time: the folder with the public traces that bench/windows.py names, and the days of each window
+#: of bench-time: the folder with the public traces that bench/windows.py names, and the days of each window; and how many copies
+#: of it are played, all but the first shaken
 TRACES ?=
 DAYS ?= 3
+COPIES ?= 4
 
 .PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-curve bench-time crds manifests reference docs lock sbom clean
 
@@ -165,8 +167,8 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.curve --to $(TO)
 
-bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3); JSON on stdout
-	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS)
+bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3 COPIES=4); JSON on stdout
+	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS) --copies $(COPIES)
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds

@@ -1,9 +1,10 @@
 """Gangline beside best effort and EASY on development windows of public traces: waits, ratios, losses, promises, coverage.
 
-    python -m bench.windows --traces DIR --days 3 --loads 0.95 --checkpoints 30m,none --predictors model,random,true
+    python -m bench.windows --traces DIR --days 3 --loads 0.95 --checkpoints 30m,none --predictors model,random,true --copies 4
 
-Every cell is one window at one load, with one kind of forecast. A ratio is Gangline's figure over the better one of best effort
-and EASY: above 1 it does worse than a scheduler that forecasts nothing. DIR has the files of `WINDOWS`.
+Every cell is one window at one load, with one kind of forecast, averaged over copies of the window: the first one as it is, the
+others shaken by 1 %. A ratio is Gangline's figure over that of the better one of best effort and EASY: above 1 it does worse than
+a scheduler that forecasts nothing. Its error says what chance makes of it. DIR has the files of `WINDOWS`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import json
 import math
 import pickle
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from statistics import fmean, stdev
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gangline import traces
 from gangline.console.options import Instant, Span
@@ -26,6 +28,9 @@ from gangline.replay.replay_plan import PREDICTORS, Plan, Prepared, prepare
 from gangline.replay.replayed import Cluster, Job
 from gangline.replay.run import play
 from gangline.traces import Trace
+
+#: of a run, or the mean of several
+Figures: TypeAlias = dict[str, Any]
 
 #: schedulers that need no forecast
 PLAIN: Final = ("besteffort", "easy")
@@ -56,7 +61,7 @@ def gpus_for(jobs: Sequence[Job], end: float, load: float) -> int:
     return PER_NODE * math.ceil(max(most, work / (last - middle) / load) / PER_NODE)
 
 
-def figures(measures: dict[str, Any]) -> dict[str, Any]:
+def figures(measures: dict[str, Any]) -> Figures:
     wait = measures["wait"]
     return {
         "wait": {name: wait[name] for name in ("mean", "p99", "max")},
@@ -69,18 +74,53 @@ def figures(measures: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def ratios(mine: dict[str, Any], plain: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+class Ratio(NamedTuple):
+    """The mean of some figure over that of another, measured on the same copies, with its standard error (None of one copy)."""
+
+    value: float
+    error: float | None
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" + (f" ± {self.error:.2f}" if self.error is not None else "")
+
+
+def ratios(mine: Sequence[Figures], plain: Mapping[str, Sequence[Figures]]) -> dict[str, Ratio | None]:
     """Mine over the better one of the others, per figure of the wait; None where the better one is 0."""
-    found: dict[str, float | None] = {}
+    found: dict[str, Ratio | None] = {}
     for name in ("mean", "p99", "max"):
-        best = min(each["wait"][name] for each in plain)
-        found[name] = mine["wait"][name] / best if best else None
+        best = min(([each["wait"][name] for each in copies] for copies in plain.values()), key=fmean)
+        found[name] = _ratio([each["wait"][name] for each in mine], best)
     return found
 
 
-def one(plan: Plan, policy: Policy, prepared: Prepared) -> tuple[dict[str, Any], dict[str, Any]]:
+def _ratio(mine: Sequence[float], best: Sequence[float]) -> Ratio | None:
+    under = fmean(best)
+    if not under:
+        return None
+    value = fmean(mine) / under
+    if len(mine) < 2:
+        return Ratio(value, None)
+    off = [one - value * other for one, other in zip(mine, best, strict=True)]
+    return Ratio(value, stdev(off) / math.sqrt(len(off)) / under)
+
+
+def averaged(copies: Sequence[Figures]) -> Figures:
+    """The mean of every figure; None where a copy has none."""
+    first = copies[0]
+    found: Figures = {}
+    for name, value in first.items():
+        values = [each[name] for each in copies]
+        if isinstance(value, dict):
+            found[name] = averaged(values)
+        else:
+            found[name] = None if None in values else fmean(values)
+    return found
+
+
+def one(plan: Plan, policy: Policy, prepared: Prepared, copy: int) -> tuple[Figures, dict[str, Any]]:
+    """Figures of a copy of the window, the first of which is not shaken, and the accuracy of its forecasts."""
     fresh: Prepared = pickle.loads(pickle.dumps(prepared))  # a forecaster learns on the way
-    story, forecast = play(plan, policy, fresh)
+    story, forecast = play(plan, policy, fresh, copy)
     return figures(story.measures), forecast
 
 
@@ -92,19 +132,21 @@ def cells(trace: Trace, name: str, options: argparse.Namespace) -> Iterator[dict
     whole = Plan(Cluster(PER_NODE), everyone, first, first + seconds, retrain_every=None, predictor="random")
     drawn, _ = prepare(trace, whole)
     model: Prepared | None = None
+    copies = range(options.copies)
     for load in options.loads:
         cluster = Cluster(gpus_for(drawn.jobs, first + seconds, load), PER_NODE)
-        plain: list[dict[str, Any]] = []
+        sized = replace(whole, cluster=cluster)
+        plain = {policy: [one(sized, policies.POLICIES[policy], drawn, copy)[0] for copy in copies] for policy in PLAIN}
         for predictor in options.predictors:
-            plan = replace(whole, cluster=cluster, predictor=predictor)
+            plan = replace(sized, predictor=predictor)
             prepared = drawn
             if predictor == "model":
                 prepared = model = model or prepare(trace, plan)[0]
-            plain = plain or [one(plan, policies.POLICIES[policy], prepared)[0] for policy in PLAIN]
             for checkpoint in options.checkpoints:
                 saving = replace(plan, checkpoint=None if math.isinf(checkpoint) else checkpoint)
                 for policy in mine:
-                    found, forecast = one(saving, policy, prepared)
+                    played = [one(saving, policy, prepared, copy) for copy in copies]
+                    found, forecast = [figures for figures, _ in played], played[0][1]
                     yield {
                         "window": name,
                         "days": options.days,
@@ -114,9 +156,13 @@ def cells(trace: Trace, name: str, options: argparse.Namespace) -> Iterator[dict
                         "predictor": predictor,
                         "checkpoint_seconds": saving.checkpoint,
                         "policy": policy.name,
-                        **found,
-                        "plain": dict(zip(PLAIN, plain, strict=True)),
-                        "ratios": ratios(found, plain),
+                        **averaged(found),
+                        "plain": {policy: averaged(each) for policy, each in plain.items()},
+                        "ratios": {
+                            figure: ratio._asdict() if ratio is not None else None
+                            for figure, ratio in ratios(found, plain).items()
+                        },
+                        "copies": {policy.name: found, **plain},
                         "coverage": forecast.get("coverage", {}),
                         "least_covered": forecast.get("least_covered"),
                     }
@@ -133,8 +179,11 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--checkpoints", type=_spans, default=[1800.0, math.inf], help="30m,none")
     parser.add_argument("--predictors", type=lambda text: text.split(","), default=["model", "random", "true"])
     parser.add_argument("--policies", default="gangline")
+    parser.add_argument("--copies", type=int, default=4, help="of each window, all but the first shaken")
     options = parser.parse_args(arguments)
     unknown = {*options.windows} - {*WINDOWS} | {*options.predictors} - {*PREDICTORS}
+    if options.copies < 1:
+        parser.error("--copies must be at least 1")
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     return options
@@ -144,6 +193,10 @@ def _spans(text: str) -> list[float]:
     return [math.inf if each == "none" else Span().convert(each, None, None) for each in text.split(",")]
 
 
+def _shown(ratio: dict[str, Any] | None) -> str:
+    return "–" if ratio is None else str(Ratio(**ratio))
+
+
 def main() -> int:
     options = options_of()
     found: list[dict[str, Any]] = []
@@ -151,12 +204,12 @@ def main() -> int:
         trace = traces.load(options.traces / WINDOWS[name].file, "auto")
         for cell in cells(trace, name, options):
             found.append(cell)
-            shown = {key: round(value, 3) for key, value in cell["ratios"].items() if value is not None}
+            told = ", ".join(f"{figure} {_shown(ratio)}" for figure, ratio in cell["ratios"].items())
             waits = {policy: round(each["wait"]["mean"]) for policy, each in cell["plain"].items()}
             print(
                 f"{name} load {cell['load']} {cell['predictor']} checkpoints {cell['checkpoint_seconds']}: {cell['policy']} "
-                f"mean {cell['wait']['mean']:.0f} of {waits}, ratios {shown}, lost {cell['lost_share']:.2%}, "
-                f"{cell['seconds']} s",
+                f"mean {cell['wait']['mean']:.0f} of {waits}, ratios {told}, lost {cell['lost_share']:.2%}, "
+                f"{cell['seconds']:.1f} s",
                 file=sys.stderr,
                 flush=True,
             )

@@ -8,6 +8,7 @@ import math
 import pickle
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.examples import examples
 from tests.forecast.generator import DAY, at_random, make_runs
 
 from gangline.forecast import (
+    Forecast,
     Forecaster,
     HistoryStore,
     Model,
@@ -29,6 +31,7 @@ from gangline.forecast import (
     TooFewRunsError,
     TrainingError,
     load,
+    metrics,
     train,
     train_in_process,
 )
@@ -109,6 +112,22 @@ def test_weights_count_in_a_training_unless_they_are_nearly_even(
         monkeypatch.setattr(training, "_weights", weights)
         texts.append(_texts(train(RUNS, NOW, replace(SMALL, rounds=5))))
     assert (texts[0] == texts[1]) is (uneven < 1.1)
+
+
+def test_gradients_in_whole_numbers_make_as_good_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They differ where two splits gain the same, which rounding errors decided."""
+    monkeypatch.setattr(training, "_weights", lambda table, done, now: np.ones(int(done.sum())))
+    known = dataset.build(RUNS, Tracker())
+    whole = train(RUNS, NOW, SMALL)
+    assert all("[use_quantized_grad: 1]" in text for text in _texts(whole))
+    monkeypatch.setattr(training, "_LARGEST", 0)
+    fractions = train(RUNS, NOW, SMALL)
+    assert all("[use_quantized_grad: 0]" in text for text in _texts(fractions))
+    answers = [model.predict(known.matrix) for model in (whole, fractions)]
+    np.testing.assert_allclose(answers[0][:, 1], answers[1][:, 1], rtol=1e-6)
+    losses = [metrics.quantiles(logs, known.target).pinball for logs in answers]
+    for level, loss in losses[0].items():
+        assert loss < 1.01 * losses[1][level]
 
 
 def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: Model) -> None:
@@ -330,6 +349,31 @@ def test_a_life(model: Model) -> None:
     assert done.seconds == pytest.approx(10 * waiting.q95)
     assert forecaster.forecast("x", late) is None
     assert forecaster.forecast("unknown", late) is None
+
+
+def test_what_waits_for_a_batch_is_learned_as_if_it_had_not(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts, evictions and ends reach the calibration in batches: forecasts and verdicts are those of one by one."""
+    answers: list[tuple[dict[str, Forecast], list[float], Forecast | None]] = []
+    for most in (1, 512):
+        monkeypatch.setattr("gangline.forecast.forecaster._BATCH", most)
+        forecaster, told = Forecaster(model), dict[str, Forecast]()
+        later = [replace(run, submit=run.submit + 90 * DAY, start=None, finish=None) for run in RUNS[-400:]]
+        for number, run in enumerate(later):
+            at = NOW + number * 600.0
+            forecaster.submitted(run)
+            forecaster.started(run.uid, at)
+            if number % 7 == 0:
+                forecaster.stopped(run.uid)
+                forecaster.started(run.uid, at + 60)
+            if number >= 20:
+                uid = later[number - 20].uid
+                forecaster.finished(uid, at + 120, partial(told.__setitem__, uid))
+        verdict = forecaster.status(NOW + 400 * 600.0)
+        last = forecaster.forecast(later[-1].uid, NOW + 400 * 600.0)
+        answers.append((told, [verdict.error, verdict.last_two, verdict.runs], last))
+    assert len(answers[0][0]) == 380
+    assert answers[0] == answers[1]
+    assert len({forecast.q50 for forecast in answers[0][0].values()}) > 20
 
 
 def test_limits_cap(model: Model) -> None:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from gangline.engine.cards.card_room import CardRoom, Resident
     from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
     from gangline.engine.engine import Engine
-    from gangline.engine.floor.floor import FLOOR_LEAST, Floor
+    from gangline.engine.floor.floor import Floor
     from gangline.engine.floor.modes import BY_FORECAST, MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
+    from gangline.engine.floor.verdicts import FLOOR_LEAST
     from gangline.engine.floor.waits import Comparison
     from gangline.engine.isolated_engine import Fault, IsolatedEngine
     from gangline.engine.model.runtime import Runtime
@@ -61,10 +62,7 @@ _MODULES: Final = {
         "Requeued",
     ),
     "engine": ("Engine",),
-    "floor.floor": (
-        "FLOOR_LEAST",
-        "Floor",
-    ),
+    "floor.floor": ("Floor",),
     "floor.modes": (
         "BY_FORECAST",
         "FallenBack",
@@ -75,6 +73,7 @@ _MODULES: Final = {
         "has_floor",
         "under",
     ),
+    "floor.verdicts": ("FLOOR_LEAST",),
     "floor.waits": ("Comparison",),
     "isolated_engine": (
         "Fault",

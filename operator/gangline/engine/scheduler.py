@@ -165,7 +165,7 @@ class Scheduler:
             self._settings,
             self._preemptor,
             now,
-            lambda: self._may_reserve(cycle.attempts),
+            self._may_reserve,
             guard,
             known,
             self._store.supersede,

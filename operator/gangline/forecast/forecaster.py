@@ -1,13 +1,14 @@
 """The operator's forecaster: receives facts as they happen, keeps the latest estimates, and never does I/O.
 
 A run's features are computed at its submission. The model predicts in batches, when an estimate is first requested; the estimate
-of a pending run is then a lookup, that of a running run is conditional on its elapsed runtime.
+of a pending run is then a lookup, that of a running run is conditional on its elapsed runtime. What ends teach the calibration
+waits for the next batch, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,8 @@ _LEARNED: Final = (
     500  # training runs with a hint (or limit) from which on the model is preferred to the hint (or limit)
 )
 Logs = tuple[float, ...]
+#: starts and ends that wait for a batch of predictions, at most
+_BATCH: Final = 512
 
 
 @dataclass(slots=True)
@@ -43,6 +46,22 @@ class _Asked:
     logs: Logs | None = None  #: the model's prediction, once computed
 
 
+@dataclass(frozen=True, slots=True)
+class _Started:
+    uid: str
+    at: float
+    asked: _Asked
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    run: Run
+    at: float
+    asked: _Asked
+    target: float  #: log seconds on the average flavor
+    told: Callable[[Forecast], None] | None
+
+
 class Forecaster:
     """Forecasts runtimes. Facts must arrive in time order; times are Unix seconds, durations seconds."""
 
@@ -53,7 +72,8 @@ class Forecaster:
         self._calibrator = Calibrator()
         self._guard = Guard()
         self._asked: dict[str, _Asked] = {}
-        self._unrecorded: dict[str, float] = {}  # runs started since the last predictions: uid -> start
+        #: starts and ends since the last predictions, oldest first: calibrator and guard have not been told
+        self._past: list[_Started | _Ended] = []
         if model is not None:
             self.use(model)
 
@@ -70,9 +90,9 @@ class Forecaster:
 
     def use(self, model: Model | None) -> None:
         """Forecast with this model from now on, or without one."""
+        self.catch_up()
         self._model = model
         self._calibrator = Calibrator()
-        self._unrecorded.clear()
         self._tracker.rescale(model.scale if model else self._tracker.scale)
         for asked in self._asked.values():
             asked.logs = None
@@ -85,10 +105,10 @@ class Forecaster:
             if not math.isnan(seed.finish) or seed.uid in self._tracker:
                 self._calibrator.add(replace(seed))
                 seeded.add(seed.uid)
-        for uid in self._asked:
+        for uid, asked in self._asked.items():
             run = self._tracker.run(uid)
             if run is not None and run.start is not None and run.start >= model.trained_at and uid not in seeded:
-                self._unrecorded[uid] = run.start
+                self._past.append(_Started(uid, run.start, asked))
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Fill an empty forecaster with the runs of the history store; unfinished runs stay open."""
@@ -105,10 +125,12 @@ class Forecaster:
             return Verdict(False, nan, nan, 0, "the model is disabled by configuration")
         if self._model is None:
             return Verdict(False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history")
+        self.catch_up()
         return self._guard.verdict(now)
 
     def judged(self) -> list[list[float]]:
         """Errors of model and baseline in the last week, for `judge_on` of a later process; empty without a model."""
+        self.catch_up()
         return self._guard.rows() if self._model is not None else []
 
     def judge_on(self, rows: Iterable[Iterable[float]]) -> None:
@@ -146,35 +168,38 @@ class Forecaster:
 
     def started(self, uid: str, at: float, flavor: str = "") -> None:
         self._tracker.started(uid, at, flavor)
-        if uid in self._asked and self._model is not None:
-            self._unrecorded[uid] = at
+        asked = self._asked.get(uid)
+        if asked is not None and self._model is not None:
+            self._note(_Started(uid, at, asked))
 
     def stopped(self, uid: str) -> None:
         """The run was evicted and is pending again."""
         self._tracker.stopped(uid)
-        self._calibrator.forget(uid)
-        self._unrecorded.pop(uid, None)
+        self._strike(uid)
 
-    def finished(self, uid: str, at: float) -> Run | None:
-        """The run ended. Returns the complete run for the history store, None if it never ran."""
-        self._record()
+    def finished(self, uid: str, at: float, told: Callable[[Forecast], None] | None = None) -> Run | None:
+        """The run ended. Returns the complete run for the history store, None if it never ran.
+
+        `told` is given its forecast as of now, from which its end is left out, with the next batch.
+        """
         run = self._tracker.finished(uid, at)
         asked = self._asked.pop(uid, None)
         if run is None or asked is None:
             return run
         target = run.log_seconds - self._tracker.scale.offset(run.flavor)
-        self._calibrator.finished(uid, at, target)
-        if asked.logs is not None:
-            shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])
-            self._guard.finished(at, target, asked.logs[_MEDIAN] + shift, asked.last_two)
+        self._note(_Ended(run, at, asked, target, told))
         return run
 
     def forget(self, uid: str) -> None:
         """The run was deleted before it finished."""
         self._tracker.forget(uid)
-        self._calibrator.forget(uid)
-        self._unrecorded.pop(uid, None)
+        self._strike(uid)
         self._asked.pop(uid, None)
+
+    def _strike(self, uid: str) -> None:
+        """How long a run takes that did not come to its end is not known."""
+        self._past = [each for each in self._past if not (isinstance(each, _Started) and each.uid == uid)]
+        self._calibrator.forget(uid)
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
@@ -193,11 +218,9 @@ class Forecaster:
         `conditional=False` ignores elapsed runtimes, for callers that condition on them later.
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
+        self.catch_up(wanted)
         trusted = self.status(now).trusted
-        if self._model is not None:
-            self._ask(wanted)
-            self._record()
-        return {uid: self._forecast(uid, now, flavor, trusted, conditional) for uid in wanted}
+        return {uid: self._forecast_open(uid, now, flavor, trusted, conditional) for uid in wanted}
 
     @property
     def flavor_offsets(self) -> Mapping[str, float]:
@@ -218,9 +241,15 @@ class Forecaster:
             self._remember(run)
         return uid in self._asked
 
-    def _forecast(self, uid: str, now: float, flavor: str, trusted: bool, conditional: bool) -> Forecast:
-        asked, run = self._asked[uid], self._tracker.run(uid)
+    def _forecast_open(self, uid: str, now: float, flavor: str, trusted: bool, conditional: bool) -> Forecast:
+        run = self._tracker.run(uid)
         assert run is not None  # every asked run is open in the tracker
+        elapsed = max(0.0, now - run.start) if conditional and run.start is not None else 0.0
+        total = self._forecast(self._asked[uid], run, now, flavor, trusted)
+        return total.after(elapsed).capped(run.limit, elapsed)
+
+    def _forecast(self, asked: _Asked, run: Run, now: float, flavor: str, trusted: bool) -> Forecast:
+        """Of the total runtime, as if it had not begun."""
         basis = asked.fallback
         if trusted and asked.logs is not None and self._model_knows(run, asked):
             shifts = self._calibrator.shifts(now, asked.group).tolist()
@@ -229,9 +258,7 @@ class Forecaster:
         where = run.flavor if run.start is not None else flavor or run.flavor
         from_author = basis.source in (Source.HINT, Source.LIMIT)
         offset = 0.0 if from_author else self._tracker.scale.offset(where)
-        total = basis.scaled(math.exp(offset)) if offset else basis
-        elapsed = max(0.0, now - run.start) if conditional and run.start is not None else 0.0
-        return total.after(elapsed).capped(run.limit, elapsed)
+        return basis.scaled(math.exp(offset)) if offset else basis
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
         """Whether to use the model: a declaration that is always kept is better; for a new class, hint or limit
@@ -245,25 +272,43 @@ class Forecaster:
             return model.hints >= _LEARNED
         return not run.limit or model.limits >= _LEARNED
 
-    def _ask(self, uids: Iterable[str]) -> None:
-        """Predict the runs that have no prediction yet, in one batch."""
-        asked = [a for uid in uids if (a := self._asked[uid]).logs is None]
-        if not asked or self._model is None:
-            return
-        logs = self._model.predict([a.vector for a in asked])
-        for entry, row in zip(asked, logs.tolist(), strict=True):
-            entry.logs = tuple(row)
+    def _note(self, event: _Started | _Ended) -> None:
+        self._past.append(event)
+        if len(self._past) >= _BATCH:
+            self.catch_up()
 
-    def _record(self) -> None:
-        """Pass the forecasts of runs that have started to the calibrator."""
-        if not self._unrecorded:
-            return
-        self._ask(self._unrecorded)
-        for uid, at in self._unrecorded.items():
-            asked = self._asked[uid]
-            if asked.logs is not None:
-                self._calibrator.add(StartedRun(uid, at, asked.logs, group=asked.group))
-        self._unrecorded.clear()
+    def catch_up(self, uids: Iterable[str] = ()) -> None:
+        """Predict these runs, and those that have started or are to be told, in one batch; then tell calibrator and guard what
+        has happened since the last one. Other methods do it when they need it.
+        """
+        past, self._past = self._past, []
+        if self._model is not None:
+            awaited = (each.asked for each in past if isinstance(each, _Started) or each.told is not None)
+            self._predict(self._model, [*awaited, *(self._asked[uid] for uid in uids)])
+        for each in past:
+            if isinstance(each, _Ended):
+                self._learn(each)
+            elif each.asked.logs is not None:
+                self._calibrator.add(StartedRun(each.uid, each.at, each.asked.logs, group=each.asked.group))
+
+    @staticmethod
+    def _predict(model: Model, runs: Iterable[_Asked]) -> None:
+        """Those that have no prediction yet."""
+        asked = list({id(each): each for each in runs if each.logs is None}.values())
+        if asked:
+            logs = model.predict([each.vector for each in asked])
+            for entry, row in zip(asked, logs.tolist(), strict=True):
+                entry.logs = tuple(row)
+
+    def _learn(self, end: _Ended) -> None:
+        asked, at = end.asked, end.at
+        if end.told is not None:
+            trusted = self._model is not None and self._enabled and self._guard.verdict(at).trusted
+            end.told(self._forecast(asked, end.run, at, "", trusted).capped(end.run.limit, 0.0))
+        self._calibrator.finished(end.run.uid, at, end.target)
+        if asked.logs is not None:
+            shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])
+            self._guard.finished(at, end.target, asked.logs[_MEDIAN] + shift, asked.last_two)
 
     def asked(self, uid: str) -> tuple[list[float], float]:
         """The features and the last-two estimate (log seconds) of an open run, as of its submission. KeyError if unknown."""

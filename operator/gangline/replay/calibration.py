@@ -22,13 +22,13 @@ LEAST: Final = 200
 
 def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
     """Scores of all jobs with a forecast; empty without any."""
-    forecast_jobs = [job for job in jobs if job.number in believed.forecasts]
+    forecasts, compared = believed.forecasts, believed.compared
+    forecast_jobs = [job for job in jobs if job.number in forecasts]
     if not forecast_jobs:
         return {}
     actual = np.log(np.array([max(1.0, job.duration / 1000) for job in forecast_jobs]))
-    logs = np.log(np.array([believed.forecasts[job.number].values for job in forecast_jobs]))
+    logs = np.log(np.array([forecasts[job.number].values for job in forecast_jobs]))
     gpus = np.array([job.gpus for job in forecast_jobs])
-    compared = believed.compared
     last_two = np.array([compared.get(job.number, math.nan) for job in forecast_jobs])
     found = _scores(logs, actual, last_two, np.log(gpus))
     sizes = {"1": gpus == 1, "2-8": (gpus >= 2) & (gpus <= 8), ">8": gpus > 8}
@@ -48,7 +48,7 @@ def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
     found["least_covered"] = least_covered(groups)
     sources: dict[str, int] = {}
     for job in forecast_jobs:
-        source = str(believed.forecasts[job.number].source)
+        source = str(forecasts[job.number].source)
         sources[source] = sources.get(source, 0) + 1
     return {**found, "sources": sources}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -29,8 +29,11 @@ _SPREAD: Final = 1.5
 class Foresight(Protocol):
     """Gets all events of the replay in the order of time; never future ones."""
 
-    #: forecasts at submission, by job number
-    forecasts: dict[int, Forecast]
+    @property
+    def forecasts(self) -> Mapping[int, Forecast]:
+        """By job number: those of its submission, or of a little later, but never of after its end."""
+        ...
+
     #: the mean of the owner's last two runtimes at that time, in log seconds; NaN or absent without one
     compared: dict[int, float]
 

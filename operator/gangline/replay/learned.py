@@ -4,8 +4,9 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from gangline.engine import Alarms
@@ -63,7 +64,7 @@ class Learned:
     """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays the same, calibration continues."""
 
     def __init__(self, schooling: Schooling, retrain: Millis | None = None) -> None:
-        self.forecasts: dict[int, Forecast] = {}
+        self._forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
         self.models = 1 if schooling.forecaster.model is not None else 0
         self._forecaster = schooling.forecaster
@@ -78,6 +79,11 @@ class Learned:
         self._renewals = Alarms[Job](self._to_renew, lambda: len(self._open))
         #: evicted jobs: how much of their work was done by then, and how much of that was saved
         self._done: dict[int, tuple[Millis, Millis]] = {}
+
+    @property
+    def forecasts(self) -> Mapping[int, Forecast]:
+        self._forecaster.catch_up()
+        return self._forecasts
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -111,10 +117,10 @@ class Learned:
         self._renew_at(now + _FIRST_RENEWAL, job)
 
     def finished(self, job: Job, now: Millis) -> None:
-        if job.key in self._untold:
-            self._tell(now)  # before its end can teach anything
+        untold = self._untold.pop(job.key, None) is not None
         del self._open[job.key], self._renewal[job.key]
-        run = self._forecaster.finished(job.key, now / 1000)
+        told = partial(self._forecasts.__setitem__, job.number) if untold else None
+        run = self._forecaster.finished(job.key, now / 1000, told)
         assert run is not None, job  # it was started
         self._lessons.finished(job.number, run)
 
@@ -134,7 +140,7 @@ class Learned:
         told = self._forecaster.forecasts(jobs, now / 1000, conditional=False)
         for uid, forecast in told.items():
             job = jobs[uid]
-            self.forecasts[job.number] = forecast
+            self._forecasts[job.number] = forecast
             self._news.append(RuntimeForecast(job.key, quantiles_of(forecast), forecast.source, forecast.samples))
 
     def _tell_again(self, jobs: Iterable[Job], now: Millis) -> None:

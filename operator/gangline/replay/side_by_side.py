@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import pickle
 import tempfile
@@ -110,7 +111,9 @@ def _work(plan: Plan, task: Task) -> Done:
 def _load(path: Path) -> Prepared:
     """Each run begins with a fresh copy, since a forecaster learns on the way."""
     with path.open("rb") as file:
-        return pickle.load(file)
+        prepared: Prepared = pickle.load(file)
+    gc.freeze()  # it stays: garbage is looked for in the rest
+    return prepared
 
 
 def _play(plan: Plan, task: Task, prepared: Prepared, tell: Tell) -> Done:

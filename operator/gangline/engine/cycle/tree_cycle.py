@@ -89,12 +89,14 @@ class TreeCycle:
         settings: Settings,
         preemptor: Preemptor,
         now: int,
-        may_reserve: Callable[[], bool],
+        may_reserve: Callable[[Sequence[Attempt]], bool],
         guard: Guard | None = None,
         known: Nominations | None = None,
         supersede: Callable[[WorkloadState, WorkloadState], None] | None = None,
     ) -> None:
-        """`supersede(old, new)`: a slice holds nothing any more, since the one that replaces it does."""
+        """`may_reserve`: whether a workload may start beside what these attempts reserved. `supersede(old, new)`: a slice holds
+        nothing any more, since the one that replaces it does.
+        """
         self._root = root
         self._known = known
         self._supersede = supersede
@@ -271,7 +273,7 @@ class TreeCycle:
             self._preempt(attempt)
         elif not self._fits_beside_victims(attempt):
             self._skip(attempt, STILL_THERE)
-        elif not self._may_reserve():
+        elif not self._may_reserve(self.attempts):
             attempt.blocked = NOT_READY
             self._skip(attempt, WAIT_READY)
         elif self._guard is not None and (objection := self._guard.objection(attempt)) is not None:

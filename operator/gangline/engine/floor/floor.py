@@ -14,23 +14,22 @@ evidence.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
-from math import log
 from typing import Final, TypeAlias
 
 from gangline.engine.engine import key_of
 from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
-from gangline.engine.floor.waits import LANE, REAL, TOLERATED, Comparison, Job, figures, without_each_spell
+from gangline.engine.floor.trees import Trees
+from gangline.engine.floor.verdicts import Verdicts
+from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
 from gangline.engine.floor.world import World, kept
 from gangline.engine.model import (
     Change,
     ClusterQueue,
-    Cohort,
     Gone,
     Item,
-    LocalQueue,
     Millis,
     Put,
     RuntimeForecast,
@@ -41,19 +40,9 @@ from gangline.engine.model import (
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
-#: a comparison needs so many workloads that started, …
-FLOOR_LEAST: Final = 100
-#: … and takes at most so many, the newest ones, submitted within this time
+#: a comparison takes at most so many workloads, the newest ones, submitted within this time
 MOST: Final = 3_000
 WINDOW: Final[Millis] = 7 * 86_400_000
-#: forecasts are trusted if half of them were off by this factor at most, as a logarithm
-TRUSTED: Final = log(2)
-#: a mode other than the policy is only replaced by one that costs at most this share of it
-CLEARLY: Final = 0.9
-#: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
-DWELL: Final[Millis] = 3_600_000
-AWAY: Final[Millis] = 24 * 3_600_000
-MOST_AWAY: Final[Millis] = 14 * 86_400_000
 #: the floor falls asleep once nobody has waited for this long; how often modes are compared while it sleeps
 QUIET: Final[Millis] = 6 * 3_600_000
 SELDOM: Final[Millis] = 3 * 3_600_000
@@ -67,16 +56,9 @@ class Floor:
     def __init__(self, settings: Settings, fallen_back: Mapping[str, FallenBack] | None = None) -> None:
         """`fallen_back`: the ClusterQueues that are in another mode than their policy already."""
         self._settings = settings
-        #: by the name of a tree; absent = its policy
-        self.modes: dict[str, Mode] = {}
         self._before = dict(fallen_back or {})
-        self.comparisons: dict[str, Comparison] = {}
-        self.changed_at: dict[str, Millis] = {}
-        self._why: dict[str, str] = {}
         self._facts: dict[_Fact, Item] = {}
-        self._queues: dict[str, ClusterQueue] = {}
-        self._cohorts: dict[str, Cohort] = {}
-        self._local_queues: dict[str, LocalQueue] = {}
+        self._trees = Trees()
         self._worlds: dict[Mode, World] = {}
         #: the modes with a lane of their own: those of the worlds, also while it sleeps
         self._lanes: set[Mode] = set()
@@ -92,42 +74,42 @@ class Floor:
         }
         self._jobs: dict[str, Job] = {}
         self._lengths = Lengths(self._jobs)
-        #: how often a tree left its policy, and when last
-        self._left: dict[str, tuple[int, Millis]] = {}
+        self._verdicts = Verdicts(self._trees, self._lengths, self._lane)
         self._seen: Millis = 0  # the time until which all worlds have been played
         self._now: Millis = 0
         self._due: Millis = 0
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
+    @property
+    def modes(self) -> Mapping[str, Mode]:
+        """By the name of a tree; absent = its policy."""
+        return self._verdicts.modes
+
+    @property
+    def comparisons(self) -> Mapping[str, Comparison]:
+        """The last one of each tree."""
+        return self._verdicts.comparisons
+
     def tree_of(self, cluster_queue: str) -> str:
         """The name of its tree: Cohort/ROOT, or ClusterQueue/NAME where it is in none."""
-        queue = self._queues.get(cluster_queue)
-        if queue is None or not queue.cohort:
-            return f"ClusterQueue/{cluster_queue}"
-        name, seen = queue.cohort, set[str]()
-        while name not in seen:
-            seen.add(name)
-            cohort = self._cohorts.get(name)
-            if cohort is None or not cohort.parent:
-                break
-            name = cohort.parent
-        return f"Cohort/{name}"
+        return self._trees.of(cluster_queue)
 
     def mode_of(self, cluster_queue: str) -> Mode:
         return self.modes.get(self.tree_of(cluster_queue), POLICY)
 
     def under_floor(self) -> list[ClusterQueue]:
         """The queues that a floor is under, each in its mode."""
-        return [under(queue, self.mode_of(name)) for name, queue in sorted(self._queues.items()) if has_floor(queue)]
+        queues = sorted(self._trees.queues.items())
+        return [under(queue, self.mode_of(name)) for name, queue in queues if has_floor(queue)]
 
     def fallen_back(self) -> dict[str, FallenBack]:
         """The queues that do not follow their policy."""
         found: dict[str, FallenBack] = {}
-        for queue in self._queues.values():
-            tree = self.tree_of(queue.name)
-            if has_floor(queue) and tree in self.modes:
-                found[queue.name] = FallenBack(self.modes[tree], self.changed_at.get(tree, 0), self._why.get(tree, ""))
+        for queue in self._trees.queues.values():
+            fallen = self._verdicts.fallen_back(self.tree_of(queue.name))
+            if fallen is not None and has_floor(queue):
+                found[queue.name] = fallen
         return found
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -146,37 +128,17 @@ class Floor:
                 return
             case Put(item):
                 self._facts[type(item), key_of(item)] = item
-                self._keep(item)
+                if isinstance(item, RuntimeForecast):
+                    self._lengths.put_forecast(item)
+                elif self._trees.put(item):
+                    self._due = min(self._due, self._now + EVERY)
             case Gone(kind, key):
                 self._facts.pop((kind, key), None)
                 if kind is RuntimeForecast:
                     return  # it may be needed in a world
-                self._forget(kind, key)
+                if self._trees.drop(kind, key):
+                    self._due = min(self._due, self._now + EVERY)
         self._feed.append((self._now, change))
-
-    def _keep(self, item: Item) -> None:
-        match item:
-            case ClusterQueue():
-                self._queues[item.name] = item
-                self._due = min(self._due, self._now + EVERY)
-            case Cohort():
-                self._cohorts[item.name] = item
-                self._due = min(self._due, self._now + EVERY)
-            case LocalQueue():
-                self._local_queues[item.key] = item
-            case RuntimeForecast():
-                self._lengths.put_forecast(item)
-            case _:
-                pass
-
-    def _forget(self, kind: type[Item], key: str) -> None:
-        if kind is ClusterQueue:
-            self._queues.pop(key, None)
-            self._due = min(self._due, self._now + EVERY)
-        elif kind is Cohort:
-            self._cohorts.pop(key, None)
-        elif kind is LocalQueue:
-            self._local_queues.pop(key, None)
 
     # --- workloads ----------------------------------------------------------------------------------------------------
 
@@ -196,8 +158,7 @@ class Floor:
                 self._withdraw(key)
             return
         if job is None:
-            local_queue = self._local_queues.get(f"{workload.namespace}/{workload.queue}")
-            root = self.tree_of(local_queue.cluster_queue) if local_queue is not None else ""
+            root = self._trees.of_local_queue(f"{workload.namespace}/{workload.queue}")
             job = self._jobs[key] = Job(workload, root, max(workload.created, 0) or self._now)
             for lane in range(len(job.since)):
                 job.since[lane] = job.submitted
@@ -265,14 +226,12 @@ class Floor:
             self._quiet_since = self._now
         if now < self._due and not wakes:
             return []
-        trees = {self.tree_of(queue.name) for queue in self._queues.values() if has_floor(queue)}
-        for name in [name for name in self._before if name in self._queues]:
+        trees = self._trees.with_floor()
+        for name in [name for name in self._before if name in self._trees.queues]:
             before, tree = self._before.pop(name), self.tree_of(name)
-            if tree in trees and tree not in self.modes:
-                self.modes[tree], self.changed_at[tree], self._why[tree] = before
-                self._left[tree] = 1, before.since
-        for tree in [tree for tree in self.modes if tree not in trees]:
-            del self.modes[tree]
+            if tree in trees:
+                self._verdicts.adopt(tree, before)
+        self._verdicts.keep(trees)
         if not trees:
             self._sleep()
             self._lanes.clear()
@@ -381,11 +340,8 @@ class Floor:
 
     def _clean_up(self) -> None:
         """Forget workloads that are over everywhere, and too old to be compared."""
-        over = [
-            key
-            for key, job in self._jobs.items()
-            if job.length is not None and not any(world.knows(key) for world in self._worlds.values())
-        ]
+        played = {key for world in self._worlds.values() for key in world.known()}
+        over = [key for key, job in self._jobs.items() if job.length is not None and key not in played]
         for key in islice(over, max(0, len(over) - MOST)):
             self._forget_forecast(key)
             del self._jobs[key]
@@ -399,58 +355,11 @@ class Floor:
         """Whether the tree's mode changed."""
         jobs = [job for job in self._jobs.values() if job.root == tree and job.started]
         jobs = [job for job in jobs[-MOST:] if job.submitted >= self._seen - WINDOW]
-        if len(jobs) < FLOOR_LEAST:
-            return False
-        found = self.comparisons[tree] = self._compared(jobs)
-        mode = self.modes.get(tree, POLICY)
-        if self._now < self.changed_at.get(tree, 0) + DWELL:
-            return False
-        best = self._better(tree, mode, found)
-        if best is None or (mode == POLICY and self._is_trusted(tree, jobs) and not self._is_sure(tree, jobs, best)):
-            return False
-        self.changed_at[tree], self._why[tree] = self._now, found.why(mode, best)
-        if mode == POLICY:
-            self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), self._now
-        self._branch(POLICY)
-        if best == POLICY:
-            self.modes.pop(tree, None)
-        else:
-            self.modes[tree] = best
-        return True
-
-    def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
-        """The policy has what it lives on: work that is saved, so that it can give way, or forecasts that came true."""
-        gives_way = any(
-            queue.backfill is not None and queue.backfill.checkpoint_preemption is not None
-            for queue in self._queues.values()
-            if self.tree_of(queue.name) == tree
-        )
-        saving = sum(job.workload.checkpoint is not None for job in jobs)
-        if gives_way and 2 * saving > len(jobs):
-            return True
-        error = self._lengths.error(job.workload.key for job in jobs)
-        return error is not None and error <= TRUSTED
-
-    def _is_sure(self, tree: str, jobs: Sequence[Job], best: Mode) -> bool:
-        """Whether that mode is better than the policy whichever spell is left out: in a single rush, chance decides."""
-        return all(
-            len(others) >= FLOOR_LEAST and self._better(tree, POLICY, self._compared(others)) == best
-            for others in without_each_spell(jobs, self._lane(POLICY), self._lane(best), self._seen)
-        )
-
-    def _compared(self, jobs: Sequence[Job]) -> Comparison:
-        return Comparison(self._seen, {mode: figures(jobs, self._lane(mode), self._seen) for mode in MODES})
+        changed = self._verdicts.judge(tree, jobs, self._now, self._seen)
+        if changed:
+            self._branch(POLICY)
+        return changed
 
     def _lane(self, mode: Mode) -> int:
         """A mode that is not played is what really happens."""
         return LANE[mode] if mode in self._lanes else REAL
-
-    def _better(self, tree: str, mode: Mode, found: Comparison) -> Mode | None:
-        """The mode for which this one is to be left; None = it is not."""
-        times, last = self._left.get(tree, (0, 0))
-        away = min(MOST_AWAY, AWAY << max(0, times - 1))
-        may_return = mode == POLICY or self._now >= last + away
-        options: list[Mode] = [each for each in MODES if each != POLICY or may_return]
-        best = min(options, key=found.cost)
-        enough = found.cost(mode) / TOLERATED if mode == POLICY else CLEARLY * found.cost(mode)
-        return best if best != mode and found.cost(best) <= enough else None

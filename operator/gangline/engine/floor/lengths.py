@@ -104,11 +104,11 @@ class Lengths:
 
     def _draw(self, key: str, job: Job, least: Millis, now: Millis) -> Millis:
         observed = [_observed(each, now) for each in self._workloads_like(key)]
-        drawn, runtime = draw(observed, least, job.level), self._runtime(key)
+        drawn, runtime = draw(observed, least, job.quantile()), self._runtime(key)
         if runtime is None:
             return NEVER if drawn is None else drawn
         if drawn is None:
-            return runtime.total(max([least, *(ran for ran, _ in observed)]), job.level)
+            return runtime.total(max([least, *(ran for ran, _ in observed)]), job.quantile())
         return drawn if runtime.limit is None else min(drawn, max(runtime.limit, least + SECOND))
 
     def _runtime(self, key: str) -> Runtime | None:

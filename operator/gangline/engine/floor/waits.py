@@ -42,11 +42,14 @@ class Job:
     saved: Millis = 0
     #: what its work came to, None = it is not over
     length: Millis | None = None
-    #: the level of its forecast at which it is taken to end
-    level: float = 0.0
+    #: see `quantile`; None = not drawn yet
+    level: float | None = None
 
-    def __post_init__(self) -> None:
-        self.level = random.Random(self.workload.uid).uniform(0.02, 0.98)
+    def quantile(self) -> float:
+        """The level of what is forecast for it at which it is taken to end: its own."""
+        if self.level is None:
+            self.level = random.Random(self.workload.uid).uniform(0.02, 0.98)
+        return self.level
 
     def ran(self, now: Millis) -> Millis:
         """Its real work by now that is not repeated."""

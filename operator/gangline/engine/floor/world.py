@@ -7,7 +7,7 @@ really run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
@@ -138,6 +138,10 @@ class World:
 
     def knows(self, key: str) -> bool:
         return key in self._workloads
+
+    def known(self) -> Iterable[str]:
+        """The keys of all its workloads."""
+        return self._workloads
 
     def look_anew(self) -> None:
         """At what runs do in reality, when it is played next."""

@@ -344,6 +344,10 @@ class TimedQueue(PendingQueue):
             return [min(firsts, key=_first)[1]] if firsts else []
         return [gang for _, gang in islice(merge(*lines, key=_first), most)]
 
+    def blocks_any(self) -> bool:
+        """Whether some were tried and cannot start now."""
+        return any(bucket.blocked for bucket in self._table.values())
+
     def first_untried(self, others: Iterable[WorkloadState]) -> Turn | None:
         """The turn of the first workload that has not been tried yet, these (in flight) included."""
         firsts = [self.turn(gang) for gang in others]

@@ -147,14 +147,14 @@ def test_what_holds_without_a_section_depends_on_the_version() -> None:
 
 def test_gates_that_gangline_cannot_follow_are_told() -> None:
     wanted = {
-        "KueueDRAIntegrationConsumableCapacity": True,
+        "ShortWorkloadNames": True,
         "VisibilityOnDemand": False,
         "TASCacheTopologyTree": False,
         "PriorityBoost": True,
     }
     chosen = configuration.load({"featureGates": wanted})
     assert chosen.warnings == (
-        "featureGates.KueueDRAIntegrationConsumableCapacity=true has no effect: Gangline does not have what it switches on",
+        "featureGates.ShortWorkloadNames=true has no effect: Gangline does not have what it switches on",
         "featureGates.VisibilityOnDemand=false has no effect: what it switches off is always on in Gangline",
     )
     assert chosen.settings.gates == {"PriorityBoost": True}

@@ -50,7 +50,7 @@ NUMBERS = (
     "gangline.engine.queues.ordering.Ranking.rank",
     "gangline.engine.queues.ordering.Ranking.rank_with",
     "gangline.engine.queues.ordering._largest",
-    "gangline.forecast.forecaster.Forecaster.finished",
+    "gangline.forecast.forecaster.Forecaster._learn",
     "gangline.forecast.learning.guard.Guard.recall",
     "gangline.forecast.learning.quantile_model._from_json",
     "gangline.forecast.learning.shifts._answer",
@@ -98,6 +98,7 @@ OWN = (
 API_SERVER = (
     "gangline.bounded._cut",
     "gangline.bounded.load_shallow",
+    "gangline.kube.discovery.ServedVersions._ask",
     "gangline.kube.errors._seconds",
     "gangline.kube.errors.from_response",
     "gangline.kube.resources.as_revision",

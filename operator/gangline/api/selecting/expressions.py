@@ -77,8 +77,12 @@ def compiled(text: str) -> Expression:
 def _compile(text: str) -> Any:
     environment = _environment(domains.names_device_itself(text))
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ExpressionError("compilation failed: it is no Unicode text") from None
+    try:
         return environment.compile(text)
-    except (RuntimeError, UnicodeError) as error:
+    except RuntimeError as error:
         raise ExpressionError(f"compilation failed: {_words(error)}") from None
 
 

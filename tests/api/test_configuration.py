@@ -159,10 +159,7 @@ def test_gates_that_gangline_cannot_follow_are_told() -> None:
     )
     assert chosen.settings.gates == {"PriorityBoost": True}
     assert (
-        configuration.load(
-            {"featureGates": {"KueueDRAIntegrationConsumableCapacity": False, "VisibilityOnDemand": True}}
-        ).warnings
-        == ()
+        configuration.load({"featureGates": {"ShortWorkloadNames": False, "VisibilityOnDemand": True}}).warnings == ()
     )
     all_alpha = configuration.load({"featureGates": {"AllAlpha": True, "TASBalancedPlacement": False}})
     assert all_alpha.gates.on("PriorityBoost")

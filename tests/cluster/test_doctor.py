@@ -42,7 +42,7 @@ HOME = names.SYSTEM_NAMESPACE
 SETTINGS = """
 gangline: {kueueCompatibility: "0.19"}
 clientConnection: {qps: 50}
-featureGates: {KueueDRAIntegrationConsumableCapacity: true, MultiKueueClusterProfile: true}
+featureGates: {ShortWorkloadNames: true, MultiKueueClusterProfile: true}
 integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication, batch/job]}
 """
 
@@ -394,7 +394,7 @@ async def test_deployments_that_are_not_as_they_should_be(system: System, api: A
         report.says("Pod Security", "warning", f"{HOME} enforces nothing", "enforce=restricted")
         report.says("configuration", "ok", "is read as Kueue 0.19 reads it")
         report.says("configuration", "warning", "without effect: clientConnection")
-        report.says("configuration", "warning", "featureGates.KueueDRAIntegrationConsumableCapacity=true has no effect")
+        report.says("configuration", "warning", "featureGates.ShortWorkloadNames=true has no effect")
         report.says("operator's rights", "failure", "list clusterprofiles", "gangline rbac --config FILE")
 
 

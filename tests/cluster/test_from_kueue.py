@@ -169,7 +169,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
         multiKueue={"gcInterval": "1m", "clusterProfile": {"credentialsProviders": [provider]}},
         featureGates={
             "MultiKueueClusterProfile": True,
-            "KueueDRAIntegrationConsumableCapacity": True,
+            "ShortWorkloadNames": True,
             "VisibilityOnDemand": True,
         },
     )
@@ -217,7 +217,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     assert not [finding for finding in findings if "transformations" in str(finding)]
     says(findings, "configuration", "changes", "visibilityServer has no effect")
     says(findings, "configuration", "changes", "this Kueue is 0.15", 'kueueCompatibility: "0.15"')
-    says(findings, "feature gates", "changes", "KueueDRAIntegrationConsumableCapacity=true: without effect")
+    says(findings, "feature gates", "changes", "ShortWorkloadNames=true: without effect")
     says(findings, "feature gates", "unchanged", "VisibilityOnDemand: as Gangline does")
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
     says(findings, "Kueue", "changes", "--kube-api-burst=9")

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.command import carried_out
-from bench.stack import SIMULATION, BenchError, Process, end_field_tracking
+from bench.stack import SIMULATION, BenchError, Process, end_field_tracking, pid_of
 from bench.usage import requests, usage
 from gangline.api import admission, names
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.processes.process import ProcessId
 from gangline.install.kinds import install_kinds
 from gangline.kube import config
 from gangline.kube import resources as kube
@@ -176,7 +175,11 @@ class _Cost:
 async def _measured(plane: LocalControlPlane, directory: Path, options: argparse.Namespace) -> Json:
     made = pods(options.pods - options.pods % options.group, options.group)
     kubeconfig = plane.kubeconfig
-    servers = {name: _pid_of(plane, name) for name in ("etcd", "kube-apiserver")} | {"benchmark": os.getpid()}
+    servers = {
+        "etcd": pid_of(plane, "etcd"),
+        "kube-apiserver": pid_of(plane, "kube-apiserver"),
+        "benchmark": os.getpid(),
+    }
     async with ApiClient(config.load(kubeconfig)) as client:
         await install_kinds(client)
         for resource, obj in _objects(len(made)):
@@ -223,13 +226,6 @@ async def _measured(plane: LocalControlPlane, directory: Path, options: argparse
         "cost": own_cost,
         "floor_cost": floor_cost,
     }
-
-
-def _pid_of(plane: LocalControlPlane, component: str) -> int:
-    process = ProcessId.read(plane.directory / f"{component}.pid")
-    if process is None:
-        raise BenchError(f"{component} is not running")
-    return process.pid
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -219,10 +219,7 @@ class Stack:
         pids = {name: process.pid for name, process in self.processes.items() if process.alive()}
         components: list[Component] = ["etcd", "kube-apiserver", *(reversed(SIMULATION) if self.simulate else ())]
         for component in components:
-            process = ProcessId.read(self._plane.directory / f"{component}.pid")
-            if process is None:
-                raise BenchError(f"{component} is not running")
-            pids[component] = process.pid
+            pids[component] = pid_of(self._plane, component)
         return {name: usage(pid) for name, pid in pids.items()}
 
     def api_metrics(self) -> str:
@@ -276,6 +273,14 @@ class Stack:
     async def _create(self, bodies: Iterable[Json]) -> None:
         async with ApiClient(config.load(self._plane.kubeconfig)) as client:
             await _create_all(client, bodies)
+
+
+def pid_of(plane: LocalControlPlane, component: Component) -> int:
+    """Raises BenchError if it is not running."""
+    process = ProcessId.read(plane.directory / f"{component}.pid")
+    if process is None:
+        raise BenchError(f"{component} is not running")
+    return process.pid
 
 
 def _runner(profile: Path | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,15 +61,19 @@ JOBS = configuration.load(CONFIGURATION).jobs
 [PYTORCH_JOBS] = [each.resource for each in jobkinds.BUILT_IN if each.kind == "PyTorchJob"]
 
 
+@contextmanager
+def three(folders: pytest.TempPathFactory, **workers: Any) -> Iterator[dict[str, System]]:
+    """Three control planes; the workers with their operators, which are started with these options."""
+    with ExitStack() as stack:
+        found = {name: stack.enter_context(standing(folders.mktemp(name))) for name in (MANAGER, FIRST, SECOND)}
+        for name in (FIRST, SECOND):
+            found[name].operator(name, jobs=JOBS, **workers).wait_ready(60)
+        yield found
+
+
 @pytest.fixture(scope="module")
 def systems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, System]]:
-    """Three control planes; the workers with their operators."""
-    with ExitStack() as stack:
-        found = {
-            name: stack.enter_context(standing(tmp_path_factory.mktemp(name))) for name in (MANAGER, FIRST, SECOND)
-        }
-        for name in (FIRST, SECOND):
-            found[name].operator(name, jobs=JOBS).wait_ready(60)
+    with three(tmp_path_factory) as found:
         yield found
 
 

@@ -7,17 +7,16 @@ import json
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.cluster.accounts import RESOURCES
-from tests.cluster.conftest import System, standing
+from tests.cluster.conftest import System
 from tests.cluster.foreign_kinds import crd
 from tests.cluster.harness import cluster_queue, condition, condition_row, job, priority_class
-from tests.cluster.test_multikueue import FIRST, JOBS, MANAGER, SECOND, Clusters, clusters, config
+from tests.cluster.test_multikueue import FIRST, MANAGER, SECOND, Clusters, clusters, config, three
 
 from gangline.api import names
 from gangline.api.read.configuration.access_providers import AccessProvider
@@ -35,12 +34,7 @@ ORCHESTRATED = model.Settings(gates={"MultiKueueOrchestratedPreemption": True})
 @pytest.fixture(scope="module")
 def systems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, System]]:
     """As usual, but the workers heed preemption gates."""
-    with ExitStack() as stack:
-        found = {
-            name: stack.enter_context(standing(tmp_path_factory.mktemp(name))) for name in (MANAGER, FIRST, SECOND)
-        }
-        for name in (FIRST, SECOND):
-            found[name].operator(name, jobs=JOBS, settings=ORCHESTRATED).wait_ready(60)
+    with three(tmp_path_factory, settings=ORCHESTRATED) as found:
         yield found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
-from tests.control.test_remote_clusters import Server, inactive
+from tests.control.test_remote_clusters import Server, inactive, server
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.api.read import configuration
@@ -29,6 +29,8 @@ from gangline.control.multikueue.clusters.profiles import Access, Profiles, acce
 from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.kube import tokens
 from gangline.kube.client import ApiClient
+
+__all__ = ["server"]
 
 Json = dict[str, Any]
 V1 = "client.authentication.k8s.io/v1"
@@ -224,15 +226,6 @@ async def test_how_many_are_kept_is_bounded(inventory: Any, monkeypatch: pytest.
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    found = Server()
-    await found.start()
-    yield found
-    assert found.server is not None
-    await found.server.close()
 
 
 @pytest.fixture

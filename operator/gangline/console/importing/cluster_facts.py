@@ -64,15 +64,13 @@ async def read(
     looked_up = (*_LOOKED_UP, *(kind for each in jobkinds.known() for kind in each.descriptions))
     every = await asyncio.gather(*(_listed(api, kind) for kind in (*looked_up, *_COUNTING)))
     objects = {kind: {key_of(obj): obj for obj in found} for kind, found in zip(looked_up, every, strict=False)}
+    counted = dict(zip(_COUNTING, every[len(looked_up) :], strict=True))
+    if counted[kube.RESOURCE_CLAIM_TEMPLATES]:  # without claims, devices count for nobody
+        counted[kube.RESOURCE_SLICES] = await _listed(api, kube.RESOURCE_SLICES)
     counting = RequestRules(resources)
-    for kind, found in zip(_COUNTING, every[len(looked_up) :], strict=True):
+    for kind, found in counted.items():
         for obj in found:
             counting.put(kind, key_of(obj), obj)
-    if every[
-        len(looked_up) + _COUNTING.index(kube.RESOURCE_CLAIM_TEMPLATES)
-    ]:  # without claims, devices count for nobody
-        for obj in await _listed(api, kube.RESOURCE_SLICES):
-            counting.put(kube.RESOURCE_SLICES, key_of(obj), obj)
     nodes = {obj["metadata"]["name"]: obj["metadata"].get("labels") or {} for obj in await _listed(api, kube.NODES)}
     between = {kind: [obj for each in namespaces for obj in await _listed(api, kind, each)] for kind in _BETWEEN}
     by_owner = pods_of(pods, [*owners, *(obj for made in between.values() for obj in made)])

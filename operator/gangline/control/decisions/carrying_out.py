@@ -105,15 +105,15 @@ class Decisions(Part):
     def _admit(self, decision: model.Admit) -> None:
         self._pending_written.pop(decision.workload, None)
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        change = status_changes.admit(decision, pods_follow=raw is not None and self._pods_follow(raw))
+        change = status_changes.admit(decision, pods_follow=self._pods_follow(raw))
         old = self._mirror.get(kube.WORKLOADS, slices.replacement_for(raw)) if raw is not None else None
         if raw is not None and old is not None and raw["spec"].get("maximumExecutionTimeSeconds") is not None:
             change = status_changes.going_on(change, slices.ran_for(old, decision.at))
         self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
-    def _pods_follow(self, workload: Json) -> bool:
+    def _pods_follow(self, workload: Json | None) -> bool:
         """Whether pods are known to come of it: it is a job's, a pod's or a pod group's."""
-        return self._mirror.job_of(workload) is not None or composition.is_of_pods(workload)
+        return workload is not None and (self._mirror.job_of(workload) is not None or composition.is_of_pods(workload))
 
     def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
         queue = decision.admission.cluster_queue
@@ -147,7 +147,7 @@ class Decisions(Part):
     def _complete_admission(self, decision: model.CompleteAdmission) -> None:
         # a slot of its own: checks may be ready when the quota is reserved, and then both are decided in one round
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        change = status_changes.complete_admission(pods_follow=raw is not None and self._pods_follow(raw))
+        change = status_changes.complete_admission(pods_follow=self._pods_follow(raw))
         self._assume(decision, "completion", change, Priority.ADMISSION, self._report_completed)
 
     def _report_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:

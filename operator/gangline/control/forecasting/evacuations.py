@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gangline.engine import Engine
-from gangline.engine.model import Change, Heal, Millis, Node, Put, Settings, Swap, Taint, Workload
+from gangline.engine.model import Admission, Change, Heal, Millis, Node, Put, Settings, Swap, Taint, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,13 @@ def evacuation(facts: Sequence[Change], settings: Settings, now: Millis, node: s
     """The gangs that would leave a node with this taint. What is decided at this moment anyway is decided first."""
     engine = Engine(settings)
     vacated: Node | None = None
+    held: dict[str, Admission] = {}
     for fact in facts:
         match fact:
             case Put(Workload(admission=None, finished=False)):
                 continue  # it takes nothing, and would get what the gangs leave
+            case Put(Workload(admission=Admission() as admission) as gang):
+                held[gang.key] = admission
             case Put(Node() as found) if found.name == node:
                 vacated = replace(found, taints=(*found.taints, Taint(taint)))
             case _:
@@ -37,7 +40,7 @@ def evacuation(facts: Sequence[Change], settings: Settings, now: Millis, node: s
     engine.observe(Put(vacated))
     decisions = engine.decide(now)
     places = {
-        each.workload: _hosts(each) - _hosts_before(facts, each.workload)
+        each.workload: _hosts(each.admission) - _hosts(held.get(each.workload))
         for each in decisions
         if isinstance(each, Swap)
     }
@@ -48,16 +51,6 @@ def evacuation(facts: Sequence[Change], settings: Settings, now: Millis, node: s
     )
 
 
-def _hosts(swap: Swap) -> set[str]:
-    placed = (each.topology for each in swap.admission.pod_sets)
+def _hosts(admission: Admission | None) -> set[str]:
+    placed = (each.topology for each in admission.pod_sets) if admission is not None else ()
     return {domain.values[-1] for each in placed if each is not None for domain in each.domains}
-
-
-def _hosts_before(facts: Sequence[Change], workload: str) -> set[str]:
-    for fact in facts:
-        match fact:
-            case Put(Workload(admission=admission) as found) if found.key == workload and admission is not None:
-                return _hosts(Swap(found.key, found.uid, admission))
-            case _:
-                pass
-    return set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -114,8 +114,7 @@ class JobPlanning(Part):
         grows = self._mirror.managed.elastic and elastic.resizes(job)
         heirs = self._mirror.heirs_of(mine) if grows and named is not None else []
         cluster = self._running_cluster(kind, job) if grows else None
-        theirs = (pod for w in workloads for pod in self._pods.of(key_of(w)))
-        pods = list(theirs) if grows else []
+        pods = list(self._pods_of(workloads)) if grows else []
         view = plan_steps.JobView(
             kind=kind,
             job=job,
@@ -131,7 +130,7 @@ class JobPlanning(Part):
             or any(are_in_the_way(self._pods.of(key_of(w))) for w in workloads),
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),
-            may_start_pods=self._unseen.may_start_pods(ref, kind, job, pods or theirs),
+            may_start_pods=self._unseen.may_start_pods(ref, kind, job, self._pods_of(workloads)),
             completing=any(completing(w, self._pods.of(key_of(w))) for w in workloads),
             named=named,
             elastic=grows,
@@ -154,6 +153,9 @@ class JobPlanning(Part):
             return
         for step in planned:
             self._carry_out(ref, job, step)
+
+    def _pods_of(self, workloads: Iterable[Json]) -> Iterator[Pod]:
+        return (pod for workload in workloads for pod in self._pods.of(key_of(workload)))
 
     def _is_written(self, pod: Pod) -> bool:
         return self._writes.pending(kube.PODS, pod.key)

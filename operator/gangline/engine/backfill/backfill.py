@@ -189,14 +189,14 @@ class BackfillPlanner:
         """Reserve starts for the first blocked workloads, except where others that precede them have not been tried yet."""
         pending, depth = queue.pending, _depth(_policy(queue))
         assert isinstance(pending, TimedQueue)
-        present = [r for r in self.timeline.reservations if r.queue == queue.name]
-        if not (failing or present or pending.blocks_any()):
-            return
         # with all reservations made, only a newly blocked workload can replace one of them
         version = pending.blocked_version if pending.all_reserved else pending.version
         state = (version, self._changes)
         known = self._settled.get(queue.name) == state and (pending.all_reserved or not fitting)
         if known and not failing and not pending.ranking.by_usage:
+            return
+        present = [r for r in self.timeline.reservations if r.queue == queue.name]
+        if not (failing or present or pending.blocks_any()):
             return
         self._settled[queue.name] = state
         candidates = {id(r.gang): r.gang for r in present}

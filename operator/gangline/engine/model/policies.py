@@ -106,6 +106,11 @@ class Recovery:
     restart_grace_seconds: int | None = None
 
     @property
+    def spent(self) -> str:
+        """Why nodes are not replaced any more under a gang that has used up its budget."""
+        return f"it has used up its budget of {self.swap_budget} swapped nodes an hour"
+
+    @property
     def soak(self) -> Millis:
         return millis(self.soak_seconds)
 

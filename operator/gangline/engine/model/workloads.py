@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.engine.model.devices import CardSeat, Share
+from gangline.engine.model.policies import SWAP_WINDOW
 from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
 from gangline.engine.model.units import Millis, Requests, millis, millis_or_none
 
@@ -217,6 +218,10 @@ class Workload:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def replaced_lately(self, now: Millis) -> int:
+        """Nodes that were replaced under it within SWAP_WINDOW: compared with its swap budget."""
+        return sum(nodes for at, nodes in self.replaced if at > now - SWAP_WINDOW)
 
     def as_checked(self, pod_set: PodSet) -> PodSet:
         """The pod set with the node labels that its ready checks demand."""

@@ -10,7 +10,7 @@ A gang is examined anew in every `decide` until it is healed, from the present s
 
 from __future__ import annotations
 
-from gangline.engine.model import SWAP_WINDOW, Decision, Evict, Heal, Millis, Preempt, Recovery, Warn
+from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Warn
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.recovery.breaker import Breaker
 from gangline.engine.recovery.healing_plan import REPLACE, RESTART, Plan
@@ -135,8 +135,8 @@ class Healing:
         if self.breaker.open_for(gang):
             return []
         nodes = tuple(sorted(lost))
-        if _replaced(gang, now) >= policy.swap_budget:
-            return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swapped nodes an hour")]
+        if gang.workload.replaced_lately(now) >= policy.swap_budget:
+            return [_give_up(gang, nodes, policy.spent)]
         plan = Plan(self._store, gang, nodes)
         if plan.fits():
             if plan.left:
@@ -229,7 +229,7 @@ class Healing:
             and (policy.proactive or health.is_vacated(node, tolerations_of(self._store, gang)))
         }
         nodes = tuple(leaving)
-        if not nodes or _replaced(gang, now) >= policy.swap_budget:
+        if not nodes or gang.workload.replaced_lately(now) >= policy.swap_budget:
             return []
         plan = Plan(self._store, gang, nodes)
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
@@ -271,11 +271,6 @@ class Healing:
 def _already_moved(gang: WorkloadState, node: str, detected: Millis) -> bool:
     """An earlier decision, perhaps of another operator process, already moved it off the node for this loss."""
     return node in gang.workload.avoid and detected <= gang.workload.healed_at
-
-
-def _replaced(gang: WorkloadState, now: Millis) -> int:
-    """Nodes replaced under it lately: compared with its swap budget."""
-    return sum(nodes for at, nodes in gang.workload.replaced if at > now - SWAP_WINDOW)
 
 
 def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:

@@ -17,7 +17,7 @@ import orjson
 
 from gangline.api import quantity
 from gangline.api.read import podspec
-from gangline.api.read.counting.device_claims import Claim, templates
+from gangline.api.read.counting.device_claims import CONTAINERS, Claim, templates
 from gangline.api.read.counting.device_refusals import claimed, refusal
 from gangline.api.read.counting.device_supply import DeviceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
@@ -30,7 +30,6 @@ from gangline.engine.model import UNLIMITED, PodSet, Requests
 _ABOVE_LIMITS: Final = "requests must not exceed its limits"
 _ABOVE_RANGE: Final = "requests must not be above the limitRange max"
 _BELOW_RANGE: Final = "requests must not be below the limitRange min"
-_LISTS: Final = ("initContainers", "containers")
 #: characters of a message that are kept
 _MOST_WORDS: Final = 4096
 #: no device is known
@@ -114,7 +113,7 @@ def completed(spec: Json, rules: Rules) -> Json:
     if rules.overheads and isinstance(named, str) and not spec.get("overhead"):
         added["overhead"] = _written(rules.overheads.get(named, {}))
     if rules.limits.container is not None:
-        for key in _LISTS:
+        for key in CONTAINERS:
             if spec.get(key):
                 added[key] = [
                     _with_defaults(container, rules.limits.container, f"{key}[{i}]")
@@ -188,7 +187,7 @@ def _above_limits(spec: Json, path: str) -> Iterator[str]:
 
 
 def _resources(spec: Json) -> Iterator[tuple[str, Json]]:
-    for key in _LISTS:
+    for key in CONTAINERS:
         for i, container in enumerate(items(spec, key, "")):
             yield f"{key}[{i}]", child(container, "resources", f"{key}[{i}]")
     yield "resources", child(spec, "resources", "")

@@ -9,18 +9,20 @@ selectors and what devices consume, is in `device_charges`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from gangline.api import quantity
 from gangline.api.read import conditions
 from gangline.api.read.reading import Json, ParseError, all_amounts, child, flag, items, number, root, text
 from gangline.api.selecting import LONGEST
 from gangline.api.sharing import DeviceAsk
+from gangline.api.unchecked import listing, mapping
 from gangline.engine.model import UNLIMITED, Requests
 
-_CONTAINERS: Final = ("initContainers", "containers")
+#: where a pod has containers
+CONTAINERS: Final = ("initContainers", "containers")
 #: claims of one pod that are looked at for cards
 _MOST_CLAIMS: Final = 64
 _ALL: Final = "AllocationMode 'All' is not supported"
@@ -226,26 +228,21 @@ def _unextended(resource: str, name: str, kind: str) -> str:
 
 def requested(pod_sets: Any) -> set[str]:
     """The resources that containers of pod sets request or limit, of whatever shape what is written there may be."""
-    specs = (_inner(_inner(pod_set, "template"), "spec") for pod_set in _rows_of(pod_sets))
-    containers = (row for spec in specs for key in _CONTAINERS for row in _rows_of(_inner(spec, key)))
-    amounts = (_inner(_inner(row, "resources"), key) for row in containers for key in ("requests", "limits"))
-    return {str(name) for row in amounts if isinstance(row, dict) for name in cast("dict[Any, Any]", row)}
+    containers = (row for spec in _specs(pod_sets) for key in CONTAINERS for row in listing(spec.get(key)))
+    amounts = (mapping(mapping(row).get("resources")).get(key) for row in containers for key in ("requests", "limits"))
+    return {str(name) for row in amounts for name in mapping(row)}
 
 
 def templates(pod_sets: Any) -> set[str]:
     """The ResourceClaimTemplates that pod sets name, of whatever shape what is written there may be."""
-    specs = (_inner(_inner(pod_set, "template"), "spec") for pod_set in _rows_of(pod_sets))
-    rows = (row for spec in specs for row in _rows_of(_inner(spec, "resourceClaims")))
-    found = (_inner(row, "resourceClaimTemplateName") for row in rows)
+    rows = (row for spec in _specs(pod_sets) for row in listing(spec.get("resourceClaims")))
+    found = (mapping(row).get("resourceClaimTemplateName") for row in rows)
     return {name for name in found if isinstance(name, str)}
 
 
-def _inner(value: Any, key: str) -> Any:
-    return cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
-
-
-def _rows_of(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+def _specs(pod_sets: Any) -> Iterator[Json]:
+    """Of their pods."""
+    return (mapping(mapping(mapping(pod_set).get("template")).get("spec")) for pod_set in listing(pod_sets))
 
 
 def asked(spec: Json, claims: Mapping[str, Claim]) -> list[DeviceAsk]:

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gangline.api.read.counting.device_charges import Charge, Fault, joined
-from gangline.api.read.counting.device_claims import Claim, Devices
+from gangline.api.read.counting.device_claims import CONTAINERS, Claim, Devices
 from gangline.api.read.counting.device_supply import DeviceSupply
 from gangline.api.read.reading import Json, child, items, text
 from gangline.engine.model import UNLIMITED
-
-_CONTAINERS = ("initContainers", "containers")
 
 
 class _Row(NamedTuple):
@@ -103,7 +101,7 @@ def _of_requests(i: int, spec: Json, devices: Devices) -> Iterator[str]:
     if not devices.unextended:
         return
     first: dict[str, str] = {}
-    for key in _CONTAINERS:
+    for key in CONTAINERS:
         for j, container in enumerate(items(spec, key, "")):
             resources = child(container, "resources", "")
             amounts = {**child(resources, "limits", ""), **child(resources, "requests", "")}

@@ -16,6 +16,7 @@ from gangline.api import quantity
 from gangline.api.read.reading import Json, ParseError, child, items, needed, number, root
 from gangline.api.selecting import Group
 from gangline.api.sharing import CapacityPolicy
+from gangline.api.unchecked import listing, mapping
 from gangline.engine.model import UNLIMITED
 
 #: devices of one slice: the API server takes 128
@@ -91,10 +92,8 @@ def counters(group: Group, name: str, resource: str) -> tuple[int | None, ...]:
 
 
 def _consumed(device: Json, name: str, resource: str) -> list[int]:
-    sets = device.get("consumesCounters")
-    rows = (
-        _inner(_inner(each, "counters"), name) for each in cast("list[Any]", sets if isinstance(sets, list) else [])
-    )
+    sets = listing(device.get("consumesCounters"))
+    rows = (mapping(mapping(each).get("counters")).get(name) for each in sets)
     found = (_size(row, "value", resource) for row in rows if row is not None)
     return [size for size in found if size is not None]
 
@@ -115,11 +114,11 @@ class Dimension:
 @lru_cache(maxsize=_MOST_KNOWN)
 def capacities(group: Group, name: str, resource: str) -> tuple[Dimension | None, ...]:
     """The capacity of each device, in units of the resource; None: it has none of this name."""
-    return tuple(_dimension(_inner(device.get("capacity"), name), resource) for device in _devices(group))
+    return tuple(_dimension(mapping(device.get("capacity")).get(name), resource) for device in _devices(group))
 
 
 def _dimension(row: Any, resource: str) -> Dimension | None:
-    value, policy = _size(row, "value", resource), _inner(row, "requestPolicy")
+    value, policy = _size(row, "value", resource), mapping(row).get("requestPolicy")
     if value is None:
         return None
     default = _size(policy, "default", resource)
@@ -127,8 +126,8 @@ def _dimension(row: Any, resource: str) -> Dimension | None:
 
 
 def _policy(policy: Any, resource: str) -> CapacityPolicy:
-    rows, valid = _inner(policy, "validValues"), _inner(policy, "validRange")
-    values = [_amount(row, resource) for row in cast("list[Any]", rows if isinstance(rows, list) else [])]
+    rows, valid = listing(mapping(policy).get("validValues")), mapping(policy).get("validRange")
+    values = [_amount(row, resource) for row in rows]
     most, least = _size(valid, "max", resource), _size(valid, "min", resource)
     return CapacityPolicy(
         most=UNLIMITED if most is None else most,
@@ -138,12 +137,8 @@ def _policy(policy: Any, resource: str) -> CapacityPolicy:
     )
 
 
-def _inner(value: Any, key: str) -> Any:
-    return cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
-
-
 def _size(row: Any, key: str, resource: str) -> int | None:
-    return _amount(_inner(row, key), resource)
+    return _amount(mapping(row).get(key), resource)
 
 
 def _amount(written: Any, resource: str) -> int | None:

@@ -57,6 +57,19 @@ class Machine:
         return max(0, self.capacity.get(resource, 0) - self.used.get(resource, 0))
 
 
+def labels_of(mirror: Mirror, flavors: Iterable[str] | None = None) -> dict[str, Mapping[str, str]]:
+    """Which labels the nodes of these flavors have (None = of all), by flavor in the order of names."""
+    known = mirror.objects[kube.RESOURCE_FLAVORS]
+    wanted = known if flavors is None else known.keys() & set(flavors)  # a missing one has no nodes
+    return {name: (known[name].get("spec") or {}).get("nodeLabels") or {} for name in sorted(wanted)}
+
+
+def flavors_of(node: Json, labels: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """The flavors that select a node by these labels."""
+    own: Mapping[str, str] = node["metadata"].get("labels") or {}
+    return tuple(flavor for flavor, wants in labels.items() if wants.items() <= own.items())
+
+
 def machines(
     mirror: Mirror,
     engine: Engine,
@@ -66,16 +79,13 @@ def machines(
     inventory: CardInventory | None = None,
 ) -> list[Machine]:
     """The nodes of these flavors (None = of all), by name. `names`: of jobs, by the keys of their Workloads."""
-    known_flavors = mirror.objects[kube.RESOURCE_FLAVORS]
-    wanted = known_flavors if flavors is None else known_flavors.keys() & set(flavors)  # a missing one has no nodes
-    labels = {name: (known_flavors[name].get("spec") or {}).get("nodeLabels") or {} for name in sorted(wanted)}
+    labels = labels_of(mirror, flavors)
     seats: dict[str, list[Seat]] = defaultdict(list)
     for seat in pods.seats(lambda key, pod_set: _requests(mirror, key, pod_set)):
         seats[seat.node].append(seat)
     found: list[Machine] = []
     for name, node in sorted(mirror.objects[kube.NODES].items()):
-        own = node["metadata"].get("labels") or {}
-        of = tuple(flavor for flavor, wants in labels.items() if wants.items() <= own.items())
+        of = flavors_of(node, labels)
         if of:
             trouble, until = engine.unusable(name)
             machine = _machine(name, node, of, seats[name], names, trouble, until / 1000 if until else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from gangline.api import names
@@ -12,7 +12,7 @@ from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.forecasting.evacuations import Move
 from gangline.engine import tolerates
-from gangline.engine.model import SWAP_WINDOW, Taint
+from gangline.engine.model import Taint
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -72,22 +72,10 @@ def obstacle(source: Source, key: str, raw: Json) -> str:
         return "its QueuePolicy says recovery.enabled: false"
     if value.unowned:
         return "it has no job that would make its pods anew"
-    used = sum(count for at, count in value.replaced if at > source.now() - SWAP_WINDOW)
-    if used >= policy.swap_budget:
-        return f"it has used up its budget of {policy.swap_budget} swapped nodes an hour"
+    if value.replaced_lately(source.now()) >= policy.swap_budget:
+        return policy.spent
     if swap_record.of(raw).current is not None:
         return "it is recovering"
     if any(tolerates(each, _TAINT) for pod_set in value.pod_sets for each in pod_set.tolerations):
         return f"its pods tolerate the taint {names.VACATE}"
     return "no healthy nodes have room for it without a preemption"
-
-
-def flavors_of(source: Source, node: str) -> set[str]:
-    """The flavors whose labels select a node that exists."""
-    raw = source.mirror.get(kube.NODES, node)
-    if raw is None:
-        return set()
-    labels: Mapping[str, str] = raw["metadata"].get("labels") or {}
-    flavors = source.mirror.objects[kube.RESOURCE_FLAVORS]
-    wanted = {name: (each.get("spec") or {}).get("nodeLabels") or {} for name, each in flavors.items()}
-    return {name for name, wants in wanted.items() if wants.items() <= labels.items()}

@@ -7,6 +7,7 @@ from contextlib import suppress
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.multikueue.clusters import copies
+from gangline.control.multikueue.clusters.copies import Copy
 from gangline.control.multikueue.clusters.remote_cluster import WRITE, Work
 from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import (
@@ -78,10 +79,7 @@ def withdraw(step: Withdraw, key: str, resource: Resource | None) -> Work:
 def reprioritise(step: Reprioritise, workload: Json) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         spec = {name: workload["spec"].get(name) for name in ("priority", "priorityClassRef")}
-        body = {"metadata": {"resourceVersion": step.copy.version}, "spec": spec}
-        meta = workload["metadata"]
-        answer = await client.patch(kube.WORKLOADS, meta["namespace"], meta["name"], body, within=WRITE)
-        store.answered(kube.WORKLOADS, answer)
+        await _change(client, store, step.copy, workload, {"spec": spec})
 
     return work
 
@@ -90,12 +88,7 @@ def open_gate(step: OpenGate, workload: Json, now: int) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         status: Json = {"preemptionGates": [dict(gate) for gate in step.copy.gates]}
         gate_changes.gate_opened(names.MULTIKUEUE_GATE)(status, now)
-        body = {"metadata": {"resourceVersion": step.copy.version}, "status": status}
-        meta = workload["metadata"]
-        answer = await client.patch(
-            kube.WORKLOADS, meta["namespace"], meta["name"], body, subresource="status", within=WRITE
-        )
-        store.answered(kube.WORKLOADS, answer)
+        await _change(client, store, step.copy, workload, {"status": status})
 
     return work
 
@@ -112,10 +105,7 @@ def follow(step: Follow, resource: Resource) -> Work:
 
 def cut(step: Cut, workload: Json) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
-        body = {"metadata": {"resourceVersion": step.copy.version}, "spec": {"podSets": workload["spec"]["podSets"]}}
-        meta = workload["metadata"]
-        answer = await client.patch(kube.WORKLOADS, meta["namespace"], meta["name"], body, within=WRITE)
-        store.answered(kube.WORKLOADS, answer)
+        await _change(client, store, step.copy, workload, {"spec": {"podSets": workload["spec"]["podSets"]}})
 
     return work
 
@@ -142,13 +132,21 @@ def stop(step: Stop, workload: Json, now: int) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         rows = [dict(row) for row in step.copy.conditions]
         conditions.put(rows, names.DEACTIVATION_TARGET, True, EVICTED_ON_MANAGER, step.message, now=now)
-        body = {"metadata": {"resourceVersion": step.copy.version}, "status": {"conditions": rows}}
-        meta = workload["metadata"]
-        name = step.of.partition("/")[2] or meta["name"]
-        answer = await client.patch(kube.WORKLOADS, meta["namespace"], name, body, subresource="status", within=WRITE)
-        store.answered(kube.WORKLOADS, answer)
+        name = step.of.partition("/")[2]
+        await _change(client, store, step.copy, workload, {"status": {"conditions": rows}}, name=name)
 
     return work
+
+
+async def _change(
+    client: ApiClient, store: RemoteStore, copy: Copy, workload: Json, body: Json, *, name: str = ""
+) -> None:
+    """Change the spec or the status of a copy as it was last seen. `name`: its own, "" = that of the Workload."""
+    subresource = "status" if "status" in body else ""
+    body = {"metadata": {"resourceVersion": copy.version}, **body}
+    name = name or workload["metadata"]["name"]
+    answer = await client.patch(kube.WORKLOADS, _namespace(workload), name, body, subresource=subresource, within=WRITE)
+    store.answered(kube.WORKLOADS, answer)
 
 
 def _namespace(workload: Json) -> str:

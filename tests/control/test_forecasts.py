@@ -56,10 +56,24 @@ class World:
         self.put(kube.GPU_JOBS, {"kind": "GPUJob", "metadata": {"name": name, "namespace": "ml"}, "spec": spec})
 
     def workload(
-        self, name: str, *, started: int | None = None, ended: int | None = None, created: int = START, owner: str = ""
+        self,
+        name: str,
+        *,
+        started: int | None = None,
+        ended: int | None = None,
+        created: int = START,
+        owner: str = "",
+        checkpoint: str = "",
+        past: int = 0,
+        preempted: int = 0,
     ) -> None:
+        """`past`: seconds of its earlier runs, of which each ended by a preemption."""
         rows: list[Json] = []
         status: Json = {"conditions": rows}
+        if past:
+            status["accumulatedPastExecutionTimeSeconds"] = past
+            row = {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": preempted}
+            status["schedulingStats"] = {"evictions": [row]}
         if started is not None:
             assigned = {"name": "main", "count": 1, "flavors": {"nvidia.com/gpu": "h100"}}
             assigned["resourceUsage"] = {"nvidia.com/gpu": "8"}
@@ -74,6 +88,8 @@ class World:
         container["resources"] = {"requests": {"nvidia.com/gpu": "8"}}
         pods = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
         meta: Json = {"name": name, "namespace": "ml", "creationTimestamp": stamp(created)}
+        if checkpoint:
+            meta["annotations"] = {"gangline.io/checkpoint-interval": checkpoint}
         if owner:
             kind, uid = ("GPUJob", f"uid-{owner}")
             ref = {"apiVersion": "gangline.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": True}
@@ -119,6 +135,61 @@ def test_a_finished_workload_becomes_one_run_with_all_that_is_known_of_it() -> N
     assert (run.uid, run.namespace, run.queue, run.gpus) == ("uid-train-1", "ml", "lq", 8)
     assert (run.image, run.command, run.flavor) == ("train:v1", "python train.py --lr", "h100")
     assert (run.submit, run.start, run.seconds) == (START, START + 10, 600.0)
+
+
+def preempted(world: World, checkpoint: str = "") -> None:
+    """`long` runs for 95 minutes, while its likes take 10, and is preempted."""
+    world.policy()
+    for number in range(5):
+        world.ran(f"train-{number}", 600, created=START + 1000 * number)
+    begun = world.seconds = START + 10_000
+    world.workload("long", created=begun, checkpoint=checkpoint)
+    world.turn()
+    world.workload("long", created=begun, started=begun, checkpoint=checkpoint)
+    world.turn()
+    world.seconds = begun + 5700
+    world.workload("long", created=begun, checkpoint=checkpoint, past=5700, preempted=1)
+    world.turn()
+
+
+def test_what_was_preempted_is_known_to_take_longer_than_it_ran() -> None:
+    world = World()
+    preempted(world)
+    assert median(world.facts("long")[0]) < 1200
+    assert median(world.facts("long")[-1]) > 5700, "all of it is done again"
+
+
+def test_what_was_saved_is_not_done_again() -> None:
+    world = World()
+    preempted(world, "30m")
+    left = median(world.facts("long")[-1])
+    assert 300 < left < 5700, "more than the five minutes that were lost; 90 minutes of it are done"
+
+
+def test_a_run_is_learned_as_one_with_what_it_saved_before() -> None:
+    """The accuracy of the last forecast is that of what was left."""
+    world = World()
+    preempted(world, "30m")
+    again = world.seconds + 600
+    known = {"created": START + 10_000, "checkpoint": "30m", "past": 5700, "preempted": 1}
+    world.seconds = again
+    world.workload("long", started=again, **known)
+    world.turn()
+    before = world.forecasts.records["History"].log_error
+    expected = median(world.facts("long")[-1])
+    world.seconds = again + 900
+    world.workload("long", started=again, ended=world.seconds, **known)
+    world.turn()
+    assert world.stored[-1].seconds == 3 * 1800 + 900
+    error = world.forecasts.records["History"].log_error - before
+    assert error == pytest.approx(abs(math.log(expected / 900)), rel=0.01)
+
+
+def test_of_several_runs_from_the_start_the_mean_is_the_least() -> None:
+    world = World()
+    world.workload("long", past=6000, preempted=3)
+    value = world.mirror.workload_value("ml/long")
+    assert value is not None and (value.saved, run_facts.least(value)) == (0, 2000.0)
 
 
 def offer(world: World, *flavors: str) -> None:

@@ -9,12 +9,16 @@ from typing import Any
 from tests.engine.world import GPU, World, cluster_queue, gang
 
 from gangline.engine.model import (
+    Admit,
     Backfill,
     BoundPod,
+    CheckpointPreemption,
     ClusterQueue,
     Flavor,
     Node,
+    Ordering,
     PodSet,
+    Put,
     RuntimeForecast,
     Topology,
     TopologyRequest,
@@ -103,6 +107,34 @@ def test_preemption_is_foreseen_and_its_victim_starts_again() -> None:
     seen = look(made)
     assert in_minutes(made, seen, "high2")[0] == 0.0
     assert in_minutes(made, seen, "low1")[0] == 30.0
+
+
+def test_what_a_victim_saved_is_not_run_again() -> None:
+    """It runs 45 of 60 minutes and saves every 20; the 20 that are left of it follow the job that preempts it."""
+    lower = ClusterQueue.__dataclass_fields__["preemption"].default
+    queue = {"preemption": replace(lower, within_cluster_queue="LowerPriority")}
+    made = world((gang("low1", 8, checkpoint_seconds=1200.0), 60), **queue)
+    made.now += 45 * MINUTE
+    made.put(forecast("high2", 30), gang("high2", 8, priority=5), forecast("last3", 5), gang("last3", 8, priority=-1))
+    assert in_minutes(made, look(made), "last3")[0] == 50.0
+    plain = world((gang("low1", 8), 60), **queue)
+    plain.now += 45 * MINUTE
+    plain.put(forecast("high2", 30), gang("high2", 8, priority=5), forecast("last3", 5), gang("last3", 8, priority=-1))
+    assert in_minutes(plain, look(plain), "last3")[0] == 90.0, "all of it"
+
+
+def test_a_victim_that_runs_again_can_be_preempted_again() -> None:
+    """The engine has admitted it again, and no fact says so yet: it is not among those that leave anyway."""
+    giving_way = Backfill(checkpoint_preemption=CheckpointPreemption(min_runtime_seconds=60.0))
+    made = World(cluster_queue("q", 8, backfill=giving_way, ordering=Ordering("ShortestFirst")))
+    again = gang("long1", 8, checkpoint_seconds=60.0, evicted="Preempted", requeued=True, preemptions=1)
+    made.put(forecast("long1", 6000), again)
+    assert [type(each) for each in made.engine.decide(made.now)] == [Admit]
+    (known,) = [each.item for each in made.engine.facts() if isinstance(each, Put) and isinstance(each.item, Workload)]
+    assert known.admitted and not known.evicted
+    made.now += 60 * MINUTE
+    made.put(forecast("short2", 1), gang("short2", 8, created=made.now))
+    assert in_minutes(made, look(made), "short2")[0] < 60.0
 
 
 def test_a_hard_limit_bounds_a_run() -> None:

@@ -9,12 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.forecast import LEVELS, Forecast, Source
-from gangline.forecast.quantiles import of_logs
+from gangline.forecast.quantiles import TAIL_LEVELS, of_logs
 
 TYPICAL = Forecast(60, 600, 3600, 9000, 20_000, source="Model", samples=100)
 
 logs = st.lists(st.floats(0, 14), min_size=5, max_size=5)
 elapsed = st.floats(0.001, 1e8)
+
+
+@st.composite
+def forecasts(draw: st.DrawFn) -> Forecast:
+    """With a tail or without."""
+    known = of_logs(draw(logs), Source.MODEL, 1)
+    longer = sorted(draw(st.lists(st.floats(1.0, 1e4), max_size=len(TAIL_LEVELS))))
+    return known.with_tail([known.q95 * factor for factor in longer])
+
+
+TAILED = TYPICAL.with_tail([30_000, 60_000, 90_000])
 
 
 def test_the_quantiles_themselves_come_back() -> None:
@@ -29,25 +40,39 @@ def test_a_level_outside_is_refused() -> None:
             TYPICAL.at(level)
 
 
-@given(logs, elapsed)
-def test_an_estimate_never_lies_in_the_past(values: list[float], passed: float) -> None:
-    after = of_logs(values, Source.MODEL, 1).after(passed)
-    assert all(value >= passed for value in after.values)
-    assert list(after.values) == sorted(after.values)
+def test_those_of_the_tail_come_back_too() -> None:
+    for level, value in TAILED.points:
+        assert TAILED.at(level) == pytest.approx(value, rel=1e-6)
+        assert TAILED.chance_within(value) == pytest.approx(level, abs=1e-6)
+    assert Forecast.of_values([value for _, value in TAILED.points], "Model", 100) == TAILED
 
 
-@given(logs, elapsed, st.floats(1.0, 100.0))
-def test_time_only_lengthens_an_estimate(values: list[float], passed: float, more: float) -> None:
-    forecast = of_logs(values, Source.MODEL, 1)
-    sooner, later = forecast.after(passed).values, forecast.after(passed * more).values
-    assert all(b >= a * (1 - 1e-6) for a, b in zip(sooner, later, strict=True))
+def test_too_few_or_too_many_quantiles_are_refused() -> None:
+    for count in (0, 4, 11):
+        with pytest.raises(ValueError, match="5 to 10 quantiles"):
+            Forecast.of_values([1.0] * count, "Model", 0)
 
 
-def test_conditioning_is_bayes() -> None:
-    passed = 1000.0
-    beyond = 1 - TYPICAL.chance_within(passed)
-    median = TYPICAL.after(passed).q50
-    assert (1 - TYPICAL.chance_within(median)) / beyond == pytest.approx(0.5, abs=1e-6)
+@given(forecasts(), elapsed)
+def test_an_estimate_never_lies_in_the_past(forecast: Forecast, passed: float) -> None:
+    after = [value for _, value in forecast.after(passed).points]
+    assert len(after) == len(forecast.points)
+    assert all(value >= passed for value in after)
+    assert after == sorted(after)
+
+
+@given(forecasts(), elapsed, st.floats(1.0, 100.0))
+def test_time_only_lengthens_an_estimate(forecast: Forecast, passed: float, more: float) -> None:
+    sooner, later = forecast.after(passed).points, forecast.after(passed * more).points
+    assert all(b >= a * (1 - 1e-6) for (_, a), (_, b) in zip(sooner, later, strict=True))
+
+
+@pytest.mark.parametrize("passed", [1000.0, 40_000.0, 200_000.0])
+@pytest.mark.parametrize("forecast", [TYPICAL, TAILED])
+def test_conditioning_is_bayes(forecast: Forecast, passed: float) -> None:
+    beyond = 1 - forecast.chance_within(passed)
+    median = forecast.after(passed).q50
+    assert (1 - forecast.chance_within(median)) / beyond == pytest.approx(0.5, abs=1e-6)
 
 
 def test_what_outlives_its_forecast_is_expected_to_go_on_in_proportion() -> None:

@@ -42,7 +42,7 @@ from gangline.engine.model import (
     Workload,
     WorkloadPods,
 )
-from gangline.engine.model.runtime import NEVER, Runtime
+from gangline.engine.model.runtime import NEVER, Runtime, of_the_rest
 from gangline.engine.model.units import SECOND
 from gangline.engine.queues.estimates import flavors_of
 
@@ -218,6 +218,14 @@ def _drawn(number: int) -> Level:
     return lambda uid: random.Random(f"{uid} {number}").uniform(0.02, 0.98)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    number: int
+    began: Millis
+    end: Millis  #: NEVER = nobody knows
+    after: tuple[str, ...]  #: what let it start
+
+
 class Course:
     """One course: an engine with all facts, and then with the consequences of its own decisions."""
 
@@ -229,8 +237,9 @@ class Course:
         self._workloads: dict[str, Workload] = {}
         self._forecasts: dict[str, RuntimeForecast] = {}
         self._ends: list[tuple[Millis, int, str]] = []
-        self._running: dict[str, tuple[int, Millis, tuple[str, ...]]] = {}  # the run's number, start, and cause
+        self._running: dict[str, _Run] = {}
         self._numbers = 0
+        self._unfinished: dict[str, Millis] = {}  # what evicted workloads still have to run
         self._left: dict[str, Admission] = {}  # workloads that released something at this instant, and what
         self._sight = _Sight()
         for fact in facts:
@@ -290,7 +299,7 @@ class Course:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _next(self) -> Millis | None:
-        while self._ends and self._running.get(self._ends[0][2], (-1, 0, ()))[0] != self._ends[0][1]:
+        while self._ends and not self._goes_on(*self._ends[0][1:]):
             heappop(self._ends)  # that run was stopped before
         moments = [self._ends[0][0]] if self._ends else []
         due = self._engine.next_wakeup(self._now)
@@ -301,38 +310,51 @@ class Course:
     def _end_due(self) -> None:
         while self._ends and self._ends[0][0] <= self._now:
             _, number, key = heappop(self._ends)
-            if self._running.get(key, (-1, 0, ()))[0] == number:
+            if self._goes_on(number, key):
                 self._stop(key)
                 ended = self._workloads.pop(key)
                 self._engine.observe(Put(replace(ended, finished=True)))
                 self._leave(ended)
 
-    def _begin(self, workload: Workload, at: Millis, after: tuple[str, ...]) -> None:
-        left = None if workload.execution_left is None else max(SECOND, workload.execution_left)
-        runtime = Runtime.of(self._forecasts.get(workload.key), left, flavors_of(workload.admission))
-        self._numbers += 1
-        self._running[workload.key] = self._numbers, at, after
-        if runtime is not None:
-            length = runtime.total(max(0, self._now - at), self._level(workload.uid))
-            heappush(self._ends, (max(self._now + 1, at + length), self._numbers, workload.key))
+    def _goes_on(self, number: int, key: str) -> bool:
+        run = self._running.get(key)
+        return run is not None and run.number == number
 
-    def _stop(self, key: str) -> None:
+    def _begin(self, workload: Workload, at: Millis, after: tuple[str, ...]) -> None:
+        self._numbers += 1
+        length = self._length(workload, max(0, self._now - at))
+        end = NEVER if length is None else max(self._now + 1, at + length)
+        self._running[workload.key] = _Run(self._numbers, at, end, after)
+        if length is not None:
+            heappush(self._ends, (end, self._numbers, workload.key))
+
+    def _length(self, workload: Workload, elapsed: Millis) -> Millis | None:
+        """Of a run that has lasted so long: what its workload has left, or drawn from its forecast. None = nothing is known."""
+        most = None if workload.execution_left is None else max(SECOND, workload.execution_left)
+        left = self._unfinished.pop(workload.key, None)
+        if left is not None:
+            return left if most is None else min(left, most)
+        runtime = Runtime.of(self._forecasts.get(workload.key), most, flavors_of(workload.admission))
+        return None if runtime is None else runtime.total(elapsed, self._level(workload.uid))
+
+    def _stop(self, key: str) -> _Run | None:
         self._engine.observe(Gone(WorkloadPods, key))  # its pods are gone with it
-        known = self._running.pop(key, None)
-        workload = self._workloads[key]
-        if known is not None and workload.admission is not None:
-            _, began, after = known
-            queue = workload.admission.cluster_queue
-            self._sight.stretches.append(Stretch(key, queue, began, self._now, workload.admission, after))
+        run = self._running.pop(key, None)
+        admission = self._workloads[key].admission
+        if run is not None and admission is not None:
+            self._sight.stretches.append(
+                Stretch(key, admission.cluster_queue, run.began, self._now, admission, run.after)
+            )
+        return run
 
     def _cut_off(self, until: Millis) -> None:
         """Runs still in progress: they last until their end, as far as it is known."""
-        ends = {number: end for end, number, _ in self._ends}
-        for key, (number, began, after) in self._running.items():
+        for key, run in self._running.items():
             admission = self._workloads[key].admission
             if admission is not None:
-                end = min(until, ends.get(number, until))
-                self._sight.stretches.append(Stretch(key, admission.cluster_queue, began, end, admission, after))
+                end = min(until, run.end)
+                stretch = Stretch(key, admission.cluster_queue, run.began, end, admission, run.after)
+                self._sight.stretches.append(stretch)
         self._sight.stretches.sort(key=lambda stretch: (stretch.began, stretch.workload))
 
     # --- decisions ----------------------------------------------------------------------------------------------------
@@ -421,7 +443,21 @@ class Course:
 
     def _evict(self, workload: Workload, *, requeued: bool) -> None:
         """It is stopped, releases its quota and is requeued at once: how long pods take to end is not simulated."""
-        self._stop(workload.key)
+        run = self._stop(workload.key)
         self._leave(workload)
+        ran = max(0, self._now - run.began) if run is not None else 0
+        if run is not None:
+            self._lose(workload, run, ran)
+        past = workload.past_execution_seconds + ran // SECOND
         at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
-        self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=()))
+        self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=(), past_execution_seconds=past))
+
+    def _lose(self, workload: Workload, run: _Run, ran: Millis) -> None:
+        """What it did since its last checkpoint is to be done again; and it is known to take longer than it ran."""
+        lost = ran if workload.checkpoint is None else ran % workload.checkpoint
+        if run.end < NEVER:
+            self._unfinished[workload.key] = max(1, run.end - self._now + lost)
+        forecast = self._forecasts.get(workload.key)
+        if forecast is not None:
+            forecast = self._forecasts[workload.key] = of_the_rest(forecast, ran, ran - lost)
+            self._engine.observe(Put(forecast))

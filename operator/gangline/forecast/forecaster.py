@@ -255,8 +255,10 @@ class Forecaster:
             shifts = self._calibrator.shifts(now, asked.group).tolist()
             logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
             basis = of_logs(logs, Source.MODEL, self._model.samples if self._model else 0)
-        where = run.flavor if run.start is not None else flavor or run.flavor
         from_author = basis.source in (Source.HINT, Source.LIMIT)
+        if not from_author:
+            basis = basis.with_tail(self._tracker.survival(now).tail(basis.q95))
+        where = run.flavor if run.start is not None else flavor or run.flavor
         offset = 0.0 if from_author else self._tracker.scale.offset(where)
         return basis.scaled(math.exp(offset)) if offset else basis
 

@@ -1,8 +1,9 @@
-"""A runtime distribution: five quantiles, interpolation between and beyond them, and conditioning on elapsed runtime.
+"""A runtime distribution: five quantiles, a tail, interpolation between and beyond them, and conditioning on elapsed runtime.
 
-Up to q95 the logarithm of the runtime is linear in the probability's normal score between adjacent quantiles: a piecewise
-log-normal. Beyond q95 it has a Pareto tail as steep as q80..q95: the expected remaining runtime of a run that exceeded its
-estimate grows with its elapsed runtime, as observed for runaway jobs. All times are seconds.
+The logarithm of the runtime is linear in the probability's normal score between adjacent quantiles: a piecewise log-normal.
+Beyond q95 come the quantiles of the tail, as far as known: what all runs take that outlive this q95 (`tracking.survival`).
+Beyond the last known quantile the tail is Pareto's, as steep as the quantiles before it: the expected remaining runtime of a run
+that exceeded its estimate grows with its elapsed runtime, as observed for runaway jobs. All times are seconds.
 
 The engine uses its own arithmetic on the same five numbers (`engine.model.runtime`), a step function so that time alone changes
 nothing; commands show its results. This one is smooth: for single forecasts, and for evicted jobs in a replay.
@@ -12,22 +13,24 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
 
 LEVELS: Final = (0.1, 0.5, 0.8, 0.9, 0.95)
+#: of the tail; a forecast knows the first few of them, or none
+TAIL_LEVELS: Final = (0.965, 0.98, 0.99, 0.995, 0.998)
 
 _NORMAL: Final = NormalDist()
-_SCORES: Final = tuple(_NORMAL.inv_cdf(level) for level in LEVELS)
+_KNOWN: Final = len(LEVELS)
+_EVERY: Final = (*LEVELS, *TAIL_LEVELS)
+_SCORES: Final = tuple(_NORMAL.inv_cdf(level) for level in _EVERY)
 _MIN_SLOPE: Final = 0.02  # of log seconds per normal score: keeps quantiles distinct, so that probabilities are defined
 _MIN_TAIL: Final = (
-    0.1  # exponent of the tail: the expected remaining runtime past q95 is at least 7 % of the elapsed one
+    0.1  # exponent of Pareto's tail: the expected remaining runtime beyond it is at least 7 % of the elapsed one
 )
-_TAIL: Final = 1.0 - LEVELS[-1]
-_TAIL_WIDTH: Final = math.log((1.0 - LEVELS[2]) / _TAIL)
 _NEARLY_ONE: Final = 1.0 - 1e-12
 _MAX_LOG: Final = math.log(100 * 365 * 86400.0)  # forecasts are capped at a century
 
@@ -54,10 +57,26 @@ class Forecast:
     q95: float
     source: str
     samples: int
+    tail: tuple[float, ...] = ()  #: the quantiles at the first of TAIL_LEVELS
 
     @property
     def values(self) -> tuple[float, float, float, float, float]:
         return (self.q10, self.q50, self.q80, self.q90, self.q95)
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """Every level with its quantile, those of the tail included, in rising order."""
+        return tuple(zip(_EVERY, (*self.values, *self.tail), strict=False))
+
+    @classmethod
+    def of_values(cls, values: Sequence[float], source: str, samples: int) -> Forecast:
+        """From the quantiles of `points`. Raises ValueError for a wrong number of them."""
+        if not _KNOWN <= len(values) <= len(_EVERY):
+            raise ValueError(f"a forecast has {_KNOWN} to {len(_EVERY)} quantiles, not {len(values)}")
+        return cls(*values[:_KNOWN], source=source, samples=samples, tail=tuple(values[_KNOWN:]))
+
+    def with_tail(self, tail: Sequence[float]) -> Forecast:
+        return replace(self, tail=tuple(tail)) if tail else self
 
     def at(self, level: float) -> float:
         """The quantile of the runtime at `level`, 0 < level < 1. Raises ValueError for another level."""
@@ -75,24 +94,31 @@ class Forecast:
             return self
         logs = self._logs()
         left = _survival(logs, math.log(elapsed))
-        values = [max(elapsed, math.exp(_log_at(logs, left * (1.0 - level)))) for level in LEVELS]
-        return Forecast(*_rising(values), source=self.source, samples=self.samples)
+        values = [max(elapsed, math.exp(_log_at(logs, left * (1.0 - level)))) for level, _ in self.points]
+        return self._of(_rising(values))
+
+    def less(self, done: float) -> Forecast:
+        """What is left of the run once so many seconds of it are done, at least one."""
+        return self._of(max(1.0, value - done) for _, value in self.points) if done > 0 else self
 
     def capped(self, limit: float | None, elapsed: float = 0.0) -> Forecast:
         """The forecast with no quantile above a hard limit, or above `elapsed` if the run has exceeded the limit."""
         if limit is None or limit <= 0:
             return self
         top = max(limit, elapsed)
-        return Forecast(*(min(v, top) for v in self.values), source=self.source, samples=self.samples)
+        return self._of(min(value, top) for _, value in self.points)
 
     def scaled(self, factor: float) -> Forecast:
-        return Forecast(*(v * factor for v in self.values), source=self.source, samples=self.samples)
+        return self._of(value * factor for _, value in self.points)
 
     def because(self, source: Source, samples: int) -> Forecast:
         return replace(self, source=source.value, samples=samples)
 
+    def _of(self, values: Iterable[float]) -> Forecast:
+        return Forecast.of_values(list(values), self.source, self.samples)
+
     def _logs(self) -> list[float]:
-        logs = [math.log(max(v, 1e-3)) for v in self.values]
+        logs = [math.log(max(value, 1e-3)) for _, value in self.points]
         for i in range(1, len(logs)):
             logs[i] = max(logs[i], logs[i - 1] + _MIN_SLOPE * (_SCORES[i] - _SCORES[i - 1]))
         return logs
@@ -101,30 +127,35 @@ class Forecast:
 def of_logs(logs: Sequence[float], source: Source, samples: int) -> Forecast:
     """A forecast from the logarithms of its five quantiles, in any order."""
     values = [math.exp(min(max(log, 0.0), _MAX_LOG)) for log in sorted(logs)]
-    return Forecast(*values, source=source.value, samples=samples)
+    return Forecast.of_values(values, source.value, samples)
 
 
 def log_normal(mean: float, deviation: float, source: Source, samples: int) -> Forecast:
     """A forecast from mean and standard deviation of log seconds."""
-    return of_logs([mean + score * deviation for score in _SCORES], source, samples)
+    return of_logs([mean + score * deviation for score in _SCORES[:_KNOWN]], source, samples)
 
 
-def _segment(position: int) -> tuple[int, int]:
+def _segment(position: int, count: int) -> tuple[int, int]:
     """The indices of the two quantiles to interpolate between; below the first quantile the lowest segment is extended."""
-    right = min(max(position, 1), len(LEVELS) - 1)
+    right = min(max(position, 1), count - 1)
     return right - 1, right
 
 
-def _tail_exponent(logs: Sequence[float]) -> float:
-    return max(_MIN_TAIL, (logs[-1] - logs[2]) / _TAIL_WIDTH)
+def _beyond(logs: Sequence[float]) -> tuple[float, float]:
+    """Pareto's tail after the last quantile: the probability that is left there, and its exponent, from q80 or q95 on."""
+    last = len(logs) - 1
+    first = _KNOWN - 1 if last >= _KNOWN else LEVELS.index(0.8)
+    left = 1.0 - _EVERY[last]
+    return left, max(_MIN_TAIL, (logs[last] - logs[first]) / math.log((1.0 - _EVERY[first]) / left))
 
 
 def _log_at(logs: Sequence[float], survival: float) -> float:
     """The log runtime that is exceeded with this probability."""
-    if survival < _TAIL:
-        return min(logs[-1] + _tail_exponent(logs) * math.log(_TAIL / survival), _MAX_LOG)
+    tail, exponent = _beyond(logs)
+    if survival < tail:
+        return min(logs[-1] + exponent * math.log(tail / survival), _MAX_LOG)
     score = -_NORMAL.inv_cdf(min(survival, _NEARLY_ONE))
-    left, right = _segment(bisect_right(_SCORES, score))
+    left, right = _segment(bisect_right(_SCORES, score, 0, len(logs)), len(logs))
     slope = (logs[right] - logs[left]) / (_SCORES[right] - _SCORES[left])
     return logs[left] + slope * (score - _SCORES[left])
 
@@ -132,8 +163,9 @@ def _log_at(logs: Sequence[float], survival: float) -> float:
 def _survival(logs: Sequence[float], log: float) -> float:
     """The probability that the run takes longer than this log runtime; never 0."""
     if log > logs[-1]:
-        return max(_TAIL * math.exp((logs[-1] - log) / _tail_exponent(logs)), 1e-280)
-    left, right = _segment(bisect_right(logs, log))
+        tail, exponent = _beyond(logs)
+        return max(tail * math.exp((logs[-1] - log) / exponent), 1e-280)
+    left, right = _segment(bisect_right(logs, log), len(logs))
     slope = (logs[right] - logs[left]) / (_SCORES[right] - _SCORES[left])
     return 1.0 - _NORMAL.cdf(_SCORES[left] + (log - logs[left]) / slope)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from gangline.engine.model import Millis, RuntimeForecast
-from gangline.forecast import LEVELS, Forecast, Source, from_trace
+from gangline.forecast import Forecast, Source, from_trace
 from gangline.forecast.history.runs import Run
 from gangline.forecast.quantiles import log_normal
 from gangline.forecast.tracking.baselines import last_two
@@ -211,8 +211,7 @@ def run_of(job: Job) -> Run:
 
 def quantiles_of(forecast: Forecast, saved: Millis = 0) -> tuple[tuple[float, Millis], ...]:
     """Of a forecast of the whole runtime (seconds), what is left after `saved` was done."""
-    values = (max(1000, round(value * 1000) - saved) for value in forecast.values)
-    return tuple(zip(LEVELS, values, strict=True))
+    return tuple((level, max(1000, round(value * 1000) - saved)) for level, value in forecast.points)
 
 
 def _point(millis: Millis) -> tuple[tuple[float, Millis], ...]:

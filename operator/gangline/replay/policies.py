@@ -75,6 +75,7 @@ _ALL: Final = (
     Policy("easy-true", "EASY backfilling with true durations", backfill=_EASY, predictor="true"),
     Policy("easy-sjbf", "EASY, shortest candidate first, requested times", backfill=_SJBF, predictor="limit"),
     Policy("easy-sjbf-true", "the same with true durations", backfill=_SJBF, predictor="true"),
+    Policy("easy-sjbf-predicted", "the same by forecast", backfill=_SJBF),
     Policy("easy++", "EASY, shortest candidate first, last two runtimes", backfill=_SJBF, predictor="last-two"),
     Policy("conservative", "a reservation for every job, requested times", backfill=_CONSERVATIVE, predictor="limit"),
     Policy("gangline", GANGLINE, ordering=ORDER, backfill=BACKFILL, floor=True),

@@ -30,7 +30,7 @@ from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import INVENTORY, optional, resources, selector, unqueued
 from gangline.control.status import fallen_back
 from gangline.engine import HORIZON, POLICY, Engine, Mode, Outlook, model, outlook
-from gangline.forecast import LEVELS, Forecast
+from gangline.forecast import Forecast
 from gangline.forecast.history.runs import Run
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -160,9 +160,10 @@ class _OwnForesight:
 
 def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> Forecast | None:
     """The forecast in the operator's answer; None if it has another format."""
-    if quantiles is None or len(quantiles) != len(LEVELS):
+    try:
+        return Forecast.of_values(quantiles or (), body.get("source", ""), body.get("samples", 0))
+    except ValueError:
         return None
-    return Forecast(*quantiles, source=body.get("source", ""), samples=body.get("samples", 0))
 
 
 async def load(api: ApiClient) -> ClusterFacts:

@@ -25,7 +25,7 @@ from gangline.control.parts.part import Part
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, model
-from gangline.forecast import Forecaster, Run, Verdict
+from gangline.forecast import Forecast, Forecaster, Run, Verdict
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Upsert
 from gangline.kube.resources import Json, Resource
@@ -342,13 +342,19 @@ class Forecasting(Part):
 
 
 def as_json(forecasts: Forecasts) -> Json:
-    """Estimates of whole runtimes in seconds, by workload; `byFlavor` where flavors differ and none is assigned yet."""
+    """Estimates of whole runtimes by workload, the quantiles of `Forecast.points` in seconds; `byFlavor` where flavors differ and
+    none is assigned yet.
+    """
     rows: Json = {}
     for key, estimate in forecasts.estimates().items():
-        rows[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
+        rows[key] = {"quantiles": _seconds(estimate), "source": estimate.source, "samples": estimate.samples}
         if by_flavor := forecasts.by_flavor(key):
-            rows[key]["byFlavor"] = {flavor: list(estimates.values) for flavor, estimates in by_flavor.items()}
+            rows[key]["byFlavor"] = {flavor: _seconds(each) for flavor, each in by_flavor.items()}
     return rows
+
+
+def _seconds(estimate: Forecast) -> list[float]:
+    return [seconds for _, seconds in estimate.points]
 
 
 def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:

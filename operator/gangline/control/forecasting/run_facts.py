@@ -38,6 +38,17 @@ def finished_at(raw: Json) -> float | None:
     return conditions.millis_of(row.get("lastTransitionTime")) / 1000
 
 
+def least(workload: model.Workload) -> float:
+    """The seconds that the workload takes at least, as its earlier runs show, work that it saved included.
+
+    Of several runs from the start only the sum is known. One that was stopped before it did anything shows nothing.
+    """
+    past = float(workload.past_execution_seconds)
+    if workload.checkpoint is None and workload.preemptions:
+        return past / workload.preemptions
+    return past if workload.saved else 0.0
+
+
 def log_of(seconds: float) -> float:
     """The natural logarithm of a runtime, which counts as at least a second."""
     return math.log(max(seconds, MIN_SECONDS))

@@ -55,9 +55,15 @@ class _Open:
     uid: str
     basis: tuple[object, ...]  # what its run was made of; when it changes, the run is submitted again
     start: float | None = None
-    estimate: Forecast | None = None  # of its whole runtime, as last reported
+    saved: float = 0.0  # seconds of earlier runs that are not done again
+    least: float = 0.0  # seconds that it takes at least, those included
+    estimate: Forecast | None = None  # from its last or next start to its end, as last reported
     by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # as last reported
     at_start: Forecast | None = None  # the estimate when it started, with which its end is compared
+
+    def rest(self, whole: Forecast) -> Forecast:
+        """Of an estimate of the whole runtime, what is left after its earlier runs."""
+        return whole.after(self.least).less(self.saved)
 
 
 @dataclass(slots=True)
@@ -187,19 +193,20 @@ class Forecasts:
             self.forecaster.submitted(run, ask=self._was_wanted)
             self.forecaster.renew([value.uid] if known is not None else [])
             before = known or _Open(value.uid, basis)
-            known = self._open[value.key] = _Open(value.uid, basis, before.start, before.estimate, before.by_flavor)
+            known = self._open[value.key] = replace(before, basis=basis, at_start=None)
             self._unasked[value.key] = None
+        known.saved, known.least = value.saved / 1000, run_facts.least(value)
         start = value.admitted_at / 1000 if value.admitted else None
         if start == known.start:
             return
         if known.start is not None:
             self.forecaster.stopped(value.uid)
         known.start, known.at_start = start, None
+        self._unasked[value.key] = None  # on its flavor it may take longer, or shorter; and what it saved is known
         if start is not None:
             flavor = flavor_of(value)
-            self.forecaster.started(value.uid, start, flavor)
+            self.forecaster.started(value.uid, start - known.saved, flavor)
             known.at_start = known.by_flavor.get(flavor, known.estimate)
-            self._unasked[value.key] = None  # on its flavor it may take longer, or shorter
 
     def _finish(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
         if known is None:
@@ -246,13 +253,16 @@ class Forecasts:
             self._observe(model.Gone(model.RuntimeForecast, key))
 
     def _judge(self, known: _Open, run: Run | None) -> None:
-        if run is None or run.seconds is None or known.at_start is None:
+        if run is None or run.start is None or known.at_start is None:
+            return
+        run = replace(run, start=run.start + known.saved)
+        if (seconds := run.seconds) is None:
             return
         record = self.records.setdefault(known.at_start.source, Record())
         record.ended += 1
         record.log_error += abs(run.log_seconds - run_facts.log_of(known.at_start.q50))
         for level, value in zip(LEVELS, known.at_start.values, strict=True):
-            record.below[level] += run.seconds <= value
+            record.below[level] += seconds <= value
         self.groups.ended(run, known.at_start)
 
     def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
@@ -333,7 +343,9 @@ class Forecasts:
         elsewhere = by_flavor.estimates(self._mirror, self.forecaster, waiting, now)
         reported = 0
         for key, known in opened.items():
-            estimate, there = estimates.get(known.uid), elsewhere.get(key, _NO_FLAVORS)
+            whole = estimates.get(known.uid)
+            estimate = known.rest(whole) if whole is not None else None
+            there = {flavor: known.rest(each) for flavor, each in elsewhere.get(key, _NO_FLAVORS).items()}
             if estimate is not None and not self._knows_better(key) and _moved(known, estimate, there):
                 self._report(key, known, estimate, there)
                 reported += 1
@@ -392,7 +404,7 @@ def fact(key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVO
 
 
 def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
-    return tuple((level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True))
+    return tuple((level, max(1, round(value * 1000))) for level, value in estimate.points)
 
 
 def _hints(job: tuple[kube.Resource, Json] | None, workload: Json) -> Hints:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
@@ -191,6 +192,17 @@ class Runtime:
         while step <= elapsed:
             step *= _STEP
         return round(step) + 1
+
+
+def of_the_rest(forecast: RuntimeForecast, ran: Millis, saved: Millis) -> RuntimeForecast:
+    """The forecast of a workload that was stopped after it had run for `ran`, of which `saved` is not to be done again."""
+
+    def rest(quantiles: Sequence[tuple[float, Millis]]) -> tuple[tuple[float, Millis], ...]:
+        runtime = Runtime(_made_valid(quantiles))
+        return tuple((level, runtime.total(ran, level) - saved) for level, _ in quantiles)
+
+    by_flavor = {flavor: rest(quantiles) for flavor, quantiles in forecast.by_flavor.items()}
+    return replace(forecast, quantiles=rest(forecast.quantiles), by_flavor=by_flavor)
 
 
 _NO_STAIR = 0, Estimate(0, 0)

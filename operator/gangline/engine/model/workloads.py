@@ -239,3 +239,11 @@ class Workload:
     def checkpoint(self) -> Millis | None:
         """The time between its checkpoints; None = it writes none."""
         return max(1, millis(self.checkpoint_seconds)) if self.checkpoint_seconds else None
+
+    @property
+    def saved(self) -> Millis:
+        """The work of its earlier runs that is not done again: until a checkpoint, or all if it goes on as another slice."""
+        past = millis(self.past_execution_seconds)
+        if self.checkpoint is not None:
+            return past - past % self.checkpoint
+        return past if self.replaces and not self.preemptions else 0

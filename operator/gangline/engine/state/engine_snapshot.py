@@ -64,8 +64,15 @@ def as_assumed(gang: WorkloadState) -> Workload:
         reserved_at=gang.reserved_at,
         admitted=gang.admitted,
         admitted_at=gang.admitted_at,
-        evicted=workload.evicted or ("Preempted" if gang.evicting else ""),
+        evicted=_evicted(gang),
         requeued=True if gang.requeue_assumed else workload.requeued,
         requeue_at=None if gang.requeue_assumed else workload.requeue_at,
         backfilled=gang.backfilled,
     )
+
+
+def _evicted(gang: WorkloadState) -> str:
+    """Why it is evicted. What was evicted and holds quota again is not, though its last fact may be from before."""
+    if gang.admission is None or gang.evicting:
+        return gang.workload.evicted or ("Preempted" if gang.evicting else "")
+    return ""

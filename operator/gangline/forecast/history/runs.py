@@ -91,7 +91,8 @@ def from_workload(
 ) -> Run:
     """The run of an engine Workload, with attributes of its job: `name` of the job, the main container's image and command line.
 
-    The run starts with the admission; `limit` defaults to the Workload's maximum execution time.
+    The run starts with the admission, or as much earlier as it saved of its earlier runs; `limit` defaults to the Workload's
+    maximum execution time.
     """
     limit = limit if limit is not None else workload.max_execution_seconds
     return Run(
@@ -108,9 +109,14 @@ def from_workload(
         flavor=flavor_of(workload),
         limit=limit,
         hint=hint,
-        start=workload.admitted_at / 1000 if workload.admitted else None,
+        start=started_at(workload),
         finish=finished_at,
     )
+
+
+def started_at(workload: Workload) -> float | None:
+    """When it was admitted, as if it had done directly before what it saved of its earlier runs; None while it is not."""
+    return (workload.admitted_at - workload.saved) / 1000 if workload.admitted else None
 
 
 def flavor_of(workload: Workload) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from gangline.forecast.history.runs import Run
 from gangline.forecast.tracking import stats
 from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.forecast.tracking.stats import ClassStats
+from gangline.forecast.tracking.survival import Curve, Survival
 
 MAX_CLASSES: Final = 20_000  # classes kept per key; least recently used ones are dropped first
 _KEY_NAMES: Final = tuple(KEYS)
@@ -90,6 +91,7 @@ class Tracker:
         #: log(runtime / hint) and log(runtime / limit), by ("hint" or "limit", owner)
         self._ratios: dict[tuple[str, Key], ClassStats] = {}
         self._hint_records: OrderedDict[Key, _HintRecord] = OrderedDict()
+        self._survival = Survival()
 
     @property
     def scale(self) -> FlavorScale:
@@ -153,6 +155,7 @@ class Tracker:
         log = run.log_seconds - self._scale.offset(run.flavor)
         for entry in self._entries(known.keys):
             entry.finished(uid, at, log)
+        self._survival.finished(at, math.exp(log))
         self._learn_ratios(run)
         return run
 
@@ -216,6 +219,17 @@ class Tracker:
     def everything(self) -> ClassStats | None:
         """The statistics of all runs, or None without any."""
         return self._classes[_KEY_NAMES.index("all")].get("")
+
+    def survival(self, now: float) -> Curve:
+        """Which share of all runs outlives a time (on the average flavor), about as of `now`."""
+        if self._survival.outdated(now):
+            self._survival.renew(now, self._ages(now))
+        return self._survival.curve
+
+    def _ages(self, now: float) -> Iterator[float]:
+        for known in self._open.values():
+            if known.start is not None:
+                yield max(0.0, now - known.start) * math.exp(-self._scale.offset(known.flavor))
 
     def ratio(self, kind: str, run: Run) -> ClassStats | None:
         """log(runtime / hint) or log(runtime / limit) of finished runs: the author's, else the namespace's, else of all runs."""

@@ -42,7 +42,8 @@ def command(
 ) -> None:
     """Show runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours; like sacct.
 
-    A run counts from its last start: what it ran before a preemption is part of its wait.
+    A run counts from its last start, or as much earlier as it had saved of the runs before; the rest of these is part of its
+    wait.
     """
 
     async def work() -> None:

@@ -22,7 +22,9 @@ MOST: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """Times are seconds since the epoch. `started`: its last start, so the time until a preemption counts as waiting."""
+    """Times are seconds since the epoch. `started`: its last start, or as much earlier as it had saved of the runs before; so the
+    rest of these counts as waiting.
+    """
 
     key: str
     uid: str
@@ -131,7 +133,7 @@ def rows(runs: Iterable[PastRun], sight: Sight) -> Iterator[Json]:
             "submitted": run.submitted,
             "started": run.started,
             "ended": run.ended,
-            "waitedSeconds": run.started - run.submitted if run.started is not None else None,
+            "waitedSeconds": max(0.0, run.started - run.submitted) if run.started is not None else None,
             "ranSeconds": seconds,
             "gpuHours": round(run.gpus * seconds / 3600, 3) if seconds is not None else None,
             "state": run.state if visible else ENDED,

@@ -377,6 +377,31 @@ async def test_a_kind_that_a_cluster_lacks_is_no_fault_of_it(server: Server, clu
     assert cluster.refuses(kube.JOB_SETS) == "jobsets.jobset.x-k8s.io are not served there"
 
 
+async def test_a_kind_that_is_installed_later_is_seen_and_not_looked_for_before(
+    server: Server, cluster: RemoteCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists, versions = 0, ["batch/v1"]
+
+    def answer(request: web.Request) -> Any:
+        nonlocal lists
+        if request.path == "/apis":
+            groups = [{"name": "g", "versions": [{"groupVersion": version} for version in versions]}]
+            return web.json_response({"kind": "APIGroupList", "groups": groups})
+        if "jobsets" in request.path and "jobset.x-k8s.io/v1alpha2" not in versions:
+            lists += 1
+            return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}, status=404)
+        return server.empty(request)
+
+    monkeypatch.setattr(remote_cluster, "ABSENT_RETRY", 0.1)
+    server.behave = answer
+    await until(cluster, lambda: cluster.connected)
+    asked = lists
+    await asyncio.sleep(0.5)
+    assert lists == asked and cluster.refuses(kube.JOB_SETS)
+    versions.append("jobset.x-k8s.io/v1alpha2")
+    await until(cluster, lambda: not cluster.refuses(kube.JOB_SETS))
+
+
 async def test_a_right_that_is_given_later_is_seen(
     server: Server, cluster: RemoteCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

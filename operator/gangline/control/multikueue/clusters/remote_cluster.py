@@ -23,6 +23,7 @@ from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import Login, LoginError
+from gangline.kube.discovery import ServedVersions
 from gangline.kube.errors import ApiError, Unavailable
 from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Json, Resource
@@ -195,11 +196,12 @@ class RemoteCluster:
         ) as client:
             self.store = store = RemoteStore(self._changed, self._kinds)
             reflectors = ReflectorGroup()
-            reflectors.add(self._follow_ours(client, store, kube.WORKLOADS), store.sink(kube.WORKLOADS))
-            self._jobs = {kind.resource: self._follow_ours(client, store, kind.resource) for kind in self._kinds}
+            follow = _Follow(client, ServedVersions(client, ABSENT_RETRY / 2))
+            reflectors.add(self._follow_ours(follow, store, kube.WORKLOADS), store.sink(kube.WORKLOADS))
+            self._jobs = {kind.resource: self._follow_ours(follow, store, kind.resource) for kind in self._kinds}
             for resource, reflector in self._jobs.items():
                 reflectors.add(reflector, store.sink(resource))
-            queues, followed = self._follow_queues(client, reflectors)
+            queues, followed = self._follow_queues(follow, reflectors)
             await self._ask(client)  # tells at once, and with its words, what a reflector would only repeat
             following = asyncio.get_running_loop().create_task(reflectors.run(), name=f"follow {self.name}")
             try:
@@ -213,18 +215,18 @@ class RemoteCluster:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
 
-    def _follow_ours(self, client: ApiClient, store: RemoteStore, resource: Resource) -> Reflector:
+    def _follow_ours(self, follow: _Follow, store: RemoteStore, resource: Resource) -> Reflector:
         """A cluster may lack a kind of jobs, and the account the right to them."""
         optional = resource != kube.WORKLOADS and resource not in _REQUIRED
         selector = f"{names.MULTIKUEUE_ORIGIN}={self._origin}"
-        return _follow(client, resource, store.decode(resource), selector, optional=optional)
+        return follow(resource, store.decode(resource), selector, optional=optional)
 
     def _follow_queues(
-        self, client: ApiClient, reflectors: ReflectorGroup
+        self, follow: _Follow, reflectors: ReflectorGroup
     ) -> tuple[RemoteQueues, dict[Resource, Reflector]]:
         queues = RemoteQueues(self._quotas or (lambda: None))
         followed = {
-            resource: _follow(client, resource, queues.decode, "", optional=True)
+            resource: follow(resource, queues.decode, "", optional=True)
             for resource in (remote_queues.KINDS if self._quotas is not None else ())
         }
         for resource, reflector in followed.items():
@@ -327,19 +329,27 @@ class RemoteCluster:
         done(failure)
 
 
-def _follow(
-    client: ApiClient, resource: Resource, decode: Callable[[Json], object], selector: str, *, optional: bool
-) -> Reflector:
-    return Reflector(
-        client,
-        resource,
-        label_selector=selector,
-        decode=decode,
-        optional=optional,
-        refusable=optional,
-        page_size=PAGE,
-        absent_retry=ABSENT_RETRY,
-    )
+@dataclass(frozen=True, slots=True)
+class _Follow:
+    """Makes the reflectors of one connection."""
+
+    client: ApiClient
+    served: ServedVersions
+
+    def __call__(
+        self, resource: Resource, decode: Callable[[Json], object], selector: str, *, optional: bool
+    ) -> Reflector:
+        return Reflector(
+            self.client,
+            resource,
+            label_selector=selector,
+            decode=decode,
+            optional=optional,
+            refusable=optional,
+            page_size=PAGE,
+            absent_retry=ABSENT_RETRY,
+            served=self.served,
+        )
 
 
 def _why_hidden(resource: Resource, reflector: Reflector) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
     from gangline.engine.backfill.revocation import REVOKED
     from gangline.engine.cards.card_room import CardRoom, Resident
+    from gangline.engine.course import Stretch
     from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
     from gangline.engine.engine import Engine
     from gangline.engine.floor.floor import Floor
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from gangline.engine.queues.estimates import flavors_of
     from gangline.engine.quota.limits import BorrowingLimit, QuotaLimits
     from gangline.engine.rooms.fitting import HOSTNAME, usage_of
-    from gangline.engine.simulation import HORIZON, ExpectedStart, Outlook, Stretch, outlook
+    from gangline.engine.simulation import HORIZON, ExpectedStart, Outlook, outlook
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.text.accelerators import accelerators, accelerators_of, is_accelerator
     from gangline.engine.text.alarms import Alarms
@@ -57,6 +58,7 @@ _MODULES: Final = {
         "STOPPING",
     ),
     "backfill.revocation": ("REVOKED",),
+    "course": ("Stretch",),
     "cycle.cycle_record": (
         "CycleRecord",
         "Requeued",
@@ -125,7 +127,6 @@ _MODULES: Final = {
         "ExpectedStart",
         "HORIZON",
         "Outlook",
-        "Stretch",
         "outlook",
     ),
     "state.overrun": ("OVERRUN_STATES",),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
 
+from gangline.engine.course import healthy, passed
 from gangline.engine.floor.modes import Mode, under
 from gangline.engine.isolated_engine import IsolatedEngine
 from gangline.engine.model import (
@@ -38,7 +39,6 @@ from gangline.engine.model import (
     WorkloadPods,
     WriteFailed,
 )
-from gangline.engine.simulation import healthy, passed
 
 #: a world is at most this far behind
 LAG: Final[Millis] = 4 * 3_600_000

@@ -64,7 +64,7 @@ MUTABLE = {
     "packer.NodeAssignment",
     "room_ledger.Room",
     "room_ledger._Holder",
-    "simulation._Sight",
+    "course.Sight",
     "timeline_outlook.Stay",
     "timeline_outlook._Part",
     "tree_cycle.Nomination",

@@ -314,9 +314,8 @@ class Course:
         ran = max(0, self._now - run.began) if run is not None else 0
         if run is not None:
             self._lose(workload, run, ran)
-        past = workload.past_execution_seconds + ran // SECOND
         at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
-        self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=(), past_execution_seconds=past))
+        self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=()).with_past(ran))
 
     def _lose(self, workload: Workload, run: _Run, ran: Millis) -> None:
         """What it did since its last checkpoint is to be done again; and it is known to take longer than it ran."""

@@ -43,7 +43,7 @@ def least(workload: model.Workload) -> float:
 
     Of several runs from the start only the sum is known. One that was stopped before it did anything shows nothing.
     """
-    past = float(workload.past_execution_seconds)
+    past = workload.past / 1000
     if workload.checkpoint is None and workload.preemptions:
         return past / workload.preemptions
     return past if workload.saved else 0.0

@@ -9,7 +9,7 @@ from typing import Final
 from gangline.engine.model.devices import CardSeat, Share
 from gangline.engine.model.policies import SWAP_WINDOW
 from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
-from gangline.engine.model.units import Millis, Requests, millis, millis_or_none
+from gangline.engine.model.units import SECOND, Millis, Requests, millis, millis_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Workload:
     def execution_left(self) -> Millis | None:
         """What is left of its maximum execution time, negative once it is exceeded; None = no limit."""
         most = self.max_execution_seconds
-        return None if most is None else millis(most - self.past_execution_seconds)
+        return None if most is None else millis(most) - self.past
 
     @property
     def checkpoint(self) -> Millis | None:
@@ -241,9 +241,17 @@ class Workload:
         return max(1, millis(self.checkpoint_seconds)) if self.checkpoint_seconds else None
 
     @property
+    def past(self) -> Millis:
+        """The time for which its earlier runs lasted, together."""
+        return millis(self.past_execution_seconds)
+
+    @property
     def saved(self) -> Millis:
         """The work of its earlier runs that is not done again: until a checkpoint, or all if it goes on as another slice."""
-        past = millis(self.past_execution_seconds)
         if self.checkpoint is not None:
-            return past - past % self.checkpoint
-        return past if self.replaces and not self.preemptions else 0
+            return self.past - self.past % self.checkpoint
+        return self.past if self.replaces and not self.preemptions else 0
+
+    def with_past(self, ran: Millis) -> Workload:
+        """The same, with a run of this length among its earlier ones."""
+        return replace(self, past_execution_seconds=self.past_execution_seconds + ran // SECOND)

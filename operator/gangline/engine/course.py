@@ -80,6 +80,29 @@ def healthy(workload: Workload, now: Millis) -> Workload:
     return replace(workload, checks=checks, pods_ready=workload.admitted, pods_ready_at=at, unhealthy_nodes=())
 
 
+def confirmed(
+    workload: Workload, decision: AskChecks | CompleteAdmission | Withdraw | Requeue | Swap, now: Millis
+) -> Workload:
+    """The workload once this has been carried out."""
+    match decision:
+        case AskChecks(checks=checks):
+            return replace(workload, checks=passed(checks, now))
+        case CompleteAdmission():
+            return replace(workload, admitted=True, admitted_at=now)
+        case Withdraw():
+            return replace(workload, admission=None, reserved_at=0)
+        case Requeue():
+            return replace(workload, requeued=True, requeue_at=None)
+        case Swap(admission=admission):
+            return replace(workload, admission=admission)
+
+
+def stopped(workload: Workload, now: Millis, *, requeued: bool) -> Workload:
+    """The workload once it has been evicted and its pods have ended."""
+    at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
+    return replace(at_rest, checks=(), evicted_at=now, requeued=requeued)
+
+
 def _all_flavors(admission: Admission | None) -> frozenset[str]:
     return frozenset(flavor for row in (admission.pod_sets if admission else ()) for flavor in row.flavors.values())
 
@@ -253,14 +276,14 @@ class Course:
                 )
                 if admitted:
                     self._started(decision.workload)
-            case AskChecks(checks=checks):
-                self._put(replace(workload, checks=passed(checks, self._now)))
             case CompleteAdmission():
-                self._put(replace(workload, admitted=True, admitted_at=self._now))
+                self._put(confirmed(workload, decision, self._now))
                 self._started(decision.workload)
+            case AskChecks() | Withdraw() | Requeue() | Swap():
+                self._put(confirmed(workload, decision, self._now))
             case Preempt(reason=reason):
-                stopped = replace(workload, evicted="Preempted", preempted=reason, preemptions=workload.preemptions + 1)
-                self._evict(stopped, requeued=True)
+                victim = replace(workload, evicted="Preempted", preempted=reason, preemptions=workload.preemptions + 1)
+                self._evict(victim, requeued=True)
             case Evict():
                 self._evict(
                     replace(
@@ -272,12 +295,6 @@ class Course:
                     ),
                     requeued=decision.requeue_at is None and not decision.deactivate,
                 )
-            case Withdraw():
-                self._put(replace(workload, admission=None, reserved_at=0))
-            case Requeue():
-                self._put(replace(workload, requeued=True, requeue_at=None))
-            case Swap(admission=admission):
-                self._put(replace(workload, admission=admission, unhealthy_nodes=()))
             case _:
                 pass
 
@@ -314,15 +331,14 @@ class Course:
         ran = max(0, self._now - run.began) if run is not None else 0
         if run is not None:
             self._lose(workload, run, ran)
-        at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
-        self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=()).with_past(ran))
+        self._put(stopped(workload, self._now, requeued=requeued).with_past(ran))
 
     def _lose(self, workload: Workload, run: _Run, ran: Millis) -> None:
         """What it did since its last checkpoint is to be done again; and it is known to take longer than it ran."""
-        lost = ran if workload.checkpoint is None else ran % workload.checkpoint
+        saved = workload.kept(ran)
         if run.end < NEVER:
-            self._unfinished[workload.key] = max(1, run.end - self._now + lost)
+            self._unfinished[workload.key] = max(1, run.end - self._now + ran - saved)
         forecast = self._forecasts.get(workload.key)
         if forecast is not None:
-            forecast = self._forecasts[workload.key] = of_the_rest(forecast, ran, ran - lost)
+            forecast = self._forecasts[workload.key] = of_the_rest(forecast, ran, saved)
             self._engine.observe(Put(forecast))

@@ -374,7 +374,7 @@ class Forecasts:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def estimate(self, key: str) -> Forecast | None:
-        """The last reported estimate of a workload's whole runtime."""
+        """The last reported estimate of a workload's runtime, from its last or next start to its end."""
         known = self._open.get(key)
         return known.estimate if known is not None else None
 

@@ -24,7 +24,7 @@ from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, 
 from gangline.engine.floor.trees import Trees
 from gangline.engine.floor.verdicts import Verdicts
 from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
-from gangline.engine.floor.world import World, kept
+from gangline.engine.floor.world import World
 from gangline.engine.model import (
     Change,
     ClusterQueue,
@@ -174,7 +174,7 @@ class Floor:
                 self._told[REAL].append((job.runs_since, key, True, 0))
         elif job.runs_since is not None and workload.admission is None:
             ran = self._now - job.runs_since
-            saved = kept(workload, ran)
+            saved = workload.kept(ran)
             job.saved += saved
             job.runs_since = None
             self._told[REAL].append((self._now, key, False, ran - saved))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
 
-from gangline.engine.course import healthy, passed
+from gangline.engine.course import confirmed, healthy, passed, stopped
 from gangline.engine.floor.modes import Mode, under
 from gangline.engine.isolated_engine import IsolatedEngine
 from gangline.engine.model import (
@@ -281,21 +281,15 @@ class World:
                 self._put(healthy(reserved, self.now))
                 if admitted:
                     self._start(workload.key)
-            case AskChecks(checks=checks):
-                self._put(replace(workload, checks=passed(checks, self.now)))
             case CompleteAdmission():
-                self._put(healthy(replace(workload, admitted=True, admitted_at=self.now), self.now))
+                self._put(healthy(confirmed(workload, decision, self.now), self.now))
                 self._start(workload.key)
+            case AskChecks() | Withdraw() | Requeue() | Swap():
+                self._put(confirmed(workload, decision, self.now))
             case Preempt():
                 self._stop(replace(workload, evicted="Preempted", preemptions=workload.preemptions + 1))
             case Evict():
                 self._stop(replace(workload, evicted=decision.reason, requeue_at=decision.requeue_at))
-            case Withdraw():
-                self._put(replace(workload, admission=None, reserved_at=0))
-            case Requeue():
-                self._put(replace(workload, requeued=True, requeue_at=None))
-            case Swap(admission=admission):
-                self._put(replace(workload, admission=admission))
             case _:
                 pass
 
@@ -308,18 +302,11 @@ class World:
         run = self._runs.pop(workload.key, None)
         if run is not None:
             ran = self.now - run.began
-            saved = kept(workload, ran)
+            saved = workload.kept(ran)
             self._saved[workload.key] = self._saved.get(workload.key, 0) + saved
             self.news.append((self.now, workload.key, False, ran - saved))
-        waiting = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
-        requeued = workload.requeue_at is None
-        self._put(replace(waiting, checks=(), backfilled=False, evicted_at=self.now, requeued=requeued))
-
-
-def kept(workload: Workload, ran: Millis) -> Millis:
-    """The part of a run that its checkpoints keep."""
-    every = workload.checkpoint
-    return 0 if every is None else max(0, ran) // every * every
+        waiting = stopped(workload, self.now, requeued=workload.requeue_at is None)
+        self._put(replace(waiting, backfilled=False))
 
 
 def at_rest(workload: Workload) -> Workload:

@@ -248,9 +248,13 @@ class Workload:
     @property
     def saved(self) -> Millis:
         """The work of its earlier runs that is not done again: until a checkpoint, or all if it goes on as another slice."""
-        if self.checkpoint is not None:
-            return self.past - self.past % self.checkpoint
-        return self.past if self.replaces and not self.preemptions else 0
+        went_on = self.checkpoint is None and self.replaces and not self.preemptions
+        return self.past if went_on else self.kept(self.past)
+
+    def kept(self, ran: Millis) -> Millis:
+        """The part of a run that its checkpoints keep."""
+        every = self.checkpoint
+        return 0 if every is None else max(0, ran) // every * every
 
     def with_past(self, ran: Millis) -> Workload:
         """The same, with a run of this length among its earlier ones."""

@@ -321,8 +321,7 @@ class WorkloadState:
     def unsaved(self, now: Millis) -> Millis:
         """The part of its runtime that is lost if it stops now: since its last checkpoint, or its start."""
         ran = max(0, now - self.admitted_at) if self.admitted else 0
-        checkpoint = self.workload.checkpoint
-        return ran if checkpoint is None else ran % checkpoint
+        return ran - self.workload.kept(ran)
 
     def requests(self) -> dict[str, int]:
         """What all its pods count for in quota, by resource."""

@@ -73,6 +73,6 @@ def as_assumed(gang: WorkloadState) -> Workload:
 
 def _evicted(gang: WorkloadState) -> str:
     """Why it is evicted. What was evicted and holds quota again is not, though its last fact may be from before."""
-    if gang.admission is None or gang.evicting:
-        return gang.workload.evicted or ("Preempted" if gang.evicting else "")
-    return ""
+    if gang.evicting:
+        return gang.workload.evicted or "Preempted"
+    return gang.workload.evicted if gang.admission is None else ""

@@ -13,7 +13,10 @@ from tests.replay.recount import Schedule
 from tests.replay.test_foresight import corrupted, of_the_past
 
 from gangline.engine.floor import floor as floors
+from gangline.engine.floor import world as worlds
 from gangline.engine.floor.floor import Floor
+from gangline.engine.floor.modes import PLAIN, under
+from gangline.engine.floor.waits import LANE
 from gangline.engine.model import Millis, RuntimeForecast
 from gangline.replay import metrics, policies, schedule
 from gangline.replay.foresight import Blind, Truth
@@ -61,6 +64,23 @@ def test_forecasts_that_are_worse_than_none_are_given_up() -> None:
     assert metrics.of(with_floor)["modes"][0]["mode"] == with_floor.modes[0][2] != "Policy"
     assert mean(without) > 1.1 * mean(plain)
     assert mean(with_floor) - mean(plain) < 0.5 * (mean(without) - mean(plain))
+
+
+def test_a_counterfactual_is_what_a_replay_of_its_mode_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reality orders upside down and evicts, so workloads start, stop and start again there that have long ended in the worlds."""
+    monkeypatch.setattr(worlds, "LAG", 10**15)  # no length is drawn
+    jobs, queue = replayed(trace_jobs(350, seed=11, days=1.2)), policies.POLICIES["gangline"].queue
+    simulator = Simulator(jobs, Cluster(112), queue, UpsideDown(), rules=Rules(60_000, restart=0))
+    result, floor = simulator.run(), simulator._floor  # pyright: ignore[reportPrivateUsage]
+    assert floor is not None and sum(outcome.evictions for outcome in result.outcomes) > 20
+    known = floor._jobs  # pyright: ignore[reportPrivateUsage]
+    assert len(known) == len(jobs)
+    for mode in PLAIN:
+        plain = replace(under(queue, mode), floor=False)
+        alone = Simulator(jobs, Cluster(112), plain, UpsideDown(), rules=Rules(60_000, restart=0)).run()
+        found = {key: job.waited[LANE[mode]] / 1000 for key, job in known.items()}
+        expected = {outcome.job.key: (outcome.wait or 0) / 1000 for outcome in alone.outcomes}
+        assert found == pytest.approx(expected, abs=0.5)
 
 
 def test_a_second_count_agrees_with_a_schedule_in_which_a_queue_fell_back(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ class Floor:
         key = workload.key
         job = self._jobs.get(key)
         if job is not None and job.workload.uid != workload.uid:
-            self._gone(key)
+            self._forget(key)
             job = None
         if job is not None and job.length is not None:
             return
@@ -197,16 +197,15 @@ class Floor:
 
     def _withdraw(self, key: str) -> None:
         """It is over before it ended: without it, nothing is compared."""
-        del self._jobs[key]
         self._waiting.pop(key, None)
-        self._forget_forecast(key)
-        for world in self._worlds.values():
-            world.remove(key)
+        self._forget(key)
 
-    def _forget_forecast(self, key: str) -> None:
+    def _forget(self, key: str) -> None:
+        del self._jobs[key]
         self._lengths.forget(key)
         for world in self._worlds.values():
             world.take_in(Gone(RuntimeForecast, key))
+            world.remove(key)
 
     def _length(self, key: str, least: Millis) -> Millis | None:
         """See `World`."""
@@ -343,13 +342,11 @@ class Floor:
         played = {key for world in self._worlds.values() for key in world.known()}
         over = [key for key, job in self._jobs.items() if job.length is not None and key not in played]
         for key in islice(over, max(0, len(over) - MOST)):
-            self._forget_forecast(key)
-            del self._jobs[key]
+            self._forget(key)
         for key in over:
             job = self._jobs.get(key)
             if job is not None and job.submitted < self._now - WINDOW:
-                self._forget_forecast(key)
-                del self._jobs[key]
+                self._forget(key)
 
     def _compare(self, tree: str) -> bool:
         """Whether the tree's mode changed."""

@@ -83,6 +83,8 @@ class World:
         self._ends: list[tuple[Millis, int, str]] = []
         #: work that is not repeated after an eviction
         self._saved: dict[str, Millis] = {}
+        #: what has ended here, though perhaps not in reality yet
+        self._over: set[str] = set()
         self._numbers = 0
         #: starts (key, True, 0) and stops (key, False, lost work) since they were last taken, with their times
         self.news: list[tuple[Millis, str, bool, Millis]] = []
@@ -105,6 +107,8 @@ class World:
 
     def put(self, workload: Workload) -> None:
         """A workload arrived, or its specification changed."""
+        if workload.key in self._over:
+            return
         known = self._workloads.get(workload.key)
         fresh = at_rest(workload)
         if known is None:
@@ -124,7 +128,8 @@ class World:
             self._begin(workload.key, workload.admitted_at)
 
     def remove(self, key: str) -> None:
-        """It was withdrawn before its end: it leaves this world."""
+        """It was withdrawn before its end, or is forgotten: it leaves this world."""
+        self._over.discard(key)
         if self._workloads.pop(key, None) is not None:
             self._runs.pop(key, None)
             self._saved.pop(key, None)
@@ -238,6 +243,7 @@ class World:
             del self._runs[key]
             self._saved.pop(key, None)
             del self._workloads[key]
+            self._over.add(key)
             self._learn(Gone(Workload, key))
 
     def _begin(self, key: str, at: Millis) -> None:

@@ -66,18 +66,23 @@ def test_forecasts_that_are_worse_than_none_are_given_up() -> None:
     assert mean(with_floor) - mean(plain) < 0.5 * (mean(without) - mean(plain))
 
 
-def test_a_counterfactual_is_what_a_replay_of_its_mode_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reality orders upside down and evicts, so workloads start, stop and start again there that have long ended in the worlds."""
+@pytest.mark.parametrize("foresight", [UpsideDown, Truth])
+def test_a_counterfactual_is_what_a_replay_of_its_mode_is(
+    monkeypatch: pytest.MonkeyPatch, foresight: type[UpsideDown] | type[Truth]
+) -> None:
+    """In reality workloads start, stop and start again that have long ended in the worlds; and what was evicted is forecast
+    without what it saved.
+    """
     monkeypatch.setattr(worlds, "LAG", 10**15)  # no length is drawn
     jobs, queue = replayed(trace_jobs(350, seed=11, days=1.2)), policies.POLICIES["gangline"].queue
-    simulator = Simulator(jobs, Cluster(112), queue, UpsideDown(), rules=Rules(60_000, restart=0))
+    simulator = Simulator(jobs, Cluster(112), queue, foresight(), rules=Rules(60_000, restart=0))
     result, floor = simulator.run(), simulator._floor  # pyright: ignore[reportPrivateUsage]
     assert floor is not None and sum(outcome.evictions for outcome in result.outcomes) > 20
     known = floor._jobs  # pyright: ignore[reportPrivateUsage]
     assert len(known) == len(jobs)
     for mode in PLAIN:
         plain = replace(under(queue, mode), floor=False)
-        alone = Simulator(jobs, Cluster(112), plain, UpsideDown(), rules=Rules(60_000, restart=0)).run()
+        alone = Simulator(jobs, Cluster(112), plain, foresight(), rules=Rules(60_000, restart=0)).run()
         found = {key: job.waited[LANE[mode]] / 1000 for key, job in known.items()}
         expected = {outcome.job.key: (outcome.wait or 0) / 1000 for outcome in alone.outcomes}
         assert found == pytest.approx(expected, abs=0.5)

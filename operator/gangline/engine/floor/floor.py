@@ -37,6 +37,7 @@ from gangline.engine.model import (
     Workload,
     WriteFailed,
 )
+from gangline.engine.model.runtime import of_the_rest
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
@@ -126,11 +127,14 @@ class Floor:
             case Gone(kind, key) if kind is Workload:
                 self._gone(key)
                 return
+            case Put(RuntimeForecast() as forecast):
+                whole = self._of_the_whole(forecast)
+                self._facts[RuntimeForecast, whole.workload] = whole
+                self._lengths.put_forecast(whole)
+                change = Put(whole)
             case Put(item):
                 self._facts[type(item), key_of(item)] = item
-                if isinstance(item, RuntimeForecast):
-                    self._lengths.put_forecast(item)
-                elif self._trees.put(item):
+                if self._trees.put(item):
                     self._due = min(self._due, self._now + EVERY)
             case Gone(kind, key):
                 self._facts.pop((kind, key), None)
@@ -139,6 +143,11 @@ class Floor:
                 if self._trees.drop(kind, key):
                     self._due = min(self._due, self._now + EVERY)
         self._feed.append((self._now, change))
+
+    def _of_the_whole(self, forecast: RuntimeForecast) -> RuntimeForecast:
+        """What has been evicted is forecast without what it saved. In the worlds it may have saved something else, or nothing."""
+        job = self._jobs.get(forecast.workload)
+        return of_the_rest(forecast, 0, -job.saved) if job is not None and job.saved else forecast
 
     # --- workloads ----------------------------------------------------------------------------------------------------
 

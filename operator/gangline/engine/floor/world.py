@@ -39,6 +39,7 @@ from gangline.engine.model import (
     WorkloadPods,
     WriteFailed,
 )
+from gangline.engine.model.runtime import of_the_rest
 
 #: a world is at most this far behind
 LAG: Final[Millis] = 4 * 3_600_000
@@ -83,6 +84,8 @@ class World:
         self._ends: list[tuple[Millis, int, str]] = []
         #: work that is not repeated after an eviction
         self._saved: dict[str, Millis] = {}
+        #: of the whole work
+        self._forecasts: dict[str, RuntimeForecast] = {}
         #: what has ended here, though perhaps not in reality yet
         self._over: set[str] = set()
         self._numbers = 0
@@ -92,15 +95,18 @@ class World:
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def take_in(self, change: Change) -> None:
-        """A fact about anything but workloads."""
+        """A fact about anything but workloads. A forecast is that of the whole work, also of what was evicted in reality."""
         match change:
             case Put(Workload()) | Put(WorkloadPods()) | WriteFailed():
                 pass
             case Put(ClusterQueue() as queue):
                 self._observe(Put(under(queue, self.mode)))
-            case Put(RuntimeForecast()):
-                self._learn(change)
-            case Gone(kind) if kind is RuntimeForecast:
+            case Put(RuntimeForecast() as forecast):
+                self._forecasts[forecast.workload] = forecast
+                saved = self._saved.get(forecast.workload, 0)
+                self._learn(Put(of_the_rest(forecast, saved, saved)) if saved else change)
+            case Gone(kind, key) if kind is RuntimeForecast:
+                self._forecasts.pop(key, None)
                 self._learn(change)
             case _:
                 self._observe(change)
@@ -308,9 +314,12 @@ class World:
         run = self._runs.pop(workload.key, None)
         if run is not None:
             ran = self.now - run.began
-            saved = workload.kept(ran)
-            self._saved[workload.key] = self._saved.get(workload.key, 0) + saved
-            self.news.append((self.now, workload.key, False, ran - saved))
+            kept, before = workload.kept(ran), self._saved.get(workload.key, 0)
+            saved = self._saved[workload.key] = before + kept
+            self.news.append((self.now, workload.key, False, ran - kept))
+            forecast = self._forecasts.get(workload.key)
+            if forecast is not None:
+                self._observe(Put(of_the_rest(forecast, before + ran, saved)))
         waiting = stopped(workload, self.now, requeued=workload.requeue_at is None)
         self._put(replace(waiting, backfilled=False))
 

@@ -111,6 +111,35 @@ def test_what_came_out_precedes_what_was_drawn_and_evicted_work_that_is_saved_is
     assert not made.knows("team/g2")
 
 
+def test_what_has_ended_in_a_world_does_not_run_there_again_when_it_really_starts_later() -> None:
+    made = world("BestEffort", {"team/g0": 5 * MINUTE})
+    waiting = gang("g0", created=START)
+    made.put(waiting)
+    made.advance(START + 10 * MINUTE)
+    admission = Admission("q", (PodSetAssignment("main", 1, {GPU: "a100"}, {GPU: 1}),))
+    for at, fact in (
+        (12, replace(waiting, admission=admission, reserved_at=made.now, admitted=True, admitted_at=made.now)),
+        (14, replace(waiting, evicted="Preempted", preemptions=1)),
+    ):
+        made.put(fact)
+        made.advance(START + at * MINUTE)
+    assert starts(made) == [(0, "g0")] and not made.knows("team/g0")
+    made.remove("team/g0")  # its name is free
+    made.put(gang("g0", created=START + 20 * MINUTE))
+    assert made.knows("team/g0")
+
+
+def test_a_workload_that_is_created_anew_under_its_name_is_another_one() -> None:
+    floor = Reality(Floor(SETTINGS)).floor
+    first = gang("g0", created=START)
+    for number, workload in enumerate((first, replace(first, uid="another", created=START + MINUTE))):
+        floor.observe(Put(workload), START + number * MINUTE)
+    floor.advance(START + 2 * MINUTE)
+    (job,) = floor._jobs.values()  # pyright: ignore[reportPrivateUsage]
+    assert (job.workload.uid, job.submitted) == ("another", START + MINUTE)
+    assert all(each.knows("team/g0") for each in floor._worlds.values())  # pyright: ignore[reportPrivateUsage]
+
+
 # --- lengths ----------------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +347,26 @@ def test_a_policy_that_is_trusted_is_not_left_on_the_evidence_of_one_rush(
         rush(2, 30, 20)
         assert leaves()
     assert floor.mode_of("q") == "BestEffort"
+
+
+@pytest.mark.parametrize(
+    ("policy", "plain", "long", "left"),
+    [(20, 30, 100, False), (33, 30, 60, False), (40, 30, 0, True)],
+    ids=["the tail is longer", "the mean, too, by a seventh", "the mean by a third"],
+)
+def test_a_policy_that_lets_saved_work_give_way_is_judged_by_its_mean(
+    policy: Millis, plain: Millis, long: Millis, left: bool
+) -> None:
+    queue = replace(policied(), backfill=Backfill(checkpoint_preemption=CheckpointPreemption()))
+    floor = Reality(Floor(SETTINGS), queue).floor
+    for number in range(5 * FLOOR_LEAST):
+        submitted = START + number % 5 * SPELL
+        job = Job(gang(f"g{number}", checkpoint_seconds=600.0), TREE, submitted, started=True)
+        at_last = long if number % 100 < 5 else 0
+        job.waited = [(policy if not at_last else at_last) * MINUTE, 0, plain * MINUTE, plain * MINUTE]
+        floor._jobs[job.workload.key] = job  # pyright: ignore[reportPrivateUsage]
+    assert floor._compare(TREE) is left  # pyright: ignore[reportPrivateUsage]
+    assert floor.comparisons[TREE].cost(POLICY) > 1.25
 
 
 def test_honest_forecasts_are_followed() -> None:

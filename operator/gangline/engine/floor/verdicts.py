@@ -16,6 +16,9 @@ from gangline.engine.model import Millis
 FLOOR_LEAST: Final = 100
 #: forecasts are trusted if half of them were off by this factor at most, as a logarithm
 TRUSTED: Final = log(2)
+#: a policy that lets saved work give way may cost this many times the better plain mode, on average; its tail does not count: who
+#: gives way has waited long already, while in a plain mode the others' wait is yet to come
+TOLERATED_OF_SAVED: Final = 1.25
 #: a mode other than the policy is only replaced by one that costs at most this share of it
 CLEARLY: Final = 0.9
 #: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
@@ -67,7 +70,7 @@ class Verdicts:
         best = self._better(tree, mode, found, now)
         if best is None:
             return False
-        if mode == POLICY and self._is_trusted(tree, jobs) and not self._is_sure(tree, jobs, best, now, seen):
+        if mode == POLICY and not self._is_doubted(tree, jobs, best, now, seen):
             return False
         self.changed_at[tree], self._why[tree] = now, found.why(mode, best)
         if mode == POLICY:
@@ -78,13 +81,19 @@ class Verdicts:
             self.modes[tree] = best
         return True
 
-    def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
-        """The policy has what it lives on: work that is saved, so that it can give way, or forecasts that came true."""
+    def _saves(self, tree: str, jobs: Sequence[Job]) -> bool:
+        """The policy lets work give way that is saved."""
         saving = sum(job.workload.checkpoint is not None for job in jobs)
-        if 2 * saving > len(jobs) and self._trees.give_way(tree):
-            return True
+        return 2 * saving > len(jobs) and self._trees.give_way(tree)
+
+    def _is_doubted(self, tree: str, jobs: Sequence[Job], best: Mode, now: Millis, seen: Millis) -> bool:
+        """The evidence against the policy is enough, by what it lives on: saved work, or forecasts that come true."""
+        if self._saves(tree, jobs):
+            found = self.comparisons[tree]
+            return found.mean_cost(POLICY) > TOLERATED_OF_SAVED and self._is_sure(tree, jobs, best, now, seen)
         error = self._lengths.error(job.workload.key for job in jobs)
-        return error is not None and error <= TRUSTED
+        trusted = error is not None and error <= TRUSTED
+        return not trusted or self._is_sure(tree, jobs, best, now, seen)
 
     def _is_sure(self, tree: str, jobs: Sequence[Job], best: Mode, now: Millis, seen: Millis) -> bool:
         """Whether that mode is better than the policy whichever spell is left out: in a single rush, chance decides."""

@@ -42,7 +42,7 @@ from gangline.engine.model import (
 from gangline.engine.model.runtime import of_the_rest
 
 #: a world is at most this far behind
-LAG: Final[Millis] = 4 * 3_600_000
+LAG: Final[Millis] = 12 * 3_600_000
 #: how often the real state of its runs is looked at
 _OFTEN: Final[Millis] = 30_000
 #: rounds of decisions at one instant; more would be a loop

@@ -362,8 +362,8 @@ def test_a_policy_that_lets_saved_work_give_way_is_judged_by_its_mean(
     for number in range(5 * FLOOR_LEAST):
         submitted = START + number % 5 * SPELL
         job = Job(gang(f"g{number}", checkpoint_seconds=600.0), TREE, submitted, started=True)
-        at_last = long if number % 100 < 5 else 0
-        job.waited = [(policy if not at_last else at_last) * MINUTE, 0, plain * MINUTE, plain * MINUTE]
+        waited = long if long and number % 100 < 5 else policy
+        job.waited = [waited * MINUTE, 0, plain * MINUTE, plain * MINUTE]
         floor._jobs[job.workload.key] = job  # pyright: ignore[reportPrivateUsage]
     assert floor._compare(TREE) is left  # pyright: ignore[reportPrivateUsage]
     assert floor.comparisons[TREE].cost(POLICY) > 1.25

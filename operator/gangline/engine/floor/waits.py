@@ -96,11 +96,8 @@ class Comparison:
     def cost(self, mode: Mode) -> float:
         """The larger one of two ratios to the better plain mode: that of the means, and that of the tails."""
         mine, other = self.by_mode[mode], self.by_mode[self.plain]
-        return max(self.mean_cost(mode), (mine.tail + 10 * _SLACK) / (other.tail + 10 * _SLACK))
-
-    def mean_cost(self, mode: Mode) -> float:
-        """The ratio of the means alone."""
-        return (self.by_mode[mode].mean + _SLACK) / (self.by_mode[self.plain].mean + _SLACK)
+        means = (mine.mean + _SLACK) / (other.mean + _SLACK)
+        return max(means, (mine.tail + 10 * _SLACK) / (other.tail + 10 * _SLACK))
 
     def why(self, left: Mode, taken: Mode) -> str:
         """In words, why one mode is left for another."""

@@ -72,6 +72,11 @@ def forecast(name: str, minutes: float) -> Put:
     return Put(RuntimeForecast(f"team/{name}", ((0.5, round(minutes * MINUTE)), (0.9, round(2 * minutes * MINUTE)))))
 
 
+def running(workload: Workload, since: Millis) -> Workload:
+    admission = Admission("q", (PodSetAssignment("main", 1, {GPU: "a100"}, {GPU: 1}),))
+    return replace(workload, admission=admission, reserved_at=since, admitted=True, admitted_at=since)
+
+
 def starts(made: World) -> list[tuple[int, str]]:
     return [((at - START) // MINUTE, key.removeprefix("team/")) for at, key, started, _ in made.news if started]
 
@@ -116,9 +121,8 @@ def test_what_has_ended_in_a_world_does_not_run_there_again_when_it_really_start
     waiting = gang("g0", created=START)
     made.put(waiting)
     made.advance(START + 10 * MINUTE)
-    admission = Admission("q", (PodSetAssignment("main", 1, {GPU: "a100"}, {GPU: 1}),))
     for at, fact in (
-        (12, replace(waiting, admission=admission, reserved_at=made.now, admitted=True, admitted_at=made.now)),
+        (12, running(waiting, made.now)),
         (14, replace(waiting, evicted="Preempted", preemptions=1)),
     ):
         made.put(fact)
@@ -127,6 +131,14 @@ def test_what_has_ended_in_a_world_does_not_run_there_again_when_it_really_start
     made.remove("team/g0")  # its name is free
     made.put(gang("g0", created=START + 20 * MINUTE))
     assert made.knows("team/g0")
+
+
+def test_a_world_that_begins_forecasts_of_an_evicted_workload_what_is_left() -> None:
+    made = world("Easy", {})
+    made.take_in(forecast("g0", 60))
+    made.adopt(gang("g0", created=START, checkpoint_seconds=600.0), 40 * MINUTE)
+    (told,) = made._engine._store.forecasts.values()  # pyright: ignore[reportPrivateUsage]
+    assert told.quantiles[0][1] < 60 * MINUTE, "it saved 40 minutes"
 
 
 def test_a_workload_that_is_created_anew_under_its_name_is_another_one() -> None:
@@ -138,6 +150,8 @@ def test_a_workload_that_is_created_anew_under_its_name_is_another_one() -> None
     (job,) = floor._jobs.values()  # pyright: ignore[reportPrivateUsage]
     assert (job.workload.uid, job.submitted) == ("another", START + MINUTE)
     assert all(each.knows("team/g0") for each in floor._worlds.values())  # pyright: ignore[reportPrivateUsage]
+    floor.observe(Put(replace(first, uid="a third", active=False)), START + 3 * MINUTE)
+    assert not floor._jobs and not floor._waiting, "it does not wait"  # pyright: ignore[reportPrivateUsage]
 
 
 # --- lengths ----------------------------------------------------------------------------------------------------------
@@ -287,9 +301,7 @@ class Reality:
         self.count += count
         changed: list[str] = []
         for _, length, workload in sorted(waiting, key=lambda each: each[0]):
-            admission = Admission("q", (PodSetAssignment("main", 1, {GPU: "a100"}, {GPU: 1}),))
-            runs = replace(workload, admission=admission, reserved_at=self.now, admitted=True, admitted_at=self.now)
-            self.floor.observe(Put(runs), self.now)
+            self.floor.observe(Put(running(workload, self.now)), self.now)
             changed += self.floor.advance(self.now)
             self.now += length
             changed += self.floor.advance(self.now)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 from typing import Final, TypeAlias
 
 from gangline.engine.engine import key_of
@@ -164,7 +163,7 @@ class Floor:
             return
         if not workload.active or workload.on_hold or workload.gates:
             if job is not None and job.runs_since is None and workload.admission is None:
-                self._withdraw(key)
+                self._forget(key)
             return
         if job is None:
             root = self._trees.of_local_queue(f"{workload.namespace}/{workload.queue}")
@@ -195,7 +194,7 @@ class Floor:
         if job is None or job.length is not None:
             return
         if job.runs_since is None:
-            self._withdraw(key)
+            self._forget(key)
             return
         self._waiting.pop(key, None)
         job.length = max(1, job.saved + self._now - job.runs_since)
@@ -204,16 +203,12 @@ class Floor:
         for world in self._worlds.values():
             world.came_out(key)
 
-    def _withdraw(self, key: str) -> None:
-        """It is over before it ended: without it, nothing is compared."""
-        self._waiting.pop(key, None)
-        self._forget(key)
-
     def _forget(self, key: str) -> None:
+        """It counts no more: it was withdrawn before its end, another one has its name, or it is over and too old."""
         del self._jobs[key]
+        self._waiting.pop(key, None)
         self._lengths.forget(key)
         for world in self._worlds.values():
-            world.take_in(Gone(RuntimeForecast, key))
             world.remove(key)
 
     def _length(self, key: str, least: Millis) -> Millis | None:
@@ -350,11 +345,9 @@ class Floor:
         """Forget workloads that are over everywhere, and too old to be compared."""
         played = {key for world in self._worlds.values() for key in world.known()}
         over = [key for key, job in self._jobs.items() if job.length is not None and key not in played]
-        for key in islice(over, max(0, len(over) - MOST)):
-            self._forget(key)
-        for key in over:
-            job = self._jobs.get(key)
-            if job is not None and job.submitted < self._now - WINDOW:
+        excess = len(over) - MOST
+        for number, key in enumerate(over):
+            if number < excess or self._jobs[key].submitted < self._now - WINDOW:
                 self._forget(key)
 
     def _compare(self, tree: str) -> bool:

@@ -16,10 +16,10 @@ from gangline.engine.model import Millis
 FLOOR_LEAST: Final = 100
 #: forecasts are trusted if half of them were off by this factor at most, as a logarithm
 TRUSTED: Final = log(2)
-#: a policy that lets saved work give way may cost this many times the better plain mode, and a minute, on average; its tail does
-#: not count: who gives way has waited long already, while in a plain mode the others' wait is yet to come
+#: a policy that lets saved work give way may cost this many times the better plain mode, and this much more, on average; its tail
+#: does not count: who gives way has waited long already, while in a plain mode the others' wait is yet to come
 TOLERATED_OF_SAVED: Final = 1.25
-MINUTE: Final[Millis] = 60_000
+SLACK_OF_SAVED: Final[Millis] = 60_000
 #: a mode other than the policy is only replaced by one that costs at most this share of it
 CLEARLY: Final = 0.9
 #: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
@@ -91,7 +91,7 @@ class Verdicts:
         """The evidence against the policy is enough, by what it lives on: saved work, or forecasts that come true."""
         if self._saves(tree, jobs):
             found = self.comparisons[tree]
-            tolerated = TOLERATED_OF_SAVED * found.by_mode[found.plain].mean + MINUTE
+            tolerated = TOLERATED_OF_SAVED * found.by_mode[found.plain].mean + SLACK_OF_SAVED
             return found.by_mode[POLICY].mean > tolerated and self._is_sure(tree, jobs, best, now, seen)
         error = self._lengths.error(job.workload.key for job in jobs)
         trusted = error is not None and error <= TRUSTED

@@ -103,11 +103,7 @@ class World:
                 self._observe(Put(under(queue, self.mode)))
             case Put(RuntimeForecast() as forecast):
                 self._forecasts[forecast.workload] = forecast
-                saved = self._saved.get(forecast.workload, 0)
-                self._learn(Put(of_the_rest(forecast, saved, saved)) if saved else change)
-            case Gone(kind, key) if kind is RuntimeForecast:
-                self._forecasts.pop(key, None)
-                self._learn(change)
+                self._forecast_rest(forecast.workload, self._saved.get(forecast.workload, 0))
             case _:
                 self._observe(change)
 
@@ -126,6 +122,7 @@ class World:
         """A workload as it is in reality, where this world begins."""
         if saved:
             self._saved[workload.key] = saved
+            self._forecast_rest(workload.key, saved)
         if workload.admission is None:
             self.put(workload)
             return
@@ -136,6 +133,8 @@ class World:
     def remove(self, key: str) -> None:
         """It was withdrawn before its end, or is forgotten: it leaves this world."""
         self._over.discard(key)
+        self._forecasts.pop(key, None)
+        self._learn(Gone(RuntimeForecast, key))
         if self._workloads.pop(key, None) is not None:
             self._runs.pop(key, None)
             self._saved.pop(key, None)
@@ -208,6 +207,12 @@ class World:
         """A fact from which nothing follows while nothing waits: an end, or a forecast."""
         self._engine.observe(change)
         self._stale = self._stale or len(self._workloads) > len(self._runs)
+
+    def _forecast_rest(self, key: str, ran: Millis) -> None:
+        """Tell the engine what is forecast of a workload that has run for so long here, without what it saved."""
+        forecast = self._forecasts.get(key)
+        if forecast is not None:
+            self._learn(Put(of_the_rest(forecast, ran, self._saved.get(key, 0)) if ran else forecast))
 
     def _certain_until(self, today: Millis) -> Millis:
         """Until when it is known of every run whether it has ended, but not more than `LAG` ago."""
@@ -315,11 +320,9 @@ class World:
         if run is not None:
             ran = self.now - run.began
             kept, before = workload.kept(ran), self._saved.get(workload.key, 0)
-            saved = self._saved[workload.key] = before + kept
+            self._saved[workload.key] = before + kept
             self.news.append((self.now, workload.key, False, ran - kept))
-            forecast = self._forecasts.get(workload.key)
-            if forecast is not None:
-                self._observe(Put(of_the_rest(forecast, before + ran, saved)))
+            self._forecast_rest(workload.key, before + ran)
         waiting = stopped(workload, self.now, requeued=workload.requeue_at is None)
         self._put(replace(waiting, backfilled=False))
 

@@ -21,7 +21,7 @@ from gangline.engine.engine import key_of
 from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
 from gangline.engine.floor.trees import Trees
-from gangline.engine.floor.verdicts import Verdicts
+from gangline.engine.floor.verdicts import FLOOR_MOST, Verdicts
 from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
 from gangline.engine.floor.world import World
 from gangline.engine.model import (
@@ -40,8 +40,7 @@ from gangline.engine.model.runtime import of_the_rest
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
-#: a comparison takes at most so many workloads, the newest ones, submitted within this time
-MOST: Final = 3_000
+#: what is compared was submitted within this time
 WINDOW: Final[Millis] = 7 * 86_400_000
 #: the floor falls asleep once nobody has waited for this long; how often modes are compared while it sleeps
 QUIET: Final[Millis] = 6 * 3_600_000
@@ -345,7 +344,7 @@ class Floor:
         """Forget workloads that are over everywhere, and too old to be compared."""
         played = {key for world in self._worlds.values() for key in world.known()}
         over = [key for key, job in self._jobs.items() if job.length is not None and key not in played]
-        excess = len(over) - MOST
+        excess = len(over) - FLOOR_MOST
         for number, key in enumerate(over):
             if number < excess or self._jobs[key].submitted < self._now - WINDOW:
                 self._forget(key)
@@ -353,7 +352,7 @@ class Floor:
     def _compare(self, tree: str) -> bool:
         """Whether the tree's mode changed."""
         jobs = [job for job in self._jobs.values() if job.root == tree and job.started]
-        jobs = [job for job in jobs[-MOST:] if job.submitted >= self._seen - WINDOW]
+        jobs = [job for job in jobs[-FLOOR_MOST:] if job.submitted >= self._seen - WINDOW]
         changed = self._verdicts.judge(tree, jobs, self._now, self._seen)
         if changed:
             self._branch(POLICY)

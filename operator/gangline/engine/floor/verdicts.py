@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from math import log
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import exp, log
 from typing import Final
 
 from gangline.engine.floor.lengths import Lengths
-from gangline.engine.floor.modes import MODES, POLICY, FallenBack, Mode
+from gangline.engine.floor.modes import BEST_EFFORT, MODES, POLICY, FallenBack, Mode
 from gangline.engine.floor.trees import Trees
 from gangline.engine.floor.waits import TOLERATED, Comparison, Job, figures, without_each_spell
 from gangline.engine.model import Millis
 
-#: a comparison needs so many workloads that started
+#: a comparison needs so many workloads that started, and takes at most so many, the newest ones
 FLOOR_LEAST: Final = 100
+FLOOR_MOST: Final = 3_000
 #: forecasts are trusted if half of them were off by this factor at most, as a logarithm
-TRUSTED: Final = log(2)
-#: a policy that lets saved work give way may cost this many times the better plain mode, and this much more, on average; its tail
-#: does not count: who gives way has waited long already, while in a plain mode the others' wait is yet to come
-TOLERATED_OF_SAVED: Final = 1.25
-SLACK_OF_SAVED: Final[Millis] = 60_000
+TRUSTED: Final = log(1.25)
+#: a policy that lives on saved work or true forecasts may cost this many times the better plain mode, and this much more, on
+#: average; its tail does not count: who gives way or is passed has waited long already, while in a plain mode the others' wait is
+#: yet to come
+TOLERATED_OF_TRUSTED: Final = 1.25
+SLACK_OF_TRUSTED: Final[Millis] = 60_000
+#: workloads that are submitted within this time wait for the same reasons
+SPELL: Final[Millis] = 4 * 3_600_000
+#: … and a policy that is played forward looks good in a rush: what it passes over has not waited long yet
+DAY: Final[Millis] = 86_400_000
 #: a mode other than the policy is only replaced by one that costs at most this share of it
 CLEARLY: Final = 0.9
 #: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
@@ -68,41 +74,62 @@ class Verdicts:
         mode = self.modes.get(tree, POLICY)
         if now < self.changed_at.get(tree, 0) + DWELL:
             return False
-        best = self._better(tree, mode, found, now)
+        best = self._next(tree, mode, jobs, now, seen)
         if best is None:
             return False
-        if mode == POLICY and not self._is_doubted(tree, jobs, best, now, seen):
-            return False
-        self.changed_at[tree], self._why[tree] = now, found.why(mode, best)
-        if mode == POLICY:
-            self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), now
+        self.changed_at[tree] = now
         if best == POLICY:
             self.modes.pop(tree, None)
-        else:
-            self.modes[tree] = best
+            return True
+        self.modes[tree], self._why[tree] = best, found.why(mode, best)
+        if mode == POLICY:
+            self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), now
+            if not self._is_trusted(tree, jobs):
+                self._why[tree] = f"their policy has yet to prove itself, since {self._doubt(jobs)}; {self._why[tree]}"
         return True
 
-    def _saves(self, tree: str, jobs: Sequence[Job]) -> bool:
-        """The policy lets work give way that is saved."""
+    def _next(self, tree: str, mode: Mode, jobs: Sequence[Job], now: Millis, seen: Millis) -> Mode | None:
+        """The mode that the tree changes to; None = it stays."""
+        found = self.comparisons[tree]
+        if mode == POLICY and not self._is_trusted(tree, jobs):
+            return None if self._is_proven(found.plain, jobs, seen) else BEST_EFFORT
+        best = self._better(tree, mode, found, now)
+        if best is None:
+            return None
+        if mode == POLICY:
+            tolerated = TOLERATED_OF_TRUSTED * found.by_mode[found.plain].mean + SLACK_OF_TRUSTED
+            if found.by_mode[POLICY].mean <= tolerated:
+                return None
+        left_out = self._without_each(mode, best, jobs, SPELL if mode == POLICY else _day(jobs, seen), seen)
+        return best if all(self._better(tree, mode, others, now) == best for others in left_out) else None
+
+    def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
+        """The policy has what it lives on: work that is saved and that it lets give way, or forecasts that came true."""
         saving = sum(job.workload.checkpoint is not None for job in jobs)
-        return 2 * saving > len(jobs) and self._trees.give_way(tree)
+        if 2 * saving > len(jobs) and self._trees.give_way(tree):
+            return True
+        error = self._error(jobs)
+        return error is not None and error <= TRUSTED
 
-    def _is_doubted(self, tree: str, jobs: Sequence[Job], best: Mode, now: Millis, seen: Millis) -> bool:
-        """The evidence against the policy is enough, by what it lives on: saved work, or forecasts that come true."""
-        if self._saves(tree, jobs):
-            found = self.comparisons[tree]
-            tolerated = TOLERATED_OF_SAVED * found.by_mode[found.plain].mean + SLACK_OF_SAVED
-            return found.by_mode[POLICY].mean > tolerated and self._is_sure(tree, jobs, best, now, seen)
-        error = self._lengths.error(job.workload.key for job in jobs)
-        trusted = error is not None and error <= TRUSTED
-        return not trusted or self._is_sure(tree, jobs, best, now, seen)
+    def _is_proven(self, plain: Mode, jobs: Sequence[Job], seen: Millis) -> bool:
+        """The policy costs less than a plain mode, whichever day is left out."""
+        return all(others.cost(POLICY) < 1 for others in self._without_each(POLICY, plain, jobs, _day(jobs, seen), seen))
 
-    def _is_sure(self, tree: str, jobs: Sequence[Job], best: Mode, now: Millis, seen: Millis) -> bool:
-        """Whether that mode is better than the policy whichever spell is left out: in a single rush, chance decides."""
-        return all(
-            len(others) >= FLOOR_LEAST and self._better(tree, POLICY, self._compared(others, seen), now) == best
-            for others in without_each_spell(jobs, self._lane(POLICY), self._lane(best), seen)
-        )
+    def _without_each(
+        self, mode: Mode, other: Mode, jobs: Sequence[Job], spell: Millis, seen: Millis
+    ) -> Iterator[Comparison]:
+        """A comparison without each spell; of too few workloads, one that says nothing."""
+        for others in without_each_spell(jobs, self._lane(mode), self._lane(other), seen, spell):
+            yield self._compared(others if len(others) >= FLOOR_LEAST else [], seen)
+
+    def _error(self, jobs: Sequence[Job]) -> float | None:
+        return self._lengths.error(job.workload.key for job in jobs)
+
+    def _doubt(self, jobs: Sequence[Job]) -> str:
+        error = self._error(jobs)
+        if error is None:
+            return "no workload with a forecast has ended yet and little work is saved"
+        return f"half of the forecasts were off by a factor of {exp(error):.2g} or more and little work is saved"
 
     def _compared(self, jobs: Sequence[Job], seen: Millis) -> Comparison:
         return Comparison(seen, {mode: figures(jobs, self._lane(mode), seen) for mode in MODES})
@@ -116,3 +143,9 @@ class Verdicts:
         best = min(options, key=found.cost)
         enough = found.cost(mode) / TOLERATED if mode == POLICY else CLEARLY * found.cost(mode)
         return best if best != mode and found.cost(best) <= enough else None
+
+
+def _day(jobs: Sequence[Job], seen: Millis) -> Millis:
+    """The spell of which one must not decide; where so many workloads come in a few days that no more are compared, a quarter."""
+    span = seen - min(job.submitted for job in jobs)
+    return max(1, min(DAY, span // 4)) if len(jobs) >= FLOOR_MOST else DAY

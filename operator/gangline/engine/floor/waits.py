@@ -20,8 +20,6 @@ _TAIL: Final = 0.02
 _SLACK: Final[Millis] = 30_000
 #: a mode may cost this many times the better plain mode
 TOLERATED: Final = 1.05
-#: workloads that are submitted within this time wait for the same reasons
-SPELL: Final[Millis] = 4 * 3_600_000
 _NOT: Final[Millis] = -1
 _WORDS: Final[Mapping[Mode, str]] = {"Policy": "their policy", "BestEffort": "best effort", "Easy": "EASY"}
 
@@ -122,14 +120,16 @@ def figures(jobs: Sequence[Job], lane: int, now: Millis) -> Figures:
     return Figures(len(waits), _mean(waits), _mean(worst))
 
 
-def without_each_spell(jobs: Sequence[Job], lane: int, other: int, now: Millis) -> Iterator[list[Job]]:
+def without_each_spell(
+    jobs: Sequence[Job], lane: int, other: int, now: Millis, spell: Millis
+) -> Iterator[list[Job]]:
     """Without those submitted in one spell, for every spell; first that in which the waits of these lanes differ most."""
     difference: dict[int, Millis] = {}
     for job in jobs:
-        spell = job.submitted // SPELL
-        difference[spell] = difference.get(spell, 0) + job.wait(lane, now) - job.wait(other, now)
-    for spell in sorted(difference, key=lambda each: -abs(difference[each])):
-        yield [job for job in jobs if job.submitted // SPELL != spell]
+        number = job.submitted // spell
+        difference[number] = difference.get(number, 0) + job.wait(lane, now) - job.wait(other, now)
+    for number in sorted(difference, key=lambda each: -abs(difference[each])):
+        yield [job for job in jobs if job.submitted // spell != number]
 
 
 def _lasting(millis: float) -> str:

@@ -331,8 +331,9 @@ class QueuePolicySpec(Model):
     notify: Annotated[list[Notify], Field(max_length=16)] | None = None
     """Receivers of notifications."""
     floor: Literal["Auto", "Off"] = "Auto"
-    """Auto: while order and backfill by forecasts make workloads wait longer than best effort or EASY would, all queues of the
-    cohort follow the better one of these. Off: they always follow the policy."""
+    """Auto: all queues of the cohort follow best effort or EASY instead of order and backfill by forecasts while these make
+    workloads wait longer, or have not shown that they do not, with neither saved work nor true forecasts to live on. Off: they
+    always follow the policy."""
 
 
 class FallenBack(Model):

@@ -155,6 +155,30 @@ def test_a_workload_that_is_created_anew_under_its_name_is_another_one() -> None
     assert not floor._jobs and not floor._waiting, "it does not wait"  # pyright: ignore[reportPrivateUsage]
 
 
+def test_news_of_a_workload_from_before_it_was_created_anew_are_not_told_of_its_successor() -> None:
+    floor = Reality(Floor(SETTINGS)).floor
+    first = gang("g0", created=START)
+    floor.observe(Put(running(first, START)), START)
+    floor.observe(Put(replace(first, uid="another", created=START + MINUTE)), START + MINUTE)
+    floor._told[LANE["Easy"]].append((START, "team/g0", False, HOUR))  # pyright: ignore[reportPrivateUsage]
+    floor.advance(START + 2 * MINUTE)
+    (job,) = floor._jobs.values()  # pyright: ignore[reportPrivateUsage]
+    assert job.wait(LANE["Easy"], START + MINUTE) == job.wait(REAL, START + MINUTE) == 0
+
+
+def test_a_workload_that_starts_in_the_instant_in_which_worlds_begin_has_saved_its_work_in_them() -> None:
+    floor = Floor(SETTINGS)
+    evicted = gang("g0", created=START, checkpoint_seconds=600.0)
+    for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q"), running(evicted, START)):
+        floor.observe(Put(item), START)
+    for at, fact in ((HOUR, replace(evicted, evicted="Preempted")), (2 * HOUR, running(evicted, START + 2 * HOUR))):
+        floor.observe(Put(fact), START + at)
+    floor.observe(Put(gang("g1", created=START + HOUR)), START + 2 * HOUR)
+    floor.advance(START + 2 * HOUR)
+    saved = [each._saved for each in floor._worlds.values()]  # pyright: ignore[reportPrivateUsage]
+    assert saved == [{"team/g0": HOUR}] * 2
+
+
 # --- lengths ----------------------------------------------------------------------------------------------------------
 
 
@@ -319,8 +343,8 @@ def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() ->
     told = floor.fallen_back()["q"]
     assert told.mode == floor.modes[TREE] and START < told.since <= reality.now
     assert re.fullmatch(
-        r"their policy has yet to prove itself, since half of the forecasts were off by a factor of 30 or more and little work is "
-        r"saved; \d+ workloads would have waited .* under their policy, .* under best effort",
+        r"their policy has yet to prove itself, since half of the forecasts were off by a factor of 30 or more and little work "
+        r"is saved; \d+ workloads would have waited .* under their policy, .* under best effort",
         told.why,
     )
     assert floor.comparisons[TREE].cost(POLICY) > 1.05
@@ -347,7 +371,8 @@ class Judged:
             name, self.count = f"g{self.count}", self.count + 1
             workload = gang(name, checkpoint_seconds=600.0 if self.saves else None)
             job = Job(workload, TREE, START + at, started=True)
-            for mode, minutes in ((POLICY, policy), ("BestEffort", best_effort), ("Easy", easy)):
+            waits: dict[Mode, float] = {POLICY: policy, "BestEffort": best_effort, "Easy": easy}
+            for mode, minutes in waits.items():
                 job.waited[LANE[mode]] = round(minutes * MINUTE)
             job.waited[REAL] = job.waited[LANE[self.mode]]
             job.length = 30 * MINUTE

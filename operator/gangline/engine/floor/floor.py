@@ -23,7 +23,7 @@ from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, 
 from gangline.engine.floor.trees import Trees
 from gangline.engine.floor.verdicts import FLOOR_MOST, Verdicts
 from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
-from gangline.engine.floor.world import World
+from gangline.engine.floor.world import World, at_rest
 from gangline.engine.model import (
     Change,
     ClusterQueue,
@@ -294,7 +294,7 @@ class Floor:
             while news and news[0][0] <= until:
                 at, key, started, lost = news.popleft()
                 job = self._jobs.get(key)
-                if job is None:
+                if job is None or at < job.submitted:  # it was forgotten; or another one had its name then
                     continue
                 for each in (lane,) if self._worlds else (REAL, *(LANE[mode] for mode in self._lanes)):
                     job.starts(each, at) if started else job.stops(each, at, lost)
@@ -333,12 +333,9 @@ class Floor:
             world.take_in(Put(item))
         self._fed[mode] = len(self._feed)
         for job in self._jobs.values():
-            if job.length is not None:
-                continue
-            if job.runs_since == self._now:
-                world.put(job.workload)
-            else:
-                world.adopt(job.workload, job.saved)
+            if job.length is None:
+                starts_now = job.runs_since == self._now
+                world.adopt(at_rest(job.workload) if starts_now else job.workload, job.saved)
 
     def _clean_up(self) -> None:
         """Forget workloads that are over everywhere, and too old to be compared."""

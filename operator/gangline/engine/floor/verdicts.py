@@ -81,11 +81,9 @@ class Verdicts:
         if best == POLICY:
             self.modes.pop(tree, None)
             return True
-        self.modes[tree], self._why[tree] = best, found.why(mode, best)
+        self.modes[tree], self._why[tree] = best, self._doubt(tree, mode, jobs) + found.why(mode, best)
         if mode == POLICY:
             self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), now
-            if not self._is_trusted(tree, jobs):
-                self._why[tree] = f"their policy has yet to prove itself, since {self._doubt(jobs)}; {self._why[tree]}"
         return True
 
     def _next(self, tree: str, mode: Mode, jobs: Sequence[Job], now: Millis, seen: Millis) -> Mode | None:
@@ -113,7 +111,9 @@ class Verdicts:
 
     def _is_proven(self, plain: Mode, jobs: Sequence[Job], seen: Millis) -> bool:
         """The policy costs less than a plain mode, whichever day is left out."""
-        return all(others.cost(POLICY) < 1 for others in self._without_each(POLICY, plain, jobs, _day(jobs, seen), seen))
+        return all(
+            others.cost(POLICY) < 1 for others in self._without_each(POLICY, plain, jobs, _day(jobs, seen), seen)
+        )
 
     def _without_each(
         self, mode: Mode, other: Mode, jobs: Sequence[Job], spell: Millis, seen: Millis
@@ -125,11 +125,17 @@ class Verdicts:
     def _error(self, jobs: Sequence[Job]) -> float | None:
         return self._lengths.error(job.workload.key for job in jobs)
 
-    def _doubt(self, jobs: Sequence[Job]) -> str:
+    def _doubt(self, tree: str, mode: Mode, jobs: Sequence[Job]) -> str:
+        """In words, why a policy that is left must prove itself first; "" = it need not."""
+        if mode != POLICY or self._is_trusted(tree, jobs):
+            return ""
         error = self._error(jobs)
-        if error is None:
-            return "no workload with a forecast has ended yet and little work is saved"
-        return f"half of the forecasts were off by a factor of {exp(error):.2g} or more and little work is saved"
+        forecasts = (
+            "no workload with a forecast has ended yet"
+            if error is None
+            else f"half of the forecasts were off by a factor of {exp(error):.2g} or more"
+        )
+        return f"their policy has yet to prove itself, since {forecasts} and little work is saved; "
 
     def _compared(self, jobs: Sequence[Job], seen: Millis) -> Comparison:
         return Comparison(seen, {mode: figures(jobs, self._lane(mode), seen) for mode in MODES})

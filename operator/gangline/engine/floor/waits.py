@@ -120,9 +120,7 @@ def figures(jobs: Sequence[Job], lane: int, now: Millis) -> Figures:
     return Figures(len(waits), _mean(waits), _mean(worst))
 
 
-def without_each_spell(
-    jobs: Sequence[Job], lane: int, other: int, now: Millis, spell: Millis
-) -> Iterator[list[Job]]:
+def without_each_spell(jobs: Sequence[Job], lane: int, other: int, now: Millis, spell: Millis) -> Iterator[list[Job]]:
     """Without those submitted in one spell, for every spell; first that in which the waits of these lanes differ most."""
     difference: dict[int, Millis] = {}
     for job in jobs:

@@ -11,7 +11,7 @@ from tests.engine.world import GPU, START, cluster_queue, gang
 from gangline.engine import MODES, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
 from gangline.engine.floor.floor import EVERY
 from gangline.engine.floor.lengths import ALIKE, Lengths, draw
-from gangline.engine.floor.verdicts import AWAY, DAY, DWELL, FLOOR_LEAST, FLOOR_MOST, SPELL
+from gangline.engine.floor.verdicts import AWAY, DAY, DWELL, FLOOR_LEAST, FLOOR_MOST, LONG, PATIENCE, SPELL
 from gangline.engine.floor.waits import LANE, REAL, Figures, Job, without_each_spell
 from gangline.engine.floor.world import World
 from gangline.engine.model import (
@@ -348,7 +348,7 @@ def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() ->
         told.why,
     )
     assert floor.comparisons[TREE].cost(POLICY) > 1.05
-    reality.now += 8 * 86_400_000  # what was is too old to count
+    reality.now += LONG + DAY  # what was is too old to count
     floor.advance(reality.now)
     assert [tree for _ in range(9) for tree in reality.rush(50, lie=False)] == [TREE]
     assert floor.mode_of("q") == POLICY and not floor.fallen_back()
@@ -385,7 +385,8 @@ class Judged:
     def mode(self) -> Mode:
         return self.floor.mode_of("q")
 
-    def changes(self) -> bool:
+    def changes(self, after: Millis = PATIENCE) -> bool:
+        self.floor._now += after  # pyright: ignore[reportPrivateUsage]
         return self.floor._compare(TREE)  # pyright: ignore[reportPrivateUsage]
 
 
@@ -409,7 +410,6 @@ def test_a_policy_that_has_proved_itself_on_more_than_one_day_is_followed_as_lon
     assert not judged.changes(), "without the first day there is too little"
     judged.rush(2 * DAY, 10, 30, 30)
     assert judged.changes() and judged.mode == POLICY
-    judged.floor._verdicts.changed_at.clear()  # pyright: ignore[reportPrivateUsage]
     assert not judged.changes()
     judged.rush(2 * DAY, 28, 30, 30)
     assert not judged.changes(), "it still costs less"
@@ -424,6 +424,19 @@ def test_best_effort_is_not_left_for_easy_on_the_evidence_of_one_day() -> None:
     assert not judged.changes()
     judged.rush(DAY, 40, 30, 10)
     assert judged.changes() and judged.mode == "Easy"
+
+
+def test_a_plain_mode_is_left_on_the_evidence_of_four_weeks_and_questioned_every_few_hours() -> None:
+    judged = Judged(told=12, mode="BestEffort")
+    judged.rush(0, 35, 30, 30)
+    for day in (14, 15):
+        judged.rush(day * DAY, 10, 30, 30)
+    judged.floor._seen = START + 15 * DAY  # pyright: ignore[reportPrivateUsage]
+    assert not judged.changes(), "it was worse two weeks ago"
+    judged.floor._seen = START + LONG + DAY  # pyright: ignore[reportPrivateUsage]
+    judged.rush(LONG - DAY, 10, 30, 30)
+    assert not judged.changes(PATIENCE - 1)
+    assert judged.changes(1) and judged.mode == POLICY
 
 
 def test_where_a_comparison_covers_less_than_four_days_a_quarter_of_them_is_left_out() -> None:

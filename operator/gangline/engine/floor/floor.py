@@ -21,7 +21,7 @@ from gangline.engine.engine import key_of
 from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
 from gangline.engine.floor.trees import Trees
-from gangline.engine.floor.verdicts import FLOOR_MOST, Verdicts
+from gangline.engine.floor.verdicts import LONG, RETURN_MOST, Verdicts
 from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
 from gangline.engine.floor.world import World, at_rest
 from gangline.engine.model import (
@@ -40,9 +40,7 @@ from gangline.engine.model.runtime import of_the_rest
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
-#: what is compared was submitted within this time
-WINDOW: Final[Millis] = 7 * 86_400_000
-#: the floor falls asleep once nobody has waited for this long; how often modes are compared while it sleeps
+#: the floor falls asleep once nobody has waited for this long; how often it cleans up while it sleeps
 QUIET: Final[Millis] = 6 * 3_600_000
 SELDOM: Final[Millis] = 3 * 3_600_000
 
@@ -242,11 +240,14 @@ class Floor:
         for mode in MODES if self.modes else PLAIN:
             self._branch(mode)
         self._clean_up()
-        if self._waiting and not self._worlds:
+        asleep = not self._worlds
+        if self._waiting and asleep:
             self._wake_up()
         elif self._may_sleep():
             self._sleep()
         self._due = now + (EVERY if self._worlds else SELDOM)
+        if asleep and not self._worlds:
+            return []
         return [tree for tree in sorted(trees) if self._compare(tree)]
 
     def _may_sleep(self) -> bool:
@@ -341,15 +342,15 @@ class Floor:
         """Forget workloads that are over everywhere, and too old to be compared."""
         played = {key for world in self._worlds.values() for key in world.known()}
         over = [key for key, job in self._jobs.items() if job.length is not None and key not in played]
-        excess = len(over) - FLOOR_MOST
+        excess = len(over) - RETURN_MOST
         for number, key in enumerate(over):
-            if number < excess or self._jobs[key].submitted < self._now - WINDOW:
+            if number < excess or self._jobs[key].submitted < self._now - LONG:
                 self._forget(key)
 
     def _compare(self, tree: str) -> bool:
         """Whether the tree's mode changed."""
         jobs = [job for job in self._jobs.values() if job.root == tree and job.started]
-        jobs = [job for job in jobs[-FLOOR_MOST:] if job.submitted >= self._seen - WINDOW]
+        jobs = [job for job in jobs[-RETURN_MOST:] if job.submitted >= self._seen - LONG]
         changed = self._verdicts.judge(tree, jobs, self._now, self._seen)
         if changed:
             self._branch(POLICY)

@@ -12,9 +12,14 @@ from gangline.engine.floor.trees import Trees
 from gangline.engine.floor.waits import TOLERATED, Comparison, Job, figures, without_each_spell
 from gangline.engine.model import Millis
 
-#: a comparison needs so many workloads that started, and takes at most so many, the newest ones
+#: a comparison needs so many workloads that started
 FLOOR_LEAST: Final = 100
+#: a policy is judged by at most so many, the newest ones, submitted within this time
 FLOOR_MOST: Final = 3_000
+RECENTLY: Final[Millis] = 7 * 86_400_000
+#: a plain mode is left on the evidence of at most so many, submitted within this time: what is better one week is not the next
+RETURN_MOST: Final = 20_000
+LONG: Final[Millis] = 28 * 86_400_000
 #: forecasts are trusted if half of them were off by this factor at most, as a logarithm
 TRUSTED: Final = log(1.25)
 #: a policy that lives on saved work or true forecasts may cost this many times the better plain mode, and this much more, on
@@ -28,8 +33,10 @@ SPELL: Final[Millis] = 4 * 3_600_000
 DAY: Final[Millis] = 86_400_000
 #: a mode other than the policy is only replaced by one that costs at most this share of it
 CLEARLY: Final = 0.9
-#: a tree stays in a mode for at least this long; without its policy for this long, twice as long each time it left it again
+#: a tree follows its policy for at least this long; a plain mode is questioned every so often; and a policy that was left is not
+#: followed for this long, twice as long each time
 DWELL: Final[Millis] = 3_600_000
+PATIENCE: Final[Millis] = 6 * 3_600_000
 AWAY: Final[Millis] = 24 * 3_600_000
 MOST_AWAY: Final[Millis] = 14 * 86_400_000
 
@@ -44,6 +51,8 @@ class Verdicts:
         self.modes: dict[str, Mode] = {}
         self.comparisons: dict[str, Comparison] = {}
         self.changed_at: dict[str, Millis] = {}
+        #: when a mode was last taken, or another one instead of it considered
+        self._questioned: dict[str, Millis] = {}
         self._why: dict[str, str] = {}
         #: how often a tree left its policy, and when last
         self._left: dict[str, tuple[int, Millis]] = {}
@@ -66,18 +75,23 @@ class Verdicts:
 
     def judge(self, tree: str, jobs: Sequence[Job], now: Millis, seen: Millis) -> bool:
         """Compare how long these waited by `seen`, the time until which all modes have been played. Returns whether the tree's
-        mode changed.
+        mode changed. `jobs`: all that may count, oldest first.
         """
-        if len(jobs) < FLOOR_LEAST:
+        recent = [job for job in jobs[-FLOOR_MOST:] if job.submitted >= seen - RECENTLY]
+        if len(recent) < FLOOR_LEAST:
             return False
-        found = self.comparisons[tree] = self._compared(jobs, seen)
+        found = self.comparisons[tree] = self._compared(recent, seen)
         mode = self.modes.get(tree, POLICY)
-        if now < self.changed_at.get(tree, 0) + DWELL:
+        if now < self._questioned.get(tree, self.changed_at.get(tree, 0)) + (DWELL if mode == POLICY else PATIENCE):
             return False
-        best = self._next(tree, mode, jobs, now, seen)
+        if mode == POLICY:
+            jobs = recent
+        else:
+            self._questioned[tree], found = now, self._compared(jobs, seen)
+        best = self._next(tree, mode, jobs, found, now, seen)
         if best is None:
             return False
-        self.changed_at[tree] = now
+        self.changed_at[tree] = self._questioned[tree] = now
         if best == POLICY:
             self.modes.pop(tree, None)
             return True
@@ -86,9 +100,10 @@ class Verdicts:
             self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), now
         return True
 
-    def _next(self, tree: str, mode: Mode, jobs: Sequence[Job], now: Millis, seen: Millis) -> Mode | None:
-        """The mode that the tree changes to; None = it stays."""
-        found = self.comparisons[tree]
+    def _next(
+        self, tree: str, mode: Mode, jobs: Sequence[Job], found: Comparison, now: Millis, seen: Millis
+    ) -> Mode | None:
+        """The mode that the tree changes to; None = it stays. `found`: a comparison of these jobs."""
         if mode == POLICY and not self._is_trusted(tree, jobs):
             return None if self._is_proven(found.plain, jobs, seen) else BEST_EFFORT
         best = self._better(tree, mode, found, now)

@@ -435,6 +435,8 @@ def test_a_plain_mode_is_left_on_the_evidence_of_four_weeks_and_questioned_every
     assert not judged.changes(), "it was worse two weeks ago"
     judged.floor._seen = START + LONG + DAY  # pyright: ignore[reportPrivateUsage]
     judged.rush(LONG - DAY, 10, 30, 30)
+    assert not judged.changes(), "this week there is one day alone"
+    judged.rush(LONG, 10, 30, 30)
     assert not judged.changes(PATIENCE - 1)
     assert judged.changes(1) and judged.mode == POLICY
 

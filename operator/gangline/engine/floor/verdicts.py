@@ -80,40 +80,52 @@ class Verdicts:
         recent = [job for job in jobs[-FLOOR_MOST:] if job.submitted >= seen - RECENTLY]
         if len(recent) < FLOOR_LEAST:
             return False
-        found = self.comparisons[tree] = self._compared(recent, seen)
+        self.comparisons[tree] = self._compared(recent, seen)
         mode = self.modes.get(tree, POLICY)
         if now < self._questioned.get(tree, self.changed_at.get(tree, 0)) + (DWELL if mode == POLICY else PATIENCE):
             return False
         if mode == POLICY:
-            jobs = recent
+            jobs, best = recent, self._instead_of_policy(tree, recent, now, seen)
         else:
-            self._questioned[tree], found = now, self._compared(jobs, seen)
-        best = self._next(tree, mode, jobs, found, now, seen)
+            self._questioned[tree], best = now, self._instead_of_plain(tree, mode, jobs, recent, now, seen)
         if best is None:
             return False
         self.changed_at[tree] = self._questioned[tree] = now
         if best == POLICY:
             self.modes.pop(tree, None)
             return True
-        self.modes[tree], self._why[tree] = best, self._doubt(tree, mode, jobs) + found.why(mode, best)
+        self.modes[tree] = best
+        self._why[tree] = self._doubt(tree, mode, jobs) + self._compared(jobs, seen).why(mode, best)
         if mode == POLICY:
             self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), now
         return True
 
-    def _next(
-        self, tree: str, mode: Mode, jobs: Sequence[Job], found: Comparison, now: Millis, seen: Millis
+    def _instead_of_policy(self, tree: str, jobs: Sequence[Job], now: Millis, seen: Millis) -> Mode | None:
+        """What the policy is left for; None = it is not."""
+        if not self._is_trusted(tree, jobs):
+            return None if self._is_proven(tree, jobs, seen) else BEST_EFFORT
+        found = self.comparisons[tree]
+        if found.by_mode[POLICY].mean <= TOLERATED_OF_TRUSTED * found.by_mode[found.plain].mean + SLACK_OF_TRUSTED:
+            return None
+        return self._surely_better(tree, POLICY, jobs, SPELL, now, seen)
+
+    def _instead_of_plain(
+        self, tree: str, mode: Mode, jobs: Sequence[Job], recent: Sequence[Job], now: Millis, seen: Millis
     ) -> Mode | None:
-        """The mode that the tree changes to; None = it stays. `found`: a comparison of these jobs."""
-        if mode == POLICY and not self._is_trusted(tree, jobs):
-            return None if self._is_proven(found.plain, jobs, seen) else BEST_EFFORT
-        best = self._better(tree, mode, found, now)
+        """What a plain mode is left for; None = it is not."""
+        best = self._surely_better(tree, mode, jobs, _day(jobs, seen), now, seen)
+        if best != POLICY or self._is_trusted(tree, recent) or self._is_proven(tree, recent, seen):
+            return best
+        return None
+
+    def _surely_better(
+        self, tree: str, mode: Mode, jobs: Sequence[Job], spell: Millis, now: Millis, seen: Millis
+    ) -> Mode | None:
+        """The mode for which this one is to be left whichever spell is left out: chance decides which is better in one."""
+        best = self._better(tree, mode, self._compared(jobs, seen), now)
         if best is None:
             return None
-        if mode == POLICY:
-            tolerated = TOLERATED_OF_TRUSTED * found.by_mode[found.plain].mean + SLACK_OF_TRUSTED
-            if found.by_mode[POLICY].mean <= tolerated:
-                return None
-        left_out = self._without_each(mode, best, jobs, SPELL if mode == POLICY else _day(jobs, seen), seen)
+        left_out = self._without_each(mode, best, jobs, spell, seen)
         return best if all(self._better(tree, mode, others, now) == best for others in left_out) else None
 
     def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
@@ -124,11 +136,10 @@ class Verdicts:
         error = self._error(jobs)
         return error is not None and error <= TRUSTED
 
-    def _is_proven(self, plain: Mode, jobs: Sequence[Job], seen: Millis) -> bool:
-        """The policy costs less than a plain mode, whichever day is left out."""
-        return all(
-            others.cost(POLICY) < 1 for others in self._without_each(POLICY, plain, jobs, _day(jobs, seen), seen)
-        )
+    def _is_proven(self, tree: str, recent: Sequence[Job], seen: Millis) -> bool:
+        """The policy costs less than the plain modes, whichever day is left out."""
+        plain, day = self.comparisons[tree].plain, _day(recent, seen)
+        return all(others.cost(POLICY) < 1 for others in self._without_each(POLICY, plain, recent, day, seen))
 
     def _without_each(
         self, mode: Mode, other: Mode, jobs: Sequence[Job], spell: Millis, seen: Millis

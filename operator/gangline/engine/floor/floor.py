@@ -21,7 +21,7 @@ from gangline.engine.engine import key_of
 from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
 from gangline.engine.floor.trees import Trees
-from gangline.engine.floor.verdicts import LONG, RETURN_MOST, Verdicts
+from gangline.engine.floor.verdicts import LONG, RECENTLY, RETURN_MOST, Verdicts
 from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
 from gangline.engine.floor.world import World, at_rest
 from gangline.engine.model import (
@@ -40,7 +40,8 @@ from gangline.engine.model.runtime import of_the_rest
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
-#: the floor falls asleep once nobody has waited for this long; how often it cleans up while it sleeps
+#: the floor falls asleep once nobody has waited for this long; how often it looks while it sleeps, and
+#: cleans up
 QUIET: Final[Millis] = 6 * 3_600_000
 SELDOM: Final[Millis] = 3 * 3_600_000
 
@@ -75,6 +76,7 @@ class Floor:
         self._seen: Millis = 0  # the time until which all worlds have been played
         self._now: Millis = 0
         self._due: Millis = 0
+        self._cleaned: Millis = 0
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -239,7 +241,8 @@ class Floor:
             return []
         for mode in MODES if self.modes else PLAIN:
             self._branch(mode)
-        self._clean_up()
+        if now >= self._cleaned + SELDOM:
+            self._clean_up()
         asleep = not self._worlds
         if self._waiting and asleep:
             self._wake_up()
@@ -340,6 +343,7 @@ class Floor:
 
     def _clean_up(self) -> None:
         """Forget workloads that are over everywhere, and too old to be compared."""
+        self._cleaned = self._now
         played = {key for world in self._worlds.values() for key in world.known()}
         over = [key for key, job in self._jobs.items() if job.length is not None and key not in played]
         excess = len(over) - RETURN_MOST
@@ -349,9 +353,9 @@ class Floor:
 
     def _compare(self, tree: str) -> bool:
         """Whether the tree's mode changed."""
-        jobs = [job for job in self._jobs.values() if job.root == tree and job.started]
-        jobs = [job for job in jobs[-RETURN_MOST:] if job.submitted >= self._seen - LONG]
-        changed = self._verdicts.judge(tree, jobs, self._now, self._seen)
+        since = self._seen - (LONG if tree in self.modes else RECENTLY)
+        jobs = [job for job in self._jobs.values() if job.submitted >= since and job.started and job.root == tree]
+        changed = self._verdicts.judge(tree, jobs[-RETURN_MOST:], self._now, self._seen)
         if changed:
             self._branch(POLICY)
         return changed

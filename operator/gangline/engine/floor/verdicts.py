@@ -75,7 +75,7 @@ class Verdicts:
 
     def judge(self, tree: str, jobs: Sequence[Job], now: Millis, seen: Millis) -> bool:
         """Compare how long these waited by `seen`, the time until which all modes have been played. Returns whether the tree's
-        mode changed. `jobs`: all that may count, oldest first.
+        mode changed. `jobs`: all that may count (of a policy, the recent ones do), oldest first.
         """
         recent = [job for job in jobs[-FLOOR_MOST:] if job.submitted >= seen - RECENTLY]
         if len(recent) < FLOOR_LEAST:

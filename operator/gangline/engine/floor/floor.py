@@ -2,7 +2,8 @@
 
 Best effort and EASY are played beside the real queues (`world`) from the moment at which a queue has a policy with a floor; the
 policy itself, too, once a tree has fallen back. Every ten minutes the waits of the same workloads are compared. A tree leaves a
-mode that costs more than it should, and returns to its policy once that would have cost clearly less.
+policy that costs more than it should, or that has neither anything to live on nor proved itself, and returns once it would have
+cost clearly less.
 
 While nobody waits, in reality or anywhere else, all modes do the same. So after some hours of that the floor sleeps: no world is
 played, what happens in reality counts for all, and the worlds begin again when somebody has to wait.
@@ -40,8 +41,7 @@ from gangline.engine.model.runtime import of_the_rest
 
 #: how often modes are compared
 EVERY: Final[Millis] = 600_000
-#: the floor falls asleep once nobody has waited for this long; how often it looks while it sleeps, and
-#: cleans up
+#: the floor falls asleep once nobody has waited for this long; how often it looks while it sleeps, and cleans up
 QUIET: Final[Millis] = 6 * 3_600_000
 SELDOM: Final[Millis] = 3 * 3_600_000
 
@@ -250,7 +250,7 @@ class Floor:
             self._sleep()
         self._due = now + (EVERY if self._worlds else SELDOM)
         if asleep and not self._worlds:
-            return []
+            return []  # nothing has changed
         return [tree for tree in sorted(trees) if self._compare(tree)]
 
     def _may_sleep(self) -> bool:

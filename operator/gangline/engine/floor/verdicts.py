@@ -1,4 +1,6 @@
-"""Which mode each tree follows: it leaves one that costs more than it should, on enough evidence, and returns later."""
+"""Which mode each tree follows: its policy, if that has something to live on or has proved itself, until it costs more than it
+should; else a plain mode, until another one would surely cost less.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ from gangline.engine.floor.trees import Trees
 from gangline.engine.floor.waits import TOLERATED, Comparison, Job, figures, without_each_spell
 from gangline.engine.model import Millis
 
+DAY: Final[Millis] = 86_400_000
+
 #: a comparison needs so many workloads that started
 FLOOR_LEAST: Final = 100
 #: a policy is judged by at most so many, the newest ones, submitted within this time
 FLOOR_MOST: Final = 3_000
-RECENTLY: Final[Millis] = 7 * 86_400_000
+RECENTLY: Final[Millis] = 7 * DAY
 #: a plain mode is left on the evidence of at most so many, submitted within this time: what is better one week is not the next
 RETURN_MOST: Final = 20_000
-LONG: Final[Millis] = 28 * 86_400_000
+LONG: Final[Millis] = 28 * DAY
 #: forecasts are trusted if half of them were off by this factor at most, as a logarithm
 TRUSTED: Final = log(1.25)
 #: a policy that lives on saved work or true forecasts may cost this many times the better plain mode, and this much more, on
@@ -29,16 +33,14 @@ TOLERATED_OF_TRUSTED: Final = 1.25
 SLACK_OF_TRUSTED: Final[Millis] = 60_000
 #: workloads that are submitted within this time wait for the same reasons
 SPELL: Final[Millis] = 4 * 3_600_000
-#: … and a policy that is played forward looks good in a rush: what it passes over has not waited long yet
-DAY: Final[Millis] = 86_400_000
 #: a mode other than the policy is only replaced by one that costs at most this share of it
 CLEARLY: Final = 0.9
 #: a tree follows its policy for at least this long; a plain mode is questioned every so often; and a policy that was left is not
 #: followed for this long, twice as long each time
 DWELL: Final[Millis] = 3_600_000
 PATIENCE: Final[Millis] = 6 * 3_600_000
-AWAY: Final[Millis] = 24 * 3_600_000
-MOST_AWAY: Final[Millis] = 14 * 86_400_000
+AWAY: Final[Millis] = DAY
+MOST_AWAY: Final[Millis] = 14 * DAY
 
 
 class Verdicts:
@@ -61,6 +63,7 @@ class Verdicts:
         """What an earlier floor has found. What this one finds counts more."""
         if tree not in self.modes:
             self.modes[tree], self.changed_at[tree], self._why[tree] = before
+            self._questioned[tree] = before.since
             self._left[tree] = 1, before.since
 
     def keep(self, trees: Iterable[str]) -> None:
@@ -82,7 +85,7 @@ class Verdicts:
             return False
         self.comparisons[tree] = self._compared(recent, seen)
         mode = self.modes.get(tree, POLICY)
-        if now < self._questioned.get(tree, self.changed_at.get(tree, 0)) + (DWELL if mode == POLICY else PATIENCE):
+        if now < self._questioned.get(tree, 0) + (DWELL if mode == POLICY else PATIENCE):
             return False
         if mode == POLICY:
             jobs, best = recent, self._instead_of_policy(tree, recent, now, seen)
@@ -94,9 +97,9 @@ class Verdicts:
         if best == POLICY:
             self.modes.pop(tree, None)
             return True
-        self.modes[tree] = best
-        self._why[tree] = self._doubt(tree, mode, jobs) + self._compared(jobs, seen).why(mode, best)
+        self.modes[tree], self._why[tree] = best, self._compared(jobs, seen).why(mode, best)
         if mode == POLICY:
+            self._why[tree] = self._doubt(tree, jobs) + self._why[tree]
             self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), now
         return True
 
@@ -151,9 +154,9 @@ class Verdicts:
     def _error(self, jobs: Sequence[Job]) -> float | None:
         return self._lengths.error(job.workload.key for job in jobs)
 
-    def _doubt(self, tree: str, mode: Mode, jobs: Sequence[Job]) -> str:
+    def _doubt(self, tree: str, jobs: Sequence[Job]) -> str:
         """In words, why a policy that is left must prove itself first; "" = it need not."""
-        if mode != POLICY or self._is_trusted(tree, jobs):
+        if self._is_trusted(tree, jobs):
             return ""
         error = self._error(jobs)
         forecasts = (
@@ -178,6 +181,11 @@ class Verdicts:
 
 
 def _day(jobs: Sequence[Job], seen: Millis) -> Millis:
-    """The spell of which one must not decide; where so many workloads come in a few days that no more are compared, a quarter."""
+    """The spell of which one must not decide on a policy that is played forward, since that looks good in a rush: what it passes
+    over has not waited long yet. A day; or where so many workloads come in a few days that no more are compared, a quarter of
+    these.
+    """
+    if len(jobs) < FLOOR_MOST:
+        return DAY
     span = seen - min(job.submitted for job in jobs)
-    return max(1, min(DAY, span // 4)) if len(jobs) >= FLOOR_MOST else DAY
+    return max(1, min(DAY, span // 4))

@@ -168,6 +168,7 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
             "quantiles": {"running": "0.6", "candidate": "0.95"},
             "revoke": "Any",
             "overdueFactor": "1500m",
+            "idleShare": "0.1",
             "lossBudget": "0.01",
             "restartCost": "90s",
             "giveWay": {
@@ -190,6 +191,7 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
         0.95,
         "Any",
         overdue_factor=1.5,
+        idle_share=0.1,
         checkpoint_preemption=model.CheckpointPreemption(10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3),
         loss_budget=0.004,
         restart_seconds=90.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -165,6 +166,12 @@ class OverduePlans(Plans):
     ordering = Ordering("AgedShortestFirst", 5.0, 57_600.0, optimism=0.75)
 
 
+class PaidPlans(OverduePlans):
+    """Heads hold others back only once their wait pays for it."""
+
+    policy = replace(OverduePlans.policy, idle_share=0.2)
+
+
 class GivingWayPlans(Plans):
     policy = Backfill(
         revoke="Overdue",
@@ -180,8 +187,9 @@ class PlacedPlans(GivingWayPlans):
 
 TestPlans = Plans.TestCase
 TestOverduePlans = OverduePlans.TestCase
+TestPaidPlans = PaidPlans.TestCase
 TestGivingWayPlans = GivingWayPlans.TestCase
 TestPlacedPlans = PlacedPlans.TestCase
-for case in (TestPlans, TestOverduePlans, TestGivingWayPlans, TestPlacedPlans):
+for case in (TestPlans, TestOverduePlans, TestPaidPlans, TestGivingWayPlans, TestPlacedPlans):
     case.settings = examples(20, stateful_step_count=40)
 del case

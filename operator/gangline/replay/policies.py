@@ -58,6 +58,7 @@ BACKFILL: Final = Backfill(
     candidate=0.9,
     revoke="Overdue",
     overdue_factor=0.25,
+    idle_share=0.1,
     checkpoint_preemption=CHECKPOINT_PREEMPTION,
     loss_budget=0.01,
 )

@@ -162,6 +162,7 @@ def test_what_multikueue_leaves_undone_is_a_warning():
         ({"overrun": {"overdueFactor": "500m"}}, "spec.overrun.overdueFactor: Invalid value: \"500m\": must be at least 1"),
         ({"overrun": {"overdueFactor": "2.5"}}, ""),
         ({"backfill": {"overdueFactor": "0.25", "restartCost": "2m", "lossBudget": "0.005"}}, ""),
+        ({"backfill": {"idleShare": "0.1"}}, ""),
         ({"backfill": {"overdueFactor": "0"}}, 'spec.backfill.overdueFactor: Invalid value: "0": must be greater than 0'),
         ({"backfill": {"overdueFactor": "twice"}}, "spec.backfill.overdueFactor: Invalid value"),
         ({"backfill": {"restartCost": "some"}}, "spec.backfill.restartCost: Invalid value"),

@@ -162,6 +162,7 @@ class Configuration(Chance):
             overdue_factor=self.one_of((0.5, 1.0, 2.0)),
             checkpoint_preemption=rule if self.chance(0.5) else None,
             loss_budget=budget,
+            idle_share=self.one_of((None, 0.1, 0.5)),
         )
 
     def _ordering(self) -> Ordering | None:

@@ -308,6 +308,7 @@ def backfill(policy: Json | None) -> model.Backfill | None:
         candidate=float(section.quantiles.candidate),
         revoke=section.revoke,
         overdue_factor=quantity.parse_number(section.overdue_factor),
+        idle_share=None if section.idle_share is None else float(section.idle_share),
         checkpoint_preemption=None if section.give_way is None else _give_way(section.give_way),
         loss_budget=_loss_budget(section),
         restart_seconds=quantity.parse_duration(section.restart_cost),

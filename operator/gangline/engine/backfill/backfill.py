@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from gangline.engine.backfill import checkpoint_preemption
 from gangline.engine.backfill.delay_causes import DelayCauses
 from gangline.engine.backfill.head_delay import HeadDelays
+from gangline.engine.backfill.idle_budget import IdleBudget
 from gangline.engine.backfill.loss_budget import Losses
-from gangline.engine.backfill.reservation import FAR, Reservation
+from gangline.engine.backfill.reservation import FAR, Reservation, held_back_text, preempted_for_text, start_text
 from gangline.engine.backfill.revocation import Revoking
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.backfill.timeline_world import hold_of
@@ -29,7 +30,6 @@ from gangline.engine.queues.workload_state import NO_UIDS, WorkloadState
 from gangline.engine.quota.quota_ledger import Node
 from gangline.engine.state.overrun import trusted
 from gangline.engine.state.store import Store
-from gangline.engine.text.wording import moment_text
 
 #: Reservations kept per queue where a policy asks for all.
 MOST_RESERVATIONS = 64
@@ -42,6 +42,7 @@ class BackfillPlanner:
         self._store = store
         self.estimates: Estimates = store.estimates
         self.timeline = Timeline(store, self.estimates)
+        self._idle_budget = IdleBudget(store, self.timeline)
         self.delays = HeadDelays()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
         self.losses = Losses()
@@ -65,6 +66,7 @@ class BackfillPlanner:
         """Before the cycles: advance time, move reservations, and revoke backfill that delays them."""
         self._now = now
         self._tried.clear()
+        self._idle_budget.begin()
         queues = self._store.reserving
         self.losses.keep(queues, now)
         if not queues:
@@ -140,7 +142,11 @@ class BackfillPlanner:
         """In order: the workload that precedes the others is reserved first."""
         for reservation in self.timeline.reservations:
             stale = reservation.worse or reservation.better or reservation.start <= now
-            if stale and self.timeline.reserve(reservation, now):
+            if not stale:
+                continue
+            moved = self.timeline.reserve(reservation, now)
+            self._idle_budget.promise(reservation, now)
+            if moved:
                 queue = self._store.queues[reservation.queue]
                 self._release_held_back(queue.root)
                 if reservation.start <= now:
@@ -236,9 +242,7 @@ class BackfillPlanner:
     def remark(self, gang: WorkloadState) -> str:
         """What is added to the reason of a workload with a reservation; "" for others."""
         reservation = next((r for r in self.timeline.reservations if r.gang is gang), None)
-        if reservation is None or reservation.start >= FAR:
-            return "" if reservation is None else ". It goes first, but nobody knows when those before it will end"
-        return f". Reserved to start {moment_text(reservation.start)}"
+        return "" if reservation is None else start_text(reservation, self._idle_budget.holds_back(reservation))
 
     def reserved_gangs(self) -> list[WorkloadState]:
         return [reservation.gang for reservation in self.timeline.reservations]
@@ -253,8 +257,11 @@ class BackfillPlanner:
         gang, queue = attempt.gang, attempt.queue
         for reservation in subject:
             if gang.uid in reservation.gang.preempted_for_it:
-                return Objection(reservation.start, _preempted_for_text(reservation), alone=True)
+                return Objection(reservation.start, preempted_for_text(reservation), alone=True)
         self.timeline.sync(self._now)
+        subject = [r for r in subject if self._idle_budget.holds_back_at(r, self._now)]
+        if not subject:
+            return None
         policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
         tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
         level = policy.candidate if trusted(gang) else 1.0
@@ -268,7 +275,7 @@ class BackfillPlanner:
             for reservation in subject:
                 reservation.gang.passed_by.add(gang.key)
             return None
-        return Objection(collides.start, _held_back_text(collides))
+        return Objection(collides.start, held_back_text(collides))
 
     def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
         """Whether the gang must not delay this reservation: it follows it in its queue, or it borrows from another queue."""
@@ -401,11 +408,3 @@ def _can_never_fit(assignment: Assignment) -> bool:
 
 def _gang_can_never_fit(gang: WorkloadState) -> bool:
     return (verdict := verdict_of(gang)) is not None and _can_never_fit(verdict)
-
-
-def _preempted_for_text(reservation: Reservation) -> str:
-    return f"Workload was preempted for {reservation.gang.key} and waits until that workload has started"
-
-
-def _held_back_text(reservation: Reservation) -> str:
-    return f"Workload would delay {reservation.gang.key}, which is reserved to start {moment_text(reservation.start)}"

@@ -11,6 +11,7 @@ from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.change_log import ChangeLog
+from gangline.engine.text.wording import moment_text
 
 #: After the last known end: when all workloads without a known end are gone, except those backfilled beside a reservation.
 FAR: Millis = NEVER - 1
@@ -88,3 +89,21 @@ class BackfilledHolders:
 Fits: TypeAlias = Callable[[Reservation], bool]
 #: The workloads of a reserved head's tree that are on their way out.
 Leaving: TypeAlias = Callable[[Reservation], Sequence[WorkloadState]]
+
+
+def start_text(reservation: Reservation, holds_back: bool) -> str:
+    """What is added to the reason of a reserved workload: when it starts, and whether others are held back for it."""
+    if reservation.start >= FAR:
+        return ". It goes first, but nobody knows when those before it will end"
+    when = moment_text(reservation.start)
+    return (
+        f". Reserved to start {when}" if holds_back else f". Planned to start {when}; nothing is kept idle for it yet"
+    )
+
+
+def held_back_text(reservation: Reservation) -> str:
+    return f"Workload would delay {reservation.gang.key}, which is reserved to start {moment_text(reservation.start)}"
+
+
+def preempted_for_text(reservation: Reservation) -> str:
+    return f"Workload was preempted for {reservation.gang.key} and waits until that workload has started"

@@ -13,7 +13,7 @@ between two steps.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.engine.backfill.reservation import FAR, BackfilledHolders, Reservation
 from gangline.engine.backfill.timeline_outlook import Outlook, Spot, Stays, enough_quota, fewest_releases
@@ -23,7 +23,7 @@ from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.estimates import Estimates, flavors_of
 from gangline.engine.queues.workload_state import Shape, WorkloadState
-from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.quota.quota_ledger import FlavorResource, Node
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
 
@@ -206,6 +206,14 @@ class Timeline:
         tenant = self._tenants.get(key)
         return tenant.end if tenant is not None else 0
 
+    def releases(self, root: Node, fr: FlavorResource, until: Millis) -> Iterator[tuple[Millis, int]]:
+        """The expected ends of holders of this tree up to a time, in order, and how much each releases of this."""
+        for end, key in self._ends[: bisect_right(self._ends, (until, _LAST))]:
+            tenant = self._tenants[key]
+            amount = tenant.hold.usage.get(fr, 0)
+            if amount and tenant.gang.queue is not None and tenant.gang.queue.root is root:
+                yield end, amount
+
     # --- the cursor ---------------------------------------------------------------------------------------------------
 
     def at(self, moment: Millis, leaving_out: Reservation | None = None) -> World:
@@ -245,8 +253,6 @@ class Timeline:
         reservation.beside.clear()
         start, hold = self._earliest(reservation, now, bound)
         reservation.hold_from(start, hold, self._length(reservation, hold))
-        if reservation.gang.promised is None and start < FAR:
-            reservation.gang.promised = now, start
         return start != before
 
     def _bound(self, reservation: Reservation) -> Millis:

@@ -71,6 +71,9 @@ class Backfill:
     revoke: str = "Never"  # Never | Overdue | Any
     #: a backfilled workload is overdue when it has run this many times its candidate quantile
     overdue_factor: float = 1.0
+    #: the share of what the queue could use, over a reserved head's wait, that may be kept idle for it: others are held back only
+    #: once that covers the plan (`backfill.idle_budget`); None = as soon as it is reserved
+    idle_share: float | None = None
     checkpoint_preemption: CheckpointPreemption | None = None
     #: the share of the queue's quota that may be lost in any day by these evictions (`backfill.loss_budget`); None = no limit
     loss_budget: float | None = None

@@ -24,6 +24,7 @@ _MAX_WAITS: Final = (None, None, None, "12h", "48h")
 _DEPTHS: Final[Sequence[Any]] = (0, 1, 1, 1, "Conservative")
 _CANDIDATES: Final = ("0.5", "0.75", "0.9", "0.95")
 _OVERDUE: Final = (None, "0.25", "1")
+_IDLE: Final = (None, "0.05", "0.1")
 _LONGER_THAN: Final = (None, "3", "10")
 _SHARES: Final = (0.2, 0.5, 1.0)
 #: draws in a row that bring nothing new: all have been tried
@@ -53,7 +54,7 @@ def _candidates(chance: random.Random, most_lost: float, saving: bool) -> Iterat
         overdue = {"revoke": "Overdue", "overdueFactor": "0.25", "lossBudget": _share(most_lost), "giveWay": way}
         yield {
             "order": {**aged, "optimism": "0.75"},
-            "backfill": {"depth": 1, "quantiles": {"candidate": "0.9"}, **overdue},
+            "backfill": {"depth": 1, "quantiles": {"candidate": "0.9"}, "idleShare": "0.1", **overdue},
         }
     for _ in range(_VAIN):
         yield from (_drawn(chance, most_lost, saving) for _ in range(4))
@@ -66,6 +67,8 @@ def _drawn(chance: random.Random, most_lost: float, saving: bool) -> Json:
         order["ageCap"] = chance.choice(_AGE_CAPS)
     order["maxWait"] = chance.choice(_MAX_WAITS)
     backfill: Json = {"depth": chance.choice(_DEPTHS), "quantiles": {"candidate": chance.choice(_CANDIDATES)}}
+    if (idle := chance.choice(_IDLE)) is not None:
+        backfill["idleShare"] = idle
     if most_lost > 0:
         if (factor := chance.choice(_OVERDUE)) is not None:
             backfill |= {"revoke": "Overdue", "overdueFactor": factor}

@@ -153,6 +153,11 @@ class Backfill(Model):
     backfilled workload is, as soon as a reserved workload could start in its place."""
     overdue_factor: Quantity = "1"
     """A backfilled workload is overdue after this many times its forecast (at the candidate's quantile)."""
+    idle_share: Fraction | None = None
+    """The share of what the queue can use, over the time that a reserved workload has waited, that may be kept idle for it.
+    Others are held back, and its start is promised, once that covers what is planned to be idle until its start, in resource
+    seconds; before that, every workload that fits starts. Millionths count. Unset: others are held back as soon as it is
+    reserved."""
     give_way: GiveWay | None = None
     """Checkpoint preemption of running workloads for a reserved one. Unset: off."""
     loss_budget: Fraction | None = None

@@ -1,0 +1,102 @@
+"""The idle budget of a reserved head: from when on others are held back for it.
+
+Workloads that are held back for a head leave resources idle until it starts: a few for minutes if it is small, half of the
+cluster for hours if it is huge. With an idle share, a head holds others back once its wait pays for that: what is planned to be
+idle until its start is at most that share of what its queue could use, times its wait so far, both in resource seconds of the
+head's scarcest resource. Until then its start is planned and not promised, and every workload that fits may start. A promise
+stands until the head starts, whatever the rest of the plan costs.
+
+A wait grows with time, and a plan costs at most all that the head needs until the last run has ended: unless the share is 0,
+every head with a known start is promised one at some time.
+"""
+
+from __future__ import annotations
+
+from gangline.engine.backfill.reservation import FAR, Reservation
+from gangline.engine.backfill.timeline import Timeline
+from gangline.engine.model import Millis
+from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.state.store import Store
+
+_MILLION = 1_000_000
+
+
+class IdleBudget:
+    """Decides which reservations hold others back, and promises their starts."""
+
+    def __init__(self, store: Store, timeline: Timeline) -> None:
+        self._store = store
+        self._timeline = timeline
+        #: the uids of heads whose wait did not pay yet in this `decide`
+        self._unpaid: set[str] = set()
+
+    def begin(self) -> None:
+        """A new `decide`."""
+        self._unpaid.clear()
+
+    def promise(self, reservation: Reservation, now: Millis) -> None:
+        """Promise a start that was just planned, if it needs no budget."""
+        if self._share(reservation) is None:
+            _promise(reservation, now)
+
+    def holds_back(self, reservation: Reservation) -> bool:
+        """Whether others are held back for it: its start is promised, needs no budget, or is not known.
+
+        A head without a known start holds back no workload with a known end.
+        """
+        unknown = reservation.hold is None or reservation.start >= FAR
+        return unknown or reservation.gang.promised is not None or self._share(reservation) is None
+
+    def holds_back_at(self, reservation: Reservation, now: Millis) -> bool:
+        """The same at this moment: its start is promised if its wait pays for it by now. The timeline must be in sync."""
+        gang = reservation.gang
+        if self.holds_back(reservation):
+            return True
+        if gang.uid not in self._unpaid and self._paid(reservation, now):
+            _promise(reservation, now)
+            return True
+        self._unpaid.add(gang.uid)
+        return False
+
+    def _share(self, reservation: Reservation) -> float | None:
+        policy = self._store.queues[reservation.queue].config.backfill
+        return policy.idle_share if policy is not None else None
+
+    def _paid(self, reservation: Reservation, now: Millis) -> bool:
+        share, scarcest = self._share(reservation), self._scarcest(reservation)
+        if share is None or scarcest is None:
+            return True
+        most = self._store.queues[reservation.queue].cell(scarcest).potential
+        waited = max(0, now - reservation.gang.since)
+        return _MILLION * self._planned(reservation, scarcest, now) <= round(share * _MILLION) * most * waited
+
+    def _scarcest(self, reservation: Reservation) -> FlavorResource | None:
+        """Of what the head will hold, that of which it takes the largest share of what its queue could use."""
+        assert reservation.hold is not None
+        queue = self._store.queues[reservation.queue]
+        shares = [
+            (amount / potential, fr)
+            for fr, amount in reservation.hold.usage.items()
+            if amount > 0 and (potential := queue.cell(fr).potential) > 0
+        ]
+        return max(shares)[1] if shares else None
+
+    def _planned(self, reservation: Reservation, fr: FlavorResource, now: Millis) -> int:
+        """What would be kept idle for it until its start, as runs end: of its own need at most, in resource · milliseconds."""
+        assert reservation.hold is not None
+        need, queue = reservation.hold.usage[fr], self._store.queues[reservation.queue]
+        idle, since, total = queue.cell(fr).available(), now, 0
+        for end, amount in self._timeline.releases(queue.root, fr, reservation.start):
+            if idle >= need:
+                break
+            at = max(now, end)
+            total += max(0, idle) * (at - since)
+            idle, since = idle + amount, at
+        return total + min(need, max(0, idle)) * max(0, reservation.start - since)
+
+
+def _promise(reservation: Reservation, now: Millis) -> None:
+    """The first promise of a wait stands."""
+    gang = reservation.gang
+    if gang.promised is None and reservation.start < FAR:
+        gang.promised = now, reservation.start

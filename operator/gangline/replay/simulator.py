@@ -278,8 +278,8 @@ class Simulator:
             decisions = self._engine.decide(now)
             self._decided += len(decisions)
             self._apply(decisions, now)
-            self._follow_floor(now)
-            settled = crowded or not self._waiting
+            followed = self._follow_floor(now)
+            settled = (crowded or not self._waiting) and not followed
             crowded = bool(self._waiting)
             if settled and (wake := self._engine.next_wakeup(now)) != now:
                 return wake

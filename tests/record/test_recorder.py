@@ -17,7 +17,7 @@ from tests.record.clusters import BEGIN, HOUR, MINUTE, Clock, Json, job, workloa
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.record import reading
-from gangline.record.folder import FolderError, files_of
+from gangline.record.folder import Folder, FolderError, files_of
 from gangline.record.recorder import Recorder
 
 
@@ -162,6 +162,20 @@ def test_rotation_bounds_the_record_and_each_file_stands_alone(tmp_path: Path) -
     whole = reading.read(tmp_path)
     assert not whole.gaps and not whole.cut
     assert len(whole.changes) == 5  # what every file repeats is no change
+
+
+def test_a_file_that_outgrows_its_share_costs_the_oldest(tmp_path: Path) -> None:
+    """The next file is begun a moment after the newest is full: what is written until then counts."""
+    folder, line = Folder(tmp_path, 8000), b"x" * 99 + b"\n"
+    for _ in range(8):
+        folder.begin([line])
+        folder.append(line * 9)
+    assert [path.stat().st_size for path in files_of(tmp_path)] == [1000] * 8
+    for _ in range(40):
+        folder.append(line)
+        assert sum(path.stat().st_size for path in files_of(tmp_path)) <= 8000
+    assert [path.stat().st_size for path in files_of(tmp_path)] == [1000] * 3 + [5000]
+    folder.close()
 
 
 def settle(recorder: Recorder) -> None:

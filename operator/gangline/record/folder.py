@@ -87,6 +87,8 @@ class Folder:
         self._file.write(lines)
         self._file.flush()
         self.size += len(lines)
+        if self.full:  # it goes on growing until the next one is begun
+            self._drop_old()
 
     def sync(self) -> None:
         """To the disk itself."""
@@ -120,7 +122,7 @@ class Folder:
     def _drop_old(self) -> None:
         """The newest file has room to grow."""
         *older, _ = files_of(self._path)
-        room = self._most - max(self._most // _PART, 2 * self._begun)
+        room = self._most - max(self.size, self._most // _PART, 2 * self._begun)
         for each in reversed(older):
             room -= each.stat().st_size
             if room < 0:

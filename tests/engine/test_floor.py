@@ -117,6 +117,22 @@ def test_what_came_out_precedes_what_was_drawn_and_evicted_work_that_is_saved_is
     assert not made.knows("team/g2")
 
 
+@pytest.mark.parametrize(("careful", "hours"), [(False, 12), (True, 48)])
+def test_a_world_waits_for_what_comes_out_and_longer_while_policies_are_followed(careful: bool, hours: int) -> None:
+    """In reality the run has not begun yet, and it is drawn to take ten minutes."""
+    flavor, queue = Flavor("a100"), policied()
+    made = World(SETTINGS, "BestEffort", START, lambda key, least: 10 * MINUTE, lambda key: 0)
+    made.careful = careful
+    for item in (flavor, queue, LocalQueue("team", "q", "q")):
+        made.take_in(Put(item))
+    made.put(gang("g0", created=START))
+    for now in (START + hours * HOUR, START + hours * HOUR + 10 * MINUTE):
+        assert made.knows("team/g0")
+        assert not made.advance(now, now)
+    made.advance(now + MINUTE, now + MINUTE)
+    assert not made.knows("team/g0")
+
+
 def test_what_has_ended_in_a_world_does_not_run_there_again_when_it_really_starts_later() -> None:
     made = world("BestEffort", {"team/g0": 5 * MINUTE})
     waiting = gang("g0", created=START)
@@ -475,6 +491,20 @@ def test_such_a_policy_is_judged_by_its_mean(saves: bool, policy: float, plain: 
     judged.rush(5 * SPELL, policy, plain, plain, FLOOR_LEAST)
     assert judged.changes() is left
     assert judged.floor.comparisons[TREE].cost(POLICY) > 1.25
+
+
+def test_such_a_policy_is_not_left_on_the_evidence_of_the_end_of_a_rush_alone() -> None:
+    """In the beginning best effort let others wait, whose waits have paid for what the policy costs in the end."""
+    judged = Judged(saves=True)
+    judged.rush(0, 10, 60, 60, FLOOR_MOST)
+    for spell in range(3):
+        judged.rush(DAY + spell * SPELL, 60, 10, 10, FLOOR_MOST // 3)
+    assert not judged.changes()
+    comparison = judged.floor.comparisons[TREE]
+    assert comparison.by_mode[POLICY].mean > 5 * comparison.by_mode["BestEffort"].mean, "of the newest ones"
+    for spell in range(3):
+        judged.rush(2 * DAY + spell * SPELL, 60, 10, 10, FLOOR_MOST // 3)
+    assert judged.changes() and judged.mode == "BestEffort"
 
 
 def test_honest_forecasts_are_followed() -> None:

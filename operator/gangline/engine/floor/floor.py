@@ -22,7 +22,7 @@ from gangline.engine.engine import key_of
 from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
 from gangline.engine.floor.trees import Trees
-from gangline.engine.floor.verdicts import LONG, RECENTLY, RETURN_MOST, Verdicts
+from gangline.engine.floor.verdicts import LONG, RETURN_MOST, Verdicts
 from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
 from gangline.engine.floor.world import World, at_rest
 from gangline.engine.model import (
@@ -284,6 +284,7 @@ class Floor:
             return
         self._now = now
         for mode, world in self._worlds.items():
+            world.careful = not self.modes
             self._play_world(mode, world)
         fed = min(self._fed.values(), default=len(self._feed))
         del self._feed[:fed]
@@ -353,9 +354,13 @@ class Floor:
 
     def _compare(self, tree: str) -> bool:
         """Whether the tree's mode changed."""
-        since = self._seen - (LONG if tree in self.modes else RECENTLY)
-        jobs = [job for job in self._jobs.values() if job.submitted >= since and job.started and job.root == tree]
-        changed = self._verdicts.judge(tree, jobs[-RETURN_MOST:], self._now, self._seen)
+
+        def within(time: Millis) -> list[Job]:
+            since = self._seen - time
+            found = [job for job in self._jobs.values() if job.submitted >= since and job.started and job.root == tree]
+            return found[-RETURN_MOST:]
+
+        changed = self._verdicts.judge(tree, within, self._now, self._seen)
         if changed:
             self._branch(POLICY)
         return changed

@@ -76,11 +76,11 @@ class Verdicts:
         mode = self.modes.get(tree)
         return None if mode is None else FallenBack(mode, self.changed_at.get(tree, 0), self._why.get(tree, ""))
 
-    def judge(self, tree: str, jobs: Sequence[Job], now: Millis, seen: Millis) -> bool:
-        """Compare how long these waited by `seen`, the time until which all modes have been played. Returns whether the tree's
-        mode changed. `jobs`: all that may count (of a policy, the recent ones do), oldest first.
+    def judge(self, tree: str, within: Callable[[Millis], Sequence[Job]], now: Millis, seen: Millis) -> bool:
+        """Compare how long workloads waited by `seen`, the time until which all modes have been played. Returns whether the
+        tree's mode changed. `within`: the workloads of the tree that started and were submitted within a time, oldest first.
         """
-        recent = [job for job in jobs[-FLOOR_MOST:] if job.submitted >= seen - RECENTLY]
+        recent = within(RECENTLY)[-FLOOR_MOST:]
         if len(recent) < FLOOR_LEAST:
             return False
         self.comparisons[tree] = self._compared(recent, seen)
@@ -88,8 +88,9 @@ class Verdicts:
         if now < self._questioned.get(tree, 0) + (DWELL if mode == POLICY else PATIENCE):
             return False
         if mode == POLICY:
-            jobs, best = recent, self._instead_of_policy(tree, recent, now, seen)
+            jobs, best = recent, self._instead_of_policy(tree, within, recent, now, seen)
         else:
+            jobs = within(LONG)
             self._questioned[tree], best = now, self._instead_of_plain(tree, mode, jobs, recent, now, seen)
         if best is None:
             return False
@@ -103,14 +104,19 @@ class Verdicts:
             self._left[tree] = min(16, self._left.get(tree, (0, 0))[0] + 1), now
         return True
 
-    def _instead_of_policy(self, tree: str, jobs: Sequence[Job], now: Millis, seen: Millis) -> Mode | None:
-        """What the policy is left for; None = it is not."""
-        if not self._is_trusted(tree, jobs):
-            return None if self._is_proven(tree, jobs, seen) else BEST_EFFORT
-        found = self.comparisons[tree]
-        if found.by_mode[POLICY].mean <= TOLERATED_OF_TRUSTED * found.by_mode[found.plain].mean + SLACK_OF_TRUSTED:
+    def _instead_of_policy(
+        self, tree: str, within: Callable[[Millis], Sequence[Job]], recent: Sequence[Job], now: Millis, seen: Millis
+    ) -> Mode | None:
+        """What the policy is left for; None = it is not.
+
+        The recent workloads of a rush that lasts for days are the end of it: those that best effort let wait at its beginning are
+        not among them, and what the policy pays for it is. So a trusted policy is judged by all of them, too.
+        """
+        if not self._is_trusted(tree, recent):
+            return None if self._is_proven(tree, recent, seen) else BEST_EFFORT
+        if _tolerable(self.comparisons[tree]) or _tolerable(self._compared(within(LONG), seen)):
             return None
-        return self._surely_better(tree, POLICY, jobs, SPELL, now, seen)
+        return self._surely_better(tree, POLICY, recent, SPELL, now, seen)
 
     def _instead_of_plain(
         self, tree: str, mode: Mode, jobs: Sequence[Job], recent: Sequence[Job], now: Millis, seen: Millis
@@ -178,6 +184,11 @@ class Verdicts:
         best = min(options, key=found.cost)
         enough = found.cost(mode) / TOLERATED if mode == POLICY else CLEARLY * found.cost(mode)
         return best if best != mode and found.cost(best) <= enough else None
+
+
+def _tolerable(found: Comparison) -> bool:
+    """The mean of a trusted policy is not far above that of the better plain mode."""
+    return found.by_mode[POLICY].mean <= TOLERATED_OF_TRUSTED * found.by_mode[found.plain].mean + SLACK_OF_TRUSTED
 
 
 def _day(jobs: Sequence[Job], seen: Millis) -> Millis:

@@ -41,8 +41,10 @@ from gangline.engine.model import (
 )
 from gangline.engine.model.runtime import of_the_rest
 
-#: a world is at most this far behind
+#: a world is at most this far behind; and so many times as far while all policies are followed. A run that was drawn too long is
+#: corrected once it has really ended, one drawn too short is over: a single huge gang makes a plain mode look twice as good
 LAG: Final[Millis] = 12 * 3_600_000
+CAREFUL: Final = 4
 #: how often the real state of its runs is looked at
 _OFTEN: Final[Millis] = 30_000
 #: rounds of decisions at one instant; more would be a loop
@@ -89,6 +91,8 @@ class World:
         #: what has ended here, though perhaps not in reality yet
         self._over: set[str] = set()
         self._numbers = 0
+        #: all policies are followed: what comes of this world can wait until more is known
+        self.careful = False
         #: starts (key, True, 0) and stops (key, False, lost work) since they were last taken, with their times
         self.news: list[tuple[Millis, str, bool, Millis]] = []
 
@@ -215,7 +219,7 @@ class World:
             self._learn(Put(of_the_rest(forecast, ran, self._saved.get(key, 0)) if ran else forecast))
 
     def _certain_until(self, today: Millis) -> Millis:
-        """Until when it is known of every run whether it has ended, but not more than `LAG` ago."""
+        """Until when it is known of every run whether it has ended, but not too long ago."""
         if today >= self._certain[0] + _OFTEN:
             known = (self._ran(key) for key in self._runs)
             ends = (
@@ -224,7 +228,7 @@ class World:
                 if ran is not None
             )
             self._certain = today, min(ends, default=today)
-        return max(today - LAG, self._certain[1])
+        return max(today - LAG * (CAREFUL if self.careful else 1), self._certain[1])
 
     def _next(self) -> Millis | None:
         while self._ends and not self._is_current(self._ends[0]):

@@ -62,8 +62,8 @@ def test_a_queue_in_a_mode() -> None:
 # --- a counterfactual -------------------------------------------------------------------------------------------------
 
 
-def world(mode: Mode, lengths: dict[str, Millis]) -> World:
-    made = World(SETTINGS, mode, START, lambda key, least: lengths.get(key), lambda key: None)
+def world(mode: Mode, lengths: dict[str, Millis], ran: Millis | None = None) -> World:
+    made = World(SETTINGS, mode, START, lambda key, least: lengths.get(key), lambda key: ran)
     for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
         made.take_in(Put(item))
     return made
@@ -120,11 +120,8 @@ def test_what_came_out_precedes_what_was_drawn_and_evicted_work_that_is_saved_is
 @pytest.mark.parametrize(("careful", "hours"), [(False, 12), (True, 48)])
 def test_a_world_waits_for_what_comes_out_and_longer_while_policies_are_followed(careful: bool, hours: int) -> None:
     """In reality the run has not begun yet, and it is drawn to take ten minutes."""
-    flavor, queue = Flavor("a100"), policied()
-    made = World(SETTINGS, "BestEffort", START, lambda key, least: 10 * MINUTE, lambda key: 0)
+    made = world("BestEffort", {"team/g0": 10 * MINUTE}, ran=0)
     made.careful = careful
-    for item in (flavor, queue, LocalQueue("team", "q", "q")):
-        made.take_in(Put(item))
     made.put(gang("g0", created=START))
     for now in (START + hours * HOUR, START + hours * HOUR + 10 * MINUTE):
         assert made.knows("team/g0")

@@ -8,18 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, not_overcommitted
-from tests.engine.test_timeline_properties import jobs
+from tests.engine.test_timeline_properties import forecast, jobs
 from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 from tests.examples import examples
 
-from gangline.engine.model import Backfill, ClusterQueue, PodSet, Put, RuntimeForecast
+from gangline.engine.model import Backfill, ClusterQueue, PodSet, Put
 
 SHARES = (0.0, 0.01, 0.1, 0.5, 1.0)
-
-
-def forecast(name: str, seconds: int) -> RuntimeForecast:
-    """All of its runs take that long."""
-    return RuntimeForecast(f"team/{name}", ((0.5, seconds * 1000), (0.9, seconds * 1000)), "Model", 9)
 
 
 def at(world: World, seconds: int) -> World:
@@ -101,8 +96,8 @@ def test_a_promise_stands_whatever_the_plan_costs_later() -> None:
     assert "w1" in at(world, 2400).running()
 
 
-def test_what_is_idle_counts_up_to_what_the_head_needs_as_runs_end() -> None:
-    """8 of 16 GPUs are held until 4,601 by two, one of which ends at 2,801; the head needs 12."""
+def test_what_is_idle_counts_as_runs_end() -> None:
+    """8 of 16 GPUs are held until 4,601 by two, one of which ends at 2,801; the head needs all."""
     queue = cluster_queue("q", 16, backfill=Backfill(idle_share=0.5))
     world = World(queue, forecast("a", 3600), forecast("b", 1800), gang("a", 4), gang("b", 4), gang("w1", 16))
     at(world, 1001)

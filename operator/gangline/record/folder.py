@@ -62,7 +62,12 @@ class Folder:
     @property
     def full(self) -> bool:
         """Whether the next lines belong into a new file."""
-        return self.size >= max(self._most // _PART, 2 * self._begun)
+        return self.size >= self._share
+
+    @property
+    def _share(self) -> int:
+        """Bytes to which the newest file may grow."""
+        return max(self._most // _PART, 2 * self._begun)
 
     def newest(self) -> Path | None:
         return next(reversed(files_of(self._path)), None)
@@ -122,7 +127,7 @@ class Folder:
     def _drop_old(self) -> None:
         """The newest file has room to grow."""
         *older, _ = files_of(self._path)
-        room = self._most - max(self.size, self._most // _PART, 2 * self._begun)
+        room = self._most - max(self.size, self._share)
         for each in reversed(older):
             room -= each.stat().st_size
             if room < 0:

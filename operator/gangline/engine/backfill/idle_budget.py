@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from gangline.engine.backfill.reservation import FAR, Reservation
 from gangline.engine.backfill.timeline import Timeline
+from gangline.engine.backfill.timeline_world import Hold
 from gangline.engine.model import Millis
-from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.state.store import Store
 
 _MILLION = 1_000_000
@@ -63,36 +65,30 @@ class IdleBudget:
         return policy.idle_share if policy is not None else None
 
     def _paid(self, reservation: Reservation, now: Millis) -> bool:
-        share, scarcest = self._share(reservation), self._scarcest(reservation)
-        if share is None or scarcest is None:
+        share, hold, queue = self._share(reservation), reservation.hold, self._store.queues[reservation.queue]
+        scarcest = None if hold is None else _scarcest(hold, queue)
+        if share is None or hold is None or scarcest is None:
             return True
-        most = self._store.queues[reservation.queue].cell(scarcest).potential
         waited = max(0, now - reservation.gang.since)
-        return _MILLION * self._planned(reservation, scarcest, now) <= round(share * _MILLION) * most * waited
+        planned = self._planned(scarcest, hold.usage[scarcest.fr], now, reservation.start)
+        return _MILLION * planned <= round(share * _MILLION) * scarcest.potential * waited
 
-    def _scarcest(self, reservation: Reservation) -> FlavorResource | None:
-        """Of what the head will hold, that of which it takes the largest share of what its queue could use."""
-        assert reservation.hold is not None
-        queue = self._store.queues[reservation.queue]
-        shares = [
-            (amount / potential, fr)
-            for fr, amount in reservation.hold.usage.items()
-            if amount > 0 and (potential := queue.cell(fr).potential) > 0
-        ]
-        return max(shares)[1] if shares else None
-
-    def _planned(self, reservation: Reservation, fr: FlavorResource, now: Millis) -> int:
-        """What would be kept idle for it until its start, as runs end: of its own need at most, in resource · milliseconds."""
-        assert reservation.hold is not None
-        need, queue = reservation.hold.usage[fr], self._store.queues[reservation.queue]
-        idle, since, total = queue.cell(fr).available(), now, 0
-        for end, amount in self._timeline.releases(queue.root, fr, reservation.start):
+    def _planned(self, cell: Cell, need: int, now: Millis, start: Millis) -> int:
+        """What would be kept idle until the start, as runs end: of what is needed at most, in resource · milliseconds."""
+        idle, since, total = cell.available(), now, 0
+        for end, amount in self._timeline.releases(cell.node.root, cell.fr, start):
             if idle >= need:
                 break
             at = max(now, end)
             total += max(0, idle) * (at - since)
             idle, since = idle + amount, at
-        return total + min(need, max(0, idle)) * max(0, reservation.start - since)
+        return total + min(need, max(0, idle)) * max(0, start - since)
+
+
+def _scarcest(hold: Hold, queue: ClusterQueueState) -> Cell | None:
+    """Of what the head will hold, that of which it takes the largest share of what its queue could use."""
+    cells = [cell for fr, amount in hold.usage.items() if amount > 0 and (cell := queue.cell(fr)).potential > 0]
+    return max(cells, key=lambda cell: (hold.usage[cell.fr] / cell.potential, cell.fr), default=None)
 
 
 def _promise(reservation: Reservation, now: Millis) -> None:

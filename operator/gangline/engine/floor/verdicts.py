@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import exp, log
-from typing import Final
+from typing import Final, TypeAlias
 
 from gangline.engine.floor.lengths import Lengths
 from gangline.engine.floor.modes import BEST_EFFORT, MODES, POLICY, FallenBack, Mode
@@ -43,6 +43,10 @@ AWAY: Final[Millis] = DAY
 MOST_AWAY: Final[Millis] = 14 * DAY
 
 
+#: the workloads of a tree that started and were submitted within a time, oldest first
+Within: TypeAlias = Callable[[Millis], Sequence[Job]]
+
+
 class Verdicts:
     def __init__(self, trees: Trees, lengths: Lengths, lane: Callable[[Mode], int]) -> None:
         """`lane`: where a `Job` keeps its waits in a mode."""
@@ -76,9 +80,9 @@ class Verdicts:
         mode = self.modes.get(tree)
         return None if mode is None else FallenBack(mode, self.changed_at.get(tree, 0), self._why.get(tree, ""))
 
-    def judge(self, tree: str, within: Callable[[Millis], Sequence[Job]], now: Millis, seen: Millis) -> bool:
+    def judge(self, tree: str, within: Within, now: Millis, seen: Millis) -> bool:
         """Compare how long workloads waited by `seen`, the time until which all modes have been played. Returns whether the
-        tree's mode changed. `within`: the workloads of the tree that started and were submitted within a time, oldest first.
+        tree's mode changed.
         """
         recent = within(RECENTLY)[-FLOOR_MOST:]
         if len(recent) < FLOOR_LEAST:
@@ -105,7 +109,7 @@ class Verdicts:
         return True
 
     def _instead_of_policy(
-        self, tree: str, within: Callable[[Millis], Sequence[Job]], recent: Sequence[Job], now: Millis, seen: Millis
+        self, tree: str, within: Within, recent: Sequence[Job], now: Millis, seen: Millis
     ) -> Mode | None:
         """What the policy is left for; None = it is not.
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.clockwork import Clockwork, not_overcommitted
+from tests.engine.clockwork import HOST, Clockwork, not_overcommitted
 from tests.engine.test_timeline_properties import forecast, jobs
 from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 from tests.examples import examples
 
-from gangline.engine.model import Backfill, ClusterQueue, PodSet, Put
+from gangline.engine.model import Backfill, ClusterQueue, Flavor, Node, PodSet, Put, Topology, TopologyRequest, Workload
 
 SHARES = (0.0, 0.01, 0.1, 0.5, 1.0)
 
@@ -106,6 +106,24 @@ def test_what_is_idle_counts_as_runs_end() -> None:
     world = World(queue, forecast("a", 3600), forecast("b", 1800), gang("a", 4), gang("b", 4), gang("w1", 16))
     at(world, 1001)
     assert not late_comer(world, 2751), 8 * 50 + 12 * 1800
+
+
+def test_what_is_idle_counts_up_to_what_the_head_needs() -> None:
+    """9 of 24 GPUs are idle, 3 on each node; the head needs 8 on one of them: until 4,601 that costs 8 · (4,601 - t)."""
+    hosts = [Node(f"n{number}", {HOST: f"n{number}"}, {GPU: 8, "pods": 100}) for number in range(3)]
+
+    def placed(name: str, gpus: int, pods: int = 1) -> Workload:
+        return gang(name, pod_sets=(PodSet("main", pods, {GPU: gpus}, topology=TopologyRequest(unconstrained=True)),))
+
+    for seconds, starts in ((1840, True), (1841, False)):
+        queue = cluster_queue("q", 24, backfill=Backfill(idle_share=0.5))
+        world = World(Topology("hosts", (HOST,)), Flavor("a100", topology="hosts"), *hosts, queue)
+        for name, lasts in (("a", 3600), ("b", 90_000), ("c", 90_000)):
+            world.put(forecast(name, lasts), placed(name, 5))
+        world.put(forecast("w1", 60), placed("w1", 8))
+        at(world, 1001)
+        world.put(forecast("w2", 86_400), placed("w2", 3, 3))
+        assert ("w2" in at(world, seconds).running()) == starts
 
 
 def test_a_head_without_a_known_start_holds_back_whatever_has_no_known_end() -> None:

@@ -275,10 +275,23 @@ def test_what_a_pod_selects() -> None:
     )
     assert pod_set.affinity == (
         (model.Expression("zone", "In", ("a", "b")),),
-        (model.Expression("metadata.name", "In", ("n1",)),),
+        (model.Expression("metadata.name", "In", ("n1",), field=True),),
         (),
     )
     assert pod_set.preferred_affinity == (model.PreferredTerm(5, (model.Expression("gpu", "Exists"),)),)
+
+
+def test_pods_that_name_their_node() -> None:
+    itself = model.Expression("metadata.name", "In", ("n1",), field=True)
+    term = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {}]
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": term}}}
+
+    def affinity(**fields: Any) -> Any:
+        spec = pod(nodeName="n1", **fields)
+        return parse.workload(workload({"podSets": [{"template": {"spec": spec}}]})).pod_sets[0].affinity
+
+    assert affinity() == ((itself,),)
+    assert affinity(affinity=required) == ((model.Expression("zone", "Exists"), itself), ())
 
 
 @pytest.mark.parametrize(

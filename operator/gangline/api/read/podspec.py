@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def _needs(spec: Json) -> PodNeeds:
         requests=requests(spec),
         node_selector=dict(labels(spec, "nodeSelector", "")),
         tolerations=tolerations(spec, "tolerations", ""),
-        affinity=_required(node_affinity, "affinity.nodeAffinity"),
+        affinity=_on_node(_required(node_affinity, "affinity.nodeAffinity"), text(spec, "nodeName", "")),
         preferred_affinity=_preferred(node_affinity, "affinity.nodeAffinity"),
         shape=_shape(spec, affinity),
     )
@@ -204,9 +204,18 @@ def _preferred(node_affinity: Json, path: str) -> tuple[PreferredTerm, ...]:
 
 
 def _term(term: Json, path: str) -> tuple[Expression, ...]:
-    """Conditions on labels and, under the key metadata.name, on the node's name."""
+    """Conditions on labels and on the node's name."""
     found = _expressions(term, "matchExpressions", path, _NODE_OPERATORS)
-    return found + _expressions(term, "matchFields", path, _NODE_OPERATORS)
+    fields = _expressions(term, "matchFields", path, _NODE_OPERATORS)
+    return found + tuple(replace(each, field=True) for each in fields)
+
+
+def _on_node(affinity: Affinity, name: str) -> Affinity:
+    """The affinity of pods that name their node."""
+    if not name:
+        return affinity
+    itself = Expression("metadata.name", "In", (name,), field=True)
+    return tuple((*term, itself) if term else term for term in affinity) or ((itself,),)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------

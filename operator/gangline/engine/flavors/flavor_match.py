@@ -1,6 +1,7 @@
 """Which flavors a pod set may run on: taints and tolerations, node selector, required affinity.
 
-Only label keys that the flavor itself names count; other keys of a selector or an expression are left to the nodes.
+Only label keys that the flavor itself names count; other keys of a selector or an expression, and names of nodes, are left to the
+nodes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ def _affinity_matches(affinity: Affinity, labels: Mapping[str, str]) -> bool:
     if not affinity:
         return True
     return any(
-        all(expression_matches(expression, labels) for expression in term if expression.key in labels)
+        all(
+            expression_matches(expression, labels)
+            for expression in term
+            if expression.key in labels and not expression.field
+        )
         for term in affinity
     )

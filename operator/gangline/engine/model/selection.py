@@ -23,11 +23,15 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One requirement on a label: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One requirement on a label: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt.
+
+    With `field` it is one on a field of a node (matchFields), of which Kubernetes knows `metadata.name` alone.
+    """
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    field: bool = False
 
 
 #: Required node affinity: terms are ORed, the expressions of a term are ANDed. Empty = no affinity.

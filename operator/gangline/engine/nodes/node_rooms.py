@@ -180,7 +180,7 @@ class NodeRooms:
 def _count(room: Room, selection: Selection, counted: PodRequests, *, empty: bool = False) -> int:
     """How many pods still fit into a room, or would if no gang held anything (`empty`)."""
     node = room.node
-    if not room.usable or selection.judge(node.labels, node.taints)[0]:
+    if not room.usable or selection.judge(node.name, node.labels, node.taints)[0]:
         return 0
     if empty:
         return how_many_more(node.allocatable, _NOTHING, _NOTHING, counted)

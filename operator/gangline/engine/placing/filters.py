@@ -23,7 +23,7 @@ def fits(ask: Ask, host: Host) -> str:
 def selected(ask: Ask, host: Host) -> str:
     """Taints, the pod's node selector, its required affinity, and what a policy asks of nodes."""
     selection = ask.selection
-    reason = selection.judge(host.labels, host.taints)[0]
+    reason = selection.judge(host.name, host.labels, host.taints)[0]
     return reason if reason or selection.policy is None else selection.policy.excludes(host)
 
 

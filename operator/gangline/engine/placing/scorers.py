@@ -283,7 +283,7 @@ def _node_affinity(_: Args) -> Scorer:
     def measure(ask: Ask, place: Place, _: Field) -> int:
         if not ask.selection.preferred:
             return 0
-        return POINT * ask.selection.judge(place.host.labels, place.host.taints)[1]
+        return POINT * ask.selection.judge(place.host.name, place.host.labels, place.host.taints)[1]
 
     return Scorer(measure)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.engine.model import Affinity, Expression, PodSet, PreferredTerm, Taint, Toleration
 from gangline.engine.topology.policy_filter import PolicyAsk
 
 #: Why a node is excluded ("" = it is not), as failure texts name it, and its preferred-affinity score.
 Verdict: TypeAlias = tuple[str, int]
+
+#: the one field of a node that matchFields may name
+NAME_FIELD: Final = "metadata.name"
 
 _BINDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
@@ -44,7 +47,7 @@ class Selection:
             policy=policy,
         )
 
-    def judge(self, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
+    def judge(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
         """The first reason that excludes a node, or its score."""
         for taint in taints:
             if taint.effect in _BINDING_EFFECTS and not any(tolerates(t, taint) for t in self.tolerations):
@@ -52,9 +55,9 @@ class Selection:
         for key, value in self.selector:
             if labels.get(key) != value:
                 return "nodeSelector", 0
-        if self.affinity and not any(_term_matches(term, labels) for term in self.affinity):
+        if self.affinity and not any(_term_matches(term, labels, name) for term in self.affinity):
             return "affinity", 0
-        return "", sum(term.weight for term in self.preferred if _term_matches(term.expressions, labels))
+        return "", sum(term.weight for term in self.preferred if _term_matches(term.expressions, labels, name))
 
 
 #: No requirements: every node is as good as any other.
@@ -70,9 +73,12 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
 
 
-def expression_matches(expression: Expression, labels: Mapping[str, str]) -> bool:
-    """Kubernetes' rule for one requirement on labels. An unknown operator matches nothing."""
-    value = labels.get(expression.key)
+def expression_matches(expression: Expression, labels: Mapping[str, str], name: str | None = None) -> bool:
+    """Kubernetes' rule for one requirement on labels, or on the `name` of a node. An unknown operator matches nothing."""
+    if expression.field:
+        value = name if expression.key == NAME_FIELD else None
+    else:
+        value = labels.get(expression.key)
     match expression.operator:
         case "In":
             return value is not None and value in expression.values
@@ -104,9 +110,9 @@ def _integer(text: str) -> int | None:
     return int(text) if len(digits) <= _MOST_DIGITS and digits.isascii() and digits.isdigit() else None
 
 
-def _term_matches(expressions: tuple[Expression, ...], labels: Mapping[str, str]) -> bool:
+def _term_matches(expressions: tuple[Expression, ...], labels: Mapping[str, str], name: str) -> bool:
     """Whether a term matches; an empty term selects nothing."""
-    return bool(expressions) and all(expression_matches(expression, labels) for expression in expressions)
+    return bool(expressions) and all(expression_matches(expression, labels, name) for expression in expressions)
 
 
 def _taint_text(taint: Taint) -> str:

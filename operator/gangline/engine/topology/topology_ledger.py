@@ -334,7 +334,7 @@ class TopologyLedger:
         """Above hosts a leaf is a group of nodes: the scheduler decides which of them a pod tolerates."""
         if not self.hostnames:
             return _WELCOME
-        verdict = selection.judge(leaf.labels, leaf.taints)
+        verdict = selection.judge(min(leaf.nodes), leaf.labels, leaf.taints)
         if selection.policy is None or verdict[0]:
             return verdict
         return selection.policy.excludes(leaf), verdict[1]

@@ -58,7 +58,8 @@ def test_a_node_that_fails_is_no_room_from_the_first_moment() -> None:
     world.put(replace(world.nodes["n1"], ready=False, conditions={"Ready": ("False", world.now)}))
     world.put(plain("w1", 2), plain("w2", 1))
     assert of(world.decide(), Admit) == ["w2"]
-    assert why(world, "w1")[1].endswith("room for 1 out of 2 pods of pod set main (1 of its 2 nodes can't be used)")
+    told = "room for 0 out of 2 pods of pod set main (1 of its 2 nodes can't be used)"
+    assert f"{told}. 2 whole nodes of tpu needed: 0 free now" in why(world, "w1")[1]
     world.finish("w2")
     world.repair("n1")
     assert of(world.decide(), Admit) == ["w1"]  # it was never lost: no soak

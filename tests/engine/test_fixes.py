@@ -6,13 +6,18 @@ from tests.engine.world import World, cluster_queue, cohort, gang, group, of
 
 from gangline.engine.model import (
     Admit,
+    BoundPod,
+    Flavor,
     Fungibility,
+    Node,
     PodSet,
     Preempt,
     PreemptionPolicy,
     Settings,
+    Topology,
+    WorkloadPods,
 )
-from gangline.engine.text.fixes import FALSE_FIT, FIXES, HOLD_QUOTA, NO_READMIT, PODS_IN_SEARCH, STILL_HELD
+from gangline.engine.text.fixes import FALSE_FIT, FIXES, FREE_PLACES, HOLD_QUOTA, NO_READMIT, PODS_IN_SEARCH, STILL_HELD
 
 
 def with_fix(name: str, on: bool) -> Settings:
@@ -28,6 +33,7 @@ def test_the_names() -> None:
                 "HoldFreedQuota",
                 "NoReadmitBeforePreemptor",
                 "QuotaOfVictimsStillHeld",
+                "PlacesOfFinishedPods",
             }
         )
         == FIXES
@@ -223,3 +229,31 @@ def test_more_than_there_is_gets_admitted_while_a_victim_has_not_gone() -> None:
 
 def test_what_victims_still_hold_is_not_granted() -> None:
     assert crowded(on=True) == (["another"], 12)
+
+
+# --- PlacesOfFinishedPods ---------------------------------------------------------------------------------------------
+
+
+def beside_a_finished_pod(on: bool, *alive: str) -> list[str]:
+    """Of two pods on two hosts one has finished; the others are seen on these hosts. Does a job of one such pod start?"""
+    hosts = Topology("hosts", ("kubernetes.io/hostname",))
+    nodes = [Node(f"h{n}", {"kubernetes.io/hostname": f"h{n}"}, {"cpu": 8, "pods": 9}) for n in range(2)]
+    placed = Flavor("placed", topology="hosts")
+    queue = cluster_queue("q", groups=(group({"placed": {"cpu": 16}}),))
+    world = World(placed, hosts, *nodes, queue, settings=with_fix(FREE_PLACES, on))
+    world.put(gang("pair1", pod_sets=(PodSet("main", 2, {"cpu": 8}),)))
+    world.decide()
+    world.put(WorkloadPods("team/pair1", tuple(BoundPod(f"p-{host}", "main", host) for host in alive)))
+    world.change("pair1", reclaimable={"main": 1})
+    world.put(gang("one2", pod_sets=(PodSet("main", 1, {"cpu": 8}),)))
+    return of(world.decide(), Admit)
+
+
+def test_a_finished_pods_place_stays_taken() -> None:
+    assert beside_a_finished_pod(False, "h1") == []
+
+
+def test_a_finished_pods_place_is_free() -> None:
+    assert beside_a_finished_pod(True, "h1") == ["one2"]
+    assert beside_a_finished_pod(True) == [], "the other pod is not seen yet: its place may be either"
+    assert beside_a_finished_pod(True, "h0", "h1") == [], "nor has the finished one left"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gangline.engine.cards.card_room import CardRoom, Resident
     from gangline.engine.course import Stretch
     from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
+    from gangline.engine.cycle.explanations import NOT_TRIED
     from gangline.engine.engine import Engine
     from gangline.engine.floor.floor import Floor
     from gangline.engine.floor.modes import BY_FORECAST, MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
@@ -63,6 +64,7 @@ _MODULES: Final = {
         "CycleRecord",
         "Requeued",
     ),
+    "cycle.explanations": ("NOT_TRIED",),
     "engine": ("Engine",),
     "floor.floor": ("Floor",),
     "floor.modes": (
@@ -180,6 +182,7 @@ __all__ = [
     "LEAVING",
     "LOST",
     "MODES",
+    "NOT_TRIED",
     "OF_POLICY",
     "OVERRUN_STATES",
     "OWN_SCORERS",

@@ -14,6 +14,7 @@ from gangline.engine.cycle.cycle_record import CycleRecord
 from gangline.engine.cycle.cycle_tally import CycleTally
 from gangline.engine.cycle.pending_reasons import PendingReasons, why
 from gangline.engine.model import (
+    Admit,
     Change,
     ClusterQueue,
     ClusterQueueFigures,
@@ -44,7 +45,7 @@ from gangline.engine.quota.limits import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
-from gangline.engine.state.engine_snapshot import Snapshot, as_assumed, facts, snapshot
+from gangline.engine.state.engine_snapshot import Snapshot, as_assumed, facts, roots_with_a_history, snapshot
 from gangline.engine.state.figures import cluster_queue_figures, cohort_figures, workloads_of
 from gangline.engine.state.lifecycle import Lifecycle
 from gangline.engine.state.queue_summary import (
@@ -56,6 +57,9 @@ from gangline.engine.state.queue_summary import (
 )
 from gangline.engine.state.store import Store
 from gangline.engine.state.workload_intake import Intake
+
+#: rounds in which a new engine may find out what it would start
+_MOST_ROUNDS = 100
 
 
 class Engine:
@@ -118,6 +122,7 @@ class Engine:
         decisions += self._healing.run(now)
         self._sample(now)
         self._store.touch_new_heads()
+        self._store.settle()
         decisions += self._scheduler.run(now, self._pending_reasons.note, room)
         decisions = self._healing.without_victims(decisions)
         decisions += self._pending_reasons.tell_tried()
@@ -141,9 +146,10 @@ class Engine:
 
     def next_wakeup(self, now: Millis) -> Millis | None:
         """The earliest time at which `decide` could return something new if no fact arrives before."""
-        if self._store.touched or self._store.reviews or self._scheduler.unfinished:
+        store = self._store
+        if store.touched or store.reviews or store.something_is_free or self._scheduler.unfinished:
             return now
-        fairness = self._store.fairness
+        fairness = store.fairness
         times = (
             self._lifecycle.next_due(),
             self._healing.next_due(now),
@@ -177,6 +183,8 @@ class Engine:
         queue = queue_of(gang)
         if explanation is None or queue is None:
             return explanation
+        if explanation.reason == "WaitingForCapacity":
+            explanation = self._scheduler.with_present_room(gang, explanation)
         message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
         return replace(explanation, message=message, position=queue.pending.position(gang))
 
@@ -336,6 +344,41 @@ class Engine:
         for fact in self.facts():
             engine.observe(fact)
         return engine
+
+    def missed_starts(self, now: Millis) -> list[Admit]:
+        """What a new engine would admit that takes in all present facts, and the nodes that are kept for pods: nothing, if every
+        change woke all whom it could serve.
+
+        To be asked when `decide` has nothing left to do. Left out are trees in which the new engine rightly decides otherwise,
+        since reservations, shares over time and the order after preemptions do not follow from facts alone.
+        """
+        self._store.settle()
+        health, history = self._store.health, {id(root) for root in roots_with_a_history(self._store)}
+        anew = Engine(self.settings)
+        for fact in self.facts():
+            match fact:
+                case Put(Node() as node) if not health.usable(
+                    node.name
+                ):  # it may soak, which the new engine cannot know
+                    anew.observe(Put(replace(node, unschedulable=True)))
+                case _:
+                    anew.observe(fact)
+        anew._cluster.follow_health(now)
+        anew._store.capacity.adopt(self._store.capacity)
+        for queue in self._store.queues.values():  # what waits for its victims keeps its room against other trees, too
+            for hold in queue.quota_holds.values():
+                anew._store.rooms.assign(hold.holder, self._store.rooms.assigned(hold.holder))
+        starts: list[Admit] = []
+        for _ in range(_MOST_ROUNDS):
+            starts += [each for each in anew.decide(now) if isinstance(each, Admit)]
+            if (due := anew.next_wakeup(now)) is None or due > now:
+                break
+        return [
+            each
+            for each in starts
+            if id(self._store.queues[each.admission.cluster_queue].root) not in history
+            and each.workload not in self._store.frozen
+        ]
 
     def facts(self) -> list[Change]:
         """All facts, assumptions as if they had been confirmed."""

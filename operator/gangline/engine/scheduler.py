@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from sys import maxsize
@@ -17,10 +18,13 @@ from gangline.engine.cycle.explanations import reason_of
 from gangline.engine.cycle.pending_messages import preemption_text
 from gangline.engine.cycle.tree_cycle import Nominations, TreeCycle
 from gangline.engine.cycle.variants import first_of_family
-from gangline.engine.model import Admission, Admit, Decision, Evict, Millis, Preempt
+from gangline.engine.flavors.assignment import CAPACITY, verdict_of
+from gangline.engine.model import Admission, Admit, Decision, Evict, Explanation, Millis, Preempt
 from gangline.engine.preemption.candidates import Known
-from gangline.engine.preemption.fair_victims import fair_victims
+from gangline.engine.preemption.fair_victims import fair_victims, preemptible_for
 from gangline.engine.preemption.preemptor import Preemptor, Victim, classic_victims
+from gangline.engine.preemption.simulated_removal import simulate
+from gangline.engine.preemption.victim_search import Need
 from gangline.engine.queues.cluster_queue import cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Node
@@ -92,6 +96,34 @@ class Scheduler:
     def next_due(self) -> Millis | None:
         """When the protection of a workload ends that others wait to preempt."""
         return self._preemptor.waits.next_due()
+
+    def with_present_room(self, gang: WorkloadState, explanation: Explanation) -> Explanation:
+        """The explanation of a workload that nodes limit, with what there is of them now, and what preemption could free.
+
+        Others may have taken some since it was tried, which wakes nobody.
+        """
+        queue = queue_of(gang)
+        verdict = verdict_of(queue.pending.representative(gang)) if queue is not None else None
+        request = (verdict.capacity_request or verdict.lacking) if verdict is not None else None
+        short = request.shortage() if request is not None else None
+        if queue is None or verdict is None or request is None or short is None:
+            return explanation
+        frs = tuple(cell.fr for cell in verdict.usage)
+        need = Need(gang, queue, frs, verdict.requests(with_pods=False), None, request, self._preemptor.now, [])
+        with simulate(removed=preemptible_for(need, fair=self._settings.fair_sharing is not None)):
+            without = request.shortage()
+        message = explanation.message
+        for pod_set in verdict.pod_sets:
+            for obstacle in pod_set.obstacles if pod_set.name == short.member.name else ():
+                if obstacle.kind == CAPACITY and (obstacle.flavor,) == short.member.flavors:
+                    message = message.replace(obstacle.text, request.text(short))
+        return replace(
+            explanation,
+            message=message + request.remark(short, without),
+            requested=short.wanted,
+            available=short.found,
+            short=short.wanted - short.found,
+        )
 
     @property
     def unfinished(self) -> bool:

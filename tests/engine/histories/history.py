@@ -36,6 +36,7 @@ class History(Events):
             self.bind()
             self.decide_and_carry_out()
             if step % 5 == 4:
+                self.nothing_is_missed()
                 self.ask()
             if step % 23 == 22:
                 self.look_ahead()
@@ -68,6 +69,13 @@ class History(Events):
         if self.drawn.on_nodes:
             events += [(5, self.node_trouble), (3, self.node_back), (1, self.foreign_pod), (2, self.pod_trouble)]
         return events
+
+    def nothing_is_missed(self) -> None:
+        """A new engine with the same facts starts nothing more, once this one has nothing left to decide."""
+        due = self.engine.next_wakeup(self.now)
+        if due is None or due > self.now:
+            missed = [each.workload for each in self.engine.missed_starts(self.now)]
+            assert not missed, f"{missed} would start after a restart"
 
     # --- what users ask -----------------------------------------------------------------------------------------------
 

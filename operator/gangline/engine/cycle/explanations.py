@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from gangline.engine.cycle.attempt import (
     MIGRATING,
@@ -25,12 +26,15 @@ from gangline.engine.flavors.assignment import (
     Obstacle,
 )
 from gangline.engine.model import Explanation
+from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.protection import remark
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.text import quantity_text
 
+#: The message of a workload that was not tried, in Kueue's words.
+NOT_TRIED: Final = "Workload is pending evaluation in the scheduling queue"
 #: Holders named in an explanation, at most.
 HOLDERS = 10
 
@@ -61,13 +65,13 @@ def message_of(attempt: Attempt) -> str:
         return text + remark(attempt.assignment.protected_until)
     if attempt.requeue_reason in (NO_FIT, NO_CANDIDATES):
         return text
-    return text or "Workload is pending evaluation in the scheduling queue"
+    return text or NOT_TRIED
 
 
 def attempted(
-    queue: ClusterQueueState, reason: str, message: str, assignment: Assignment, *, with_holders: bool
+    queue: ClusterQueueState, reason: str, message: str, assignment: Assignment, holding_nodes: Capacity | None = None
 ) -> Explanation:
-    """The explanation of a failed attempt: what is missing, how much of it, and, on request, which workloads hold it.
+    """The explanation of a failed attempt: what is missing, how much of it, and, with `holding_nodes`, which workloads hold it.
 
     Finding the holders means searching the whole tree; a ReportPending is made thousands of times and does not show them.
     """
@@ -75,11 +79,17 @@ def attempted(
     if found is None:
         return Explanation(reason or "NoMatchingFlavor", message)
     pod_set, obstacle = found
+    if holding_nodes is not None and (present := _present(obstacle, queue)) is not obstacle:
+        message = message.replace(obstacle_text(obstacle), obstacle_text(present))
+        obstacle = present
     kind, flavor, resource, before, amount, limit, _ = obstacle
     requested = before + amount
     holders: tuple[str, ...] = ()
-    if kind == WAITING and with_holders:
-        holders = _holders(queue, flavor, resource)
+    if holding_nodes is not None:
+        if kind == WAITING:
+            holders = _holders(queue, flavor, resource)
+        elif kind == CAPACITY:
+            holders = holding_nodes.holders_of(flavor, HOLDERS)
     return Explanation(
         reason or "NoMatchingFlavor",
         message,
@@ -106,12 +116,24 @@ def _binding(assignment: Assignment) -> tuple[str, Obstacle] | None:
     for pod_set in assignment.pod_sets:
         if pod_set.obstacles and not pod_set.fits and (pod_set.failed or assignment.mode != 0):
             return pod_set.name, min(pod_set.obstacles, key=_distance)
+    # no flavor failed: there will never be enough room on nodes
+    for pod_set in assignment.pod_sets:
+        for obstacle in pod_set.obstacles:
+            if obstacle.kind == assignment.severity:
+                return pod_set.name, obstacle
     return None
 
 
 def _distance(obstacle: Obstacle) -> tuple[int, float]:
     wanted = obstacle.before + obstacle.amount
     return obstacle.kind, (wanted - obstacle.limit) / wanted if wanted else 0.0
+
+
+def _present(obstacle: Obstacle, queue: ClusterQueueState) -> Obstacle:
+    """The obstacle with what can be had of the quota now: others may have taken some since, which wakes nobody."""
+    cell = queue.cells.get((obstacle.flavor, obstacle.resource)) if obstacle.kind == WAITING else None
+    free = max(0, cell.available()) if cell is not None else obstacle.limit
+    return obstacle._replace(limit=free) if free < obstacle.limit else obstacle
 
 
 def _is_held(queue: ClusterQueueState, flavor: str, resource: str) -> bool:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Protocol
 
 from gangline.engine.cycle.attempt import ADMISSION_GATED, HELD_BACK, WAITS_ITS_TURN, Attempt
-from gangline.engine.cycle.explanations import attempted, gated, message_of, reason_of, unplaced
+from gangline.engine.cycle.explanations import NOT_TRIED, attempted, gated, message_of, reason_of, unplaced
 from gangline.engine.flavors.assignment import verdict_of
 from gangline.engine.model import Decision, Explanation, Millis, ReportPending
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
@@ -72,7 +72,7 @@ class PendingReasons:
         if verdict is None or not told or told == gang.last_reason[0] or not gang.last_reason[0]:
             return None
         _note_reported(gang, gang.last_reason)
-        return ReportPending(gang.key, gang.uid, attempted(queue, *gang.last_reason, verdict, with_holders=False))
+        return ReportPending(gang.key, gang.uid, attempted(queue, *gang.last_reason, verdict))
 
     def tell_tried(self) -> list[Decision]:
         tried, self._tried = self._tried, {}
@@ -88,7 +88,7 @@ class PendingReasons:
                 continue
             if gang.reported != gang.last_reason:
                 reason, message = gang.last_reason
-                explanation = attempted(attempt.queue, reason, message, attempt.assignment, with_holders=False)
+                explanation = attempted(attempt.queue, reason, message, attempt.assignment)
                 if reason == ADMISSION_GATED:
                     explanation = gated(explanation, gang)
                 decisions.append(ReportPending(gang.key, gang.uid, explanation))
@@ -119,9 +119,7 @@ class PendingReasons:
             if gang.reported != (reason, message):
                 gang.reported = (reason, message)
                 gang.journal.note(gang, f"{reason}: {message}", "ReportPending")
-                decisions.append(
-                    ReportPending(gang.key, gang.uid, attempted(queue, reason, message, verdict, with_holders=False))
-                )
+                decisions.append(ReportPending(gang.key, gang.uid, attempted(queue, reason, message, verdict)))
             told[gang.key] = now
         self._told_start = told
         return decisions
@@ -138,7 +136,7 @@ class PendingReasons:
             if representative is gang or verdict is None or gang.reported[0] == representative.last_reason[0]:
                 continue
             _note_reported(gang, representative.last_reason)
-            explanation = attempted(queue, *representative.last_reason, verdict, with_holders=False)
+            explanation = attempted(queue, *representative.last_reason, verdict)
             decisions.append(ReportPending(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
 
@@ -169,20 +167,38 @@ def why(gang: WorkloadState, store: Store) -> Explanation | None:
     if not store.may_try(gang):
         return Explanation(
             "PendingEvaluation",
-            "Workload is pending evaluation in the scheduling queue",
+            NOT_TRIED,
             needs="Its back-off must end before it is tried again.",
         )
-    return _why_queued(gang, queue)
+    return _why_queued(gang, queue, store)
 
 
-def _why_queued(gang: WorkloadState, queue: ClusterQueueState) -> Explanation:
+def _why_queued(gang: WorkloadState, queue: ClusterQueueState, store: Store) -> Explanation:
     representative = queue.pending.representative(gang)
     verdict = verdict_of(representative)
+    if verdict is None and (blocked := _behind_head(gang, queue)) is not None:
+        return blocked
     if verdict is None:
         return Explanation(
             "PendingEvaluation",
-            "Workload is pending evaluation in the scheduling queue",
+            NOT_TRIED,
             needs="Those ahead of it in its ClusterQueue go first.",
         )
-    explanation = attempted(queue, *representative.last_reason, verdict, with_holders=True)
+    explanation = attempted(queue, *representative.last_reason, verdict, store.capacity)
     return gated(explanation, gang) if explanation.reason == ADMISSION_GATED else explanation
+
+
+def _behind_head(gang: WorkloadState, queue: ClusterQueueState) -> Explanation | None:
+    """It was not tried, since the head of a StrictFIFO queue was, and waits: until that starts, or leaves, nobody else does."""
+    head = queue.pending.head() if queue.pending.strict else None
+    verdict = verdict_of(head) if head is not None and head is not gang else None
+    if head is None or verdict is None or not head.last_reason[0]:
+        return None
+    its = attempted(queue, *head.last_reason, verdict)
+    never = its.reason in ("ExceedsMaxQuota", "NoMatchingFlavor")
+    return Explanation(
+        "PendingEvaluation",
+        f"Workload waits behind {head.key}, which is first in the StrictFIFO ClusterQueue {queue.name}"
+        f" and {'can never start as things are' if never else 'cannot start yet'}",
+        needs=f"{head.key} must start, be deleted or be deactivated. {its.needs}".rstrip(),
+    )

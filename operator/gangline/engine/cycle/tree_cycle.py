@@ -45,11 +45,19 @@ from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
-from gangline.engine.queues.quota_holds import end_quota_hold, hold_quota_for, preempted_for, quota_holds_of
+from gangline.engine.queues.quota_holds import (
+    end_quota_hold,
+    give_way,
+    hold_quota_for,
+    preempted_for,
+    quota_holds_of,
+    set_aside,
+)
 from gangline.engine.queues.slices import OLD_IS_OF_ANOTHER, OLD_IS_STOPPED, names_another_job
 from gangline.engine.queues.states import State
 from gangline.engine.queues.workload_state import LastScan, ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, Node
+from gangline.engine.rooms.room_ledger import NOWHERE
 from gangline.engine.text.fixes import STILL_HELD
 from gangline.engine.topology.placement import has_placements
 
@@ -365,7 +373,7 @@ class TreeCycle:
             attempt.migrates = running
         attempt.requeue_reason = MIGRATING
         usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
-        hold_quota_for(attempt.gang, attempt.queue, usage, [running])
+        hold_quota_for(attempt.gang, attempt.queue, usage, [running], self._preemptor.rooms)
 
     def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
         """Count its usage for the rest of the cycle, if the cycle goes on.
@@ -397,11 +405,16 @@ class TreeCycle:
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING
         usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
-        hold_quota_for(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
+        victims, request = [victim.gang for victim in attempt.victims], attempt.assignment.capacity_request
+        # found by `_still_fits`, without all victims
+        room = request.takes() if request is not None else NOWHERE
+        set_aside(attempt.gang, attempt.queue)
+        hold_quota_for(attempt.gang, attempt.queue, usage, victims, self._preemptor.rooms, room)
 
     def _reserve(self, attempt: Attempt) -> None:
         gang, queue, old = attempt.gang, attempt.queue, attempt.assignment.replaces
         gang.verdict = gang.progress = None
+        set_aside(gang, queue)
         queue.pending.take_out(gang)
         queue.pending.forget_precedence(gang)
         admission = attempt.assignment.admission(queue.name)
@@ -416,6 +429,7 @@ class TreeCycle:
         if has_placements(admission):
             self._preemptor.topologies.put_holder(gang.key, admission, gang.node_needs(admission))
         self._preemptor.capacity.take(gang, admission, assigned)
+        give_way(gang, self._quota_holds)
         if self._guard is not None:
             self._guard.reserved(attempt)
         if old is not None:
@@ -443,6 +457,8 @@ class TreeCycle:
         gang.progress = self._kept_progress(attempt)
         if reason == PENDING:
             pending.preemptor = gang
+            if (hold := attempt.queue.quota_holds.get(gang.uid)) is not None:
+                hold.hold_room()
         if reason in (NO_FIT, NO_CANDIDATES):
             end_quota_hold(gang, attempt.queue)
         if (gang.yielding or reason in (GATED, MIGRATING)) and not pending.strict:

@@ -97,6 +97,7 @@ class Assignment:
     __slots__ = (
         "borrowing",
         "capacity_request",
+        "lacking",
         "mode",
         "placing",
         "pod_sets",
@@ -120,6 +121,8 @@ class Assignment:
         self.placing: Placing | None = None
         #: the room on healthy nodes that it needs, None if nodes do not bound it
         self.capacity_request: CapacityRequest | None = None
+        #: the room that it lacks on the nodes of a flavor that was ruled out for that
+        self.lacking: CapacityRequest | None = None
         #: the worst kind of obstacle of the last pod set, -1 = none
         self.severity = -1
         #: what a placement policy that is tried out would do

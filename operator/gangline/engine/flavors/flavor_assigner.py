@@ -148,6 +148,7 @@ class Assigner:
             short = capacity_request.shortage()
         if short is None:
             return
+        self._note_lack(short)
         lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
         can_never_fit = capacity_request.can_never_fit() is not None
         told = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
@@ -163,7 +164,12 @@ class Assigner:
             assignment.mode, assignment.severity = Mode.NO_FIT, CAPACITY
 
     def _grade_room(
-        self, index: int, option: FlavorOption, chosen: dict[str, Choice], obstacles: list[Obstacle]
+        self,
+        index: int,
+        option: FlavorOption,
+        chosen: dict[str, Choice],
+        assignment: Assignment,
+        obstacles: list[Obstacle],
     ) -> Mode:
         """How one pod set could get room on the nodes of a flavor of which there is quota."""
         capacity = self._preemptor.capacity
@@ -181,14 +187,22 @@ class Assigner:
         short = capacity_request.lacks() if capacity_request is not None else None
         if capacity_request is None or short is None:
             return Mode.FIT
+        self._note_lack(short)
         obstacles.append(_no_room(option.name, capacity_request, short))
         if capacity_request.can_never_fit() is not None:
+            assignment.lacking = capacity_request
             return Mode.NO_FIT
         requests = {choice.cell: choice.amount for choice in chosen.values()}
         victims = self._preemptor.for_room(self._gang, self._queue, requests, capacity_request)
         if not victims:
             return Mode.NO_CANDIDATES
         return Mode.PREEMPT if any(victim.gang.queue is self._queue for victim in victims) else Mode.RECLAIM
+
+    def _note_lack(self, short: Shortage) -> None:
+        """The verdict depends on the nodes of these flavors: the gang is to be woken when they may have more room."""
+        self._queue.lacks_room_of.update(short.member.flavors)
+        if short.spares:
+            self._queue.lacks_spares = True
 
     # --- topology -----------------------------------------------------------------------------------------------------
 
@@ -217,8 +231,10 @@ class Assigner:
             if found.ok:
                 assignment.take_places(found.assignments)
                 return
-            self._queue.lacks_places = True
             self._need_places(assignment, found, wanted.names())
+        self._queue.lacks_room_of.update(
+            choice.flavor for pod_set in assignment.pod_sets for choice in pod_set.choices.values()
+        )
         found = wanted.empty()
         if found.ok:
             assignment.take_places(found.assignments)
@@ -359,7 +375,7 @@ class Assigner:
         if worst is None or worst.mode is Mode.NO_FIT:
             return {}, _NO_FIT
         if worst.mode is Mode.FIT and option.grounded:
-            room = self._grade_room(index, option, chosen, obstacles)
+            room = self._grade_room(index, option, chosen, assignment, obstacles)
             if room is Mode.NO_FIT:
                 return {}, _NO_FIT
             if room is not Mode.FIT:

@@ -20,7 +20,7 @@ from gangline.engine.nodes.node_rooms import Ground, NodeRooms
 from gangline.engine.nodes.packer import Member, NodeAssignment, Packer, Place, Shortage
 from gangline.engine.nodes.pod_locations import PodLocations
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.rooms.room_ledger import HOSTS, NOWHERE, DomainKey, Placed, RoomLedger
+from gangline.engine.rooms.room_ledger import DomainKey, RoomLedger, host_of
 
 
 @dataclass(slots=True)
@@ -44,8 +44,8 @@ class Capacity:
         #: holders whose assignment has to be computed again, and those of which pods are missing
         self._unsettled: set[str] = set()
         self.without_nodes: set[str] = set()
-        #: flavors that may have more room than before, "*" = all
-        self._opened: set[str] = set()
+        #: how much of the ledger's openings holders without nodes have seen
+        self._seen = ledger.openings.end
         #: for engine.backfill.timeline: changes with the nodes; and the holders whose assignment changed
         self.nodes_version = 0
         self.moved: dict[str, None] = {}
@@ -65,14 +65,11 @@ class Capacity:
             self.nodes_version += 1
         if node is None or old is None or old.labels != node.labels or old.allocatable != node.allocatable:
             self.regard_flavors()
-        elif old.taints != node.taints:
-            self._opened.add("*")
 
     def regard_flavors(self) -> None:
         """Flavors, or the nodes that they select, changed: every holder's assignment is computed again."""
         self.grounds.clear()
         self._unsettled.update(self._holdings)
-        self._opened.add("*")
         self.health.regard_policies()
 
     def put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
@@ -103,16 +100,9 @@ class Capacity:
             usable = self.health.usable(name)
             if node is not None and room is not None and room.usable != usable:
                 self.ledger.put_node(node, usable=usable)
-                if usable:
-                    self._opened.add("*")
                 self._unsettled.update(self.holders_on(name))
                 self.nodes_version += 1
         return changed
-
-    def opened(self) -> frozenset[str]:
-        """Flavors that may have more room than at the last call."""
-        opened, self._opened = self._opened, set()
-        return frozenset(self.grounds.bounded(None if "*" in opened else opened))
 
     # --- holders ------------------------------------------------------------------------------------------------------
 
@@ -133,6 +123,15 @@ class Capacity:
             holding = self._holdings[gang.key]
             self._learn(holding)
             self._replace(holding, assigned)
+
+    def adopt(self, other: Capacity) -> None:
+        """Holders have exactly the nodes that they have there."""
+        for key, theirs in other._holdings.items():
+            if (holding := self._holdings.get(key)) is not None:
+                given = theirs.assigned
+                assigned = NodeAssignment(dict(given.bound), dict(given.kept), dict(given.domains), dict(given.missing))
+                self.take(holding.gang, holding.admission, assigned)
+                self._unsettled.discard(key)
 
     def with_places_of(self, old: WorkloadState, assigned: NodeAssignment | None) -> NodeAssignment | None:
         """An assignment with the rooms that another holder has: it takes them over, with the pods that are there."""
@@ -155,26 +154,21 @@ class Capacity:
         holding.members = self.grounds.members(asks)
         self._take(holding)
 
-    def release(self, gang: WorkloadState) -> bool:
-        """It holds nothing any more. Returns whether it had placed pods."""
-        holding = self._holdings.pop(gang.key, None)
+    def release(self, gang: WorkloadState) -> None:
+        """It holds nothing any more."""
+        self._holdings.pop(gang.key, None)
         gang.room = None
-        placed = self.ledger.placed(gang.key)
-        if placed:
-            self._open_nodes_of(placed)
         self.ledger.release(gang.key)
-        if holding is not None:
-            self._unsettled.discard(gang.key)
-            self.without_nodes.discard(gang.key)
-            self._open(holding)
-        return bool(placed)
+        self._unsettled.discard(gang.key)
+        self.without_nodes.discard(gang.key)
 
     def holding(self, gang: WorkloadState) -> Holding | None:
         return self._holdings.get(gang.key)
 
     def holders_on(self, node: str) -> list[str]:
         """Workloads with pods on a node, or with room kept for them there."""
-        return sorted({*self.ledger.assigned_to(node), *self.pod_locations.on(node)})
+        assigned = (key for key in self.ledger.assigned_to(node) if key in self._holdings)
+        return sorted({*assigned, *self.pod_locations.on(node)})
 
     def nodes_of(self, gang: WorkloadState) -> set[str]:
         """The nodes of its pods, and those on which room is kept for them."""
@@ -215,7 +209,8 @@ class Capacity:
 
     def settle(self) -> None:
         """Compute all outdated assignments again; the gangs that have held quota longest choose first."""
-        if not self.health.nodes or (not self._unsettled and not (self._opened and self.without_nodes)):
+        opened, self._seen = self.ledger.openings.end != self._seen, self.ledger.openings.end
+        if not self.health.nodes or (not self._unsettled and not (opened and self.without_nodes)):
             return
         anew, self._unsettled = self._unsettled & self._holdings.keys(), set()
         keys = sorted(anew | self.without_nodes, key=self._seniority)
@@ -230,19 +225,6 @@ class Capacity:
     def _seniority(self, key: str) -> tuple[int, str]:
         gang = self._holdings[key].gang
         return gang.reserved_at, gang.uid
-
-    def _open(self, holding: Holding) -> None:
-        """Give back its assignment."""
-        self._opened.update(flavor for member in holding.members for flavor in member.flavors)
-
-    def _open_nodes_of(self, placed: Placed) -> None:
-        """Its placed pods leave: nodes of flavors without a topology may have more room."""
-        hosts = {key[0] for (flavor, key), _ in placed if flavor == HOSTS}
-        nodes = [self.ledger.rooms[name].node for host in sorted(hosts) for name in self.ledger.nodes_at(host)]
-        for flavor in self.grounds.bounded(None):
-            ground = self.grounds.ground((flavor,))
-            if ground is not None and any(ground.labels.items() <= node.labels.items() for node in nodes):
-                self._opened.add(flavor)
 
     def _keep_bound(self, holding: Holding) -> None:
         """Assign its bound pods to their nodes. Room that it had stays kept for as many pods as are not bound."""
@@ -259,7 +241,6 @@ class Capacity:
                     assigned.kept[place] = count
                     left -= count
         self._replace(holding, assigned)
-        self._open(holding)
 
     def _displaced_by_pods(self, moved: Iterable[Holding]) -> set[str]:
         """Holders with room kept where other pods are now."""
@@ -273,7 +254,7 @@ class Capacity:
                 owners = self.ledger.owners(domain)
                 if len(owners) > 1:
                     crowded |= owners.keys()
-        return crowded
+        return crowded & self._holdings.keys()
 
     def _assign_rest(self, holding: Holding) -> None:
         if any(member.ground is not None for member in holding.members):
@@ -281,23 +262,20 @@ class Capacity:
 
     def _best_assignment(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
         """The best assignment for it, which may leave pods missing."""
-        key = holding.gang.key
-        before = self.ledger.assigned(key)
-        self.ledger.assign(key, NOWHERE)
         packer = self._begin(holding, lost)
-        for each in members:
-            bound = self._bound_of(holding, each, lost)
-            if each.ground is not None and each.exclusive:
-                packer.assign_domains(each, bound, move=False)
-                self._count_missing(packer, each)
-                continue
-            for node, count in sorted(bound.items()):
-                packer.bind(each, node, count)
-            rest = each.count - sum(bound.values())
-            if each.ground is not None and rest > 0:
-                packer.assign_some(each, rest)
-        packer.undo()
-        self.ledger.assign(key, before)
+        with self.ledger.unassigned(holding.gang.key):
+            for each in members:
+                bound = self._bound_of(holding, each, lost)
+                if each.ground is not None and each.exclusive:
+                    packer.assign_domains(each, bound, move=False)
+                    self._count_missing(packer, each)
+                    continue
+                for node, count in sorted(bound.items()):
+                    packer.bind(each, node, count)
+                rest = each.count - sum(bound.values())
+                if each.ground is not None and rest > 0:
+                    packer.assign_some(each, rest)
+            packer.undo()
         return packer.assigned
 
     def _count_missing(self, packer: Packer, member: Member) -> None:
@@ -363,27 +341,26 @@ class Capacity:
         """An assignment of the whole gang without these nodes; the pods that it keeps stay where they are. Or what is missing
         for one.
         """
-        holding, before = self._holdings[gang.key], self.ledger.assigned(gang.key)
-        self.ledger.assign(gang.key, NOWHERE)
+        holding = self._holdings[gang.key]
         packer = self._begin(holding, lost)
-        try:
-            for each in holding.members:
-                bound = self._bound_of(holding, each, lost)
-                shortage: Shortage | None = None
-                if each.ground is not None and each.exclusive:
-                    shortage = packer.assign_domains(each, bound, move=True)
-                else:
-                    for node, count in sorted(bound.items()):
-                        packer.bind(each, node, count)
-                    rest = each.count - sum(bound.values())
-                    if each.ground is not None and rest > 0:
-                        shortage = packer.assign(each, rest)
-                if shortage is not None:
-                    return shortage
-            return packer.assigned
-        finally:
-            packer.undo()
-            self.ledger.assign(gang.key, before)
+        with self.ledger.unassigned(gang.key):
+            try:
+                for each in holding.members:
+                    bound = self._bound_of(holding, each, lost)
+                    shortage: Shortage | None = None
+                    if each.ground is not None and each.exclusive:
+                        shortage = packer.assign_domains(each, bound, move=True)
+                    else:
+                        for node, count in sorted(bound.items()):
+                            packer.bind(each, node, count)
+                        rest = each.count - sum(bound.values())
+                        if each.ground is not None and rest > 0:
+                            shortage = packer.assign(each, rest)
+                    if shortage is not None:
+                        return shortage
+                return packer.assigned
+            finally:
+                packer.undo()
 
     def keep(self, gang: WorkloadState, assigned: NodeAssignment) -> None:
         """Give it this assignment, though pods of others may still be there."""
@@ -397,6 +374,17 @@ class Capacity:
             return None
         members = [each for each in self.grounds.members(asks) if each.ground is not None]
         return CapacityRequest(self, gang, members, recovery) if members else None
+
+    def holders_of(self, flavor: str, most: int) -> tuple[str, ...]:
+        """The workloads on the nodes of a flavor, of whichever flavor they are themselves; those on most nodes first."""
+        ground = self.grounds.ground((flavor,))
+        nodes = frozenset(ground.names) if ground is not None else frozenset[str]()
+        on = {key: len(nodes & holding.assigned.nodes()) for key, holding in self._holdings.items()}
+        for name in nodes:
+            room = self.rooms.get(name)
+            for key in self.ledger.placed_on(host_of(room.node)) if room is not None and room.placed else ():
+                on[key] = on.get(key, 0) + 1
+        return tuple(sorted((key for key, count in on.items() if count), key=lambda key: (-on[key], key))[:most])
 
     def highest_running(self, ground: Ground) -> int | None:
         """The highest priority among the holders of a ground."""

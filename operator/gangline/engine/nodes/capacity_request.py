@@ -125,6 +125,21 @@ class CapacityRequest:
                 return Shortage(each, wanted, max(0, found), spares.count)
         return None
 
+    def is_for_whole_nodes(self, each: Member) -> bool:
+        """No node has room for two of its pods."""
+        assert each.ground is not None
+        return max(self._capacity.rooms.empty_table(each.ground, each.shape).counts.values(), default=0) == 1
+
+    def remark(self, short: Shortage, without: Shortage | None) -> str:
+        """What is needed of nodes, what there is, and what there would be `without` all that may be preempted for it."""
+        each = short.member
+        same = without is not None and without.member.name == each.name
+        more = max(0, (without.found if same and without is not None else short.wanted) - short.found)
+        if each.exclusive or not self.is_for_whole_nodes(each):
+            return f". Preemption can free room for {more} more" if more else ""
+        nodes = f"{short.wanted} whole node{'' if short.wanted == 1 else 's'} of {' and '.join(each.flavors)}"
+        return f". {nodes} needed: {short.found} free now, {more or 'none'} can be freed by preemption"
+
     def _lent(self) -> bool:
         """The gang may run on spares, since it can be stopped at once."""
         return self._recovery is not None and self._recovery.lend and not may_be_protected(self._gang)

@@ -43,11 +43,6 @@ class Grounds:
             labels.update(flavor.node_labels)
         return self._rooms.ground(labels)
 
-    def bounded(self, flavors: Iterable[str] | None) -> Iterable[str]:
-        """Those of these flavors (None = all) that nodes bound."""
-        names = self._flavors if flavors is None else flavors
-        return (name for name in names if self.ground((name,)) is not None)
-
     def tolerations(self, flavors: Iterable[str]) -> tuple[Toleration, ...]:
         """The tolerations that these flavors add to pods."""
         known = (self._flavors.get(name) for name in sorted(set(flavors)))

@@ -232,15 +232,25 @@ class Packer:
         """Assign `count` pods, room by room. Returns how many found none."""
         assert member.ground is not None
         known = dict(counts if counts is not None else self._rooms.table(member.ground, member.shape).counts)
-        for name in names:
+        order = list(names)
+        for name in order:  # first what it had: the room that is left beside it may be what others had
+            count -= self._keep(member, name, min(count, known.get(name, 0), self._had_more(member, name)), known)
+        for name in order:
             if count <= 0:
                 return 0
-            taken = min(count, known.get(name, 0))
-            if taken:
-                place = member.name, name
-                self.assigned.kept[place] = self.assigned.kept.get(place, 0) + taken
-                self._take(name, member, taken)
-                count -= taken
+            count -= self._keep(member, name, min(count, known.get(name, 0)), known)
+        return max(0, count)
+
+    def _had_more(self, member: Member, node: str) -> int:
+        place = member.name, node
+        return max(0, self._before.at(place) - self.assigned.at(place))
+
+    def _keep(self, member: Member, node: str, count: int, known: dict[str, int]) -> int:
+        if count > 0:
+            place = member.name, node
+            self.assigned.kept[place] = self.assigned.kept.get(place, 0) + count
+            self._take(node, member, count)
+            known[node] -= count
         return max(0, count)
 
     def assign_some(self, member: Member, count: int) -> None:

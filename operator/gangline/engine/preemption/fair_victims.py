@@ -8,7 +8,14 @@ ends no higher than the victim's side without the victim (LessThanOrEqualToFinal
 from __future__ import annotations
 
 from gangline.engine.model import FairSharing, Settings
-from gangline.engine.preemption.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, preemptible
+from gangline.engine.preemption.candidates import (
+    FAIR_SHARING,
+    IN_QUEUE,
+    RECLAMATION,
+    candidates_elsewhere,
+    own_candidates,
+    preemptible,
+)
 from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import (
     FEWEST_GANGS,
@@ -79,6 +86,14 @@ def _candidates(need: Need) -> list[WorkloadState]:
         if queue is not need.queue and queue.in_service and queue.over_quota(need.frs):
             found.extend(preemptible(need, queue, policy.reclaim_within_cohort))
     return found
+
+
+def preemptible_for(need: Need, *, fair: bool) -> list[WorkloadState]:
+    """Everybody whom the policies allow to be preempted for it, whether or not that would be enough."""
+    if fair:
+        return _candidates(need)
+    groups = (own_candidates(need), *candidates_elsewhere(need, {}))
+    return list({candidate.gang: None for group in groups for part in group for candidate in part})
 
 
 class _Search:

@@ -16,7 +16,9 @@ from gangline.engine.model import Millis, Settings
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.preemption.candidates import (
+    IN_QUEUE,
     NO_CANDIDATES,
+    RECLAMATION,
     Known,
     candidates_elsewhere,
     own_candidates,
@@ -36,7 +38,7 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
-from gangline.engine.rooms.room_ledger import RoomLedger
+from gangline.engine.rooms.room_ledger import NOWHERE, RoomLedger
 from gangline.engine.text.fixes import PODS_IN_SEARCH
 from gangline.engine.topology.topologies import Topologies
 
@@ -75,12 +77,10 @@ class Preemptor:
         return self.topologies.rooms
 
     def take_room(self, key: str, assignment: Assignment, queue: str) -> None:
-        """An assignment takes its room on nodes, until `key` is released."""
-        if assignment.placements():
-            admission = assignment.admission(queue)
-            self.topologies.put_holder(key, admission, assignment.node_needs(admission))
-        if assignment.capacity_request is not None:
-            self.rooms.assign(key, assignment.capacity_request.takes())
+        """An assignment takes its room on nodes, until the assumption of that `key` ends."""
+        admission, request = assignment.admission(queue), assignment.capacity_request
+        placed = self.topologies.taken(admission, assignment.node_needs(admission)) if assignment.placements() else ()
+        self.rooms.assume(key, placed, request.takes() if request is not None else NOWHERE)
 
     def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
         """How preemption could free `amount` of one flavor and resource, and how high the gang would borrow then."""
@@ -130,10 +130,27 @@ class Preemptor:
 
     def _chosen(self, need: Need) -> list[Victim]:
         """The victims by the queue's policy, or else in Kueue's order: earlier victims decide which ones may follow."""
-        victims = self._find(need)
+        victims = _awaited(need) or self._find(need)
         if victims or choice_of(need) != LEAST_LOST_WORK:
             return victims
         return self._find(replace(need, as_kueue=True))
+
+
+def _awaited(need: Need) -> list[Victim]:
+    """Those that stop for the gang already, if it needs no others: a rule by which one of them could not be chosen any more, now
+    that another one has stopped, must not make their stopping vain.
+    """
+    hold = need.queue.quota_holds.get(need.gang.uid)
+    leaving = [gang for gang in hold.victims if gang.holds and gang.evicting and not gang.removed] if hold else []
+    if not leaving:
+        return []
+    with need.removal as removal:
+        removal.remove(*leaving)
+        return (
+            [Victim(gang, IN_QUEUE if gang.queue is need.queue else RECLAMATION) for gang in leaving]
+            if need.fits()
+            else []
+        )
 
 
 # --- the classic way --------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import Shape, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-from gangline.engine.rooms.fitting import as_pod_requests
+from gangline.engine.rooms.fitting import add, as_pod_requests
+from gangline.engine.rooms.room_ledger import NOWHERE, Assigned, DomainKey, RoomLedger
 from gangline.engine.topology.placement import asks, placed_on
 from gangline.engine.topology.topologies import Topologies
 
@@ -83,10 +84,48 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class QuotaHold:
+    """What is held for a preemptor: quota, and where nodes bound it, its `room` on them. See `quota_holds`."""
+
     gang: WorkloadState
     queue: ClusterQueueState
     usage: dict[FlavorResource, int]
     victims: list[WorkloadState]
+    rooms: RoomLedger
+    #: on the nodes that were found for it without its victims
+    room: Assigned = NOWHERE
+    #: for the rest of a cycle it does not count, since the preemptor's usage does
+    aside: bool = False
+
+    @property
+    def holder(self) -> str:
+        """The key under which the room is taken."""
+        return f"{self.gang.key} (waits for its victims)"
+
+    def hold_room(self) -> None:
+        """Take the part of the room that victims do not take any more."""
+        self.rooms.restore(self.holder)
+        self.rooms.assign(self.holder, self._outstanding_room() if self.room is not NOWHERE else NOWHERE)
+
+    def let_room_go(self) -> None:
+        self.rooms.restore(self.holder)
+        self.rooms.assign(self.holder, NOWHERE)
+
+    def _outstanding_room(self) -> Assigned:
+        taken: dict[str, dict[str, int]] = {}
+        domains: set[DomainKey] = set()
+        for victim in self.victims:
+            if victim.holds:
+                theirs = self.rooms.assigned(victim.key)
+                domains.update(domain for domain, _ in theirs.domains)
+                for node, amounts in theirs.on_nodes:
+                    add(taken.setdefault(node, {}), amounts)
+        rest = (
+            (node, {name: amount - taken.get(node, {}).get(name, 0) for name, amount in amounts.items()})
+            for node, amounts in self.room.on_nodes
+        )
+        some = ((node, {name: left for name, left in each.items() if left > 0}) for node, each in rest)
+        left = tuple((node, each) for node, each in some if each)
+        return Assigned(left, tuple(each for each in self.room.domains if each[0] not in domains))
 
     def outstanding(self) -> dict[FlavorResource, int]:
         """The part of the quota hold that victims do not hold any more."""
@@ -110,11 +149,13 @@ class ClusterQueueState(Node):
         "delays_topology",
         "elsewhere",
         "fixes",
+        "freed",
         "generation",
         "group_of",
         "holders",
         "in_service",
-        "lacks_places",
+        "lacks_room_of",
+        "lacks_spares",
         "only_topologies",
         "pending",
         "placement",
@@ -124,8 +165,10 @@ class ClusterQueueState(Node):
         "timed",
     )
 
-    def __init__(self, config: ClusterQueue) -> None:
+    def __init__(self, config: ClusterQueue, freed: dict[str, None] | None = None) -> None:
+        """`freed` gets its name whenever quota of it becomes free, by whatever way."""
         super().__init__(config.name)
+        self.freed = freed if freed is not None else {}
         self.config = config
         self.in_service = True
         #: grows whenever a holder leaves or changes and when quotas change: earlier progress of flavor scans is void then
@@ -147,8 +190,10 @@ class ClusterQueueState(Node):
         self.preview: PlacementPolicy | None = None
         #: all its flavors are topology flavors, or it has a placement policy: pods are placed without a topology request
         self.only_topologies = False
-        #: since the last flush a workload became inadmissible for want of room on nodes, which other trees may share
-        self.lacks_places = False
+        #: flavors on whose nodes workloads found too little room since they were last woken; other trees may share these nodes
+        self.lacks_room_of: set[str] = set()
+        #: … and that because some nodes are held back as spares, which depends on the priorities of those that run
+        self.lacks_spares = False
         #: an admission check provides the nodes: placement waits for it
         self.delays_topology = False
         self.elsewhere = False  # its workloads run in other clusters
@@ -256,8 +301,11 @@ class ClusterQueueState(Node):
         gang.admission, gang.queue = None, None
         gang.usage, gang.cells = {}, []
         self.generation += 1
+        self.freed[self.name] = None
 
     def change_usage(self, gang: WorkloadState, usage: dict[FlavorResource, int]) -> None:
+        if any(amount > usage.get(fr, 0) for fr, amount in gang.usage.items()):
+            self.freed[self.name] = None
         for cell, amount in gang.cells:
             cell.remove(amount)
         gang.usage = usage

@@ -35,6 +35,8 @@ class CohortHierarchy:
         self.cohort_nodes: dict[str, Node] = {}
         #: cohorts in a cycle of parents
         self.cyclic: set[str] = set()
+        #: names of ClusterQueues of which quota became free since their trees were last woken
+        self.freed: dict[str, None] = {}
         #: names of ClusterQueues and cohorts whose place in the hierarchy, or whose quota, may have changed
         self._moved_queues: set[str] = set()
         self._moved_cohorts: set[str] = set()
@@ -93,7 +95,7 @@ class CohortHierarchy:
             config = self.configs.get(name)
             queue = self.queues.get(name)
             if queue is None and config is not None:
-                queue = self.queues[name] = ClusterQueueState(config)
+                queue = self.queues[name] = ClusterQueueState(config, self.freed)
             if queue is not None:
                 add_tree_of(queue)
             if config is not None and config.cohort:

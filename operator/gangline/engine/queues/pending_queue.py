@@ -290,6 +290,11 @@ class PendingQueue:
         self._inadmissible_shapes.clear()
         return self._bring_back(may_try) or moved
 
+    @property
+    def keeps_back(self) -> bool:
+        """Some shapes are not even tried after a `flush`."""
+        return False
+
     def _bring_back(self, may_try: Callable[[WorkloadState], bool]) -> bool:
         """Workloads that are inadmissible alone and `may_try` are queued again. False if there were none."""
         gangs = [gang for gang in self._inadmissible_alone.values() if may_try(gang)]

@@ -2,6 +2,9 @@
 
 A hold exists from the moment victims are chosen until the preemptor has its quota, cannot have it any more, or is gone. While
 victims still hold their quota the hold covers only what they do not, so that nothing is counted twice.
+
+Where nodes bound the preemptor, its room on them is held likewise, without any fix: gangs of other cohort trees could take that,
+too, and what was preempted would have been stopped in vain.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from contextlib import contextmanager
 
 from gangline.engine.queues.cluster_queue import ClusterQueueState, QuotaHold, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
+from gangline.engine.rooms.room_ledger import NOWHERE, Assigned, RoomLedger
 from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
 
 
@@ -21,19 +25,26 @@ def quota_holds_of(root: Node) -> list[QuotaHold]:
 
 @contextmanager
 def held_for_others(quota_holds: Iterable[QuotaHold], gang: WorkloadState) -> Generator[None]:
-    """The ledger as `gang` may use it: what is held for others counts as used, unless it precedes them in their own queue."""
-    taken = [
-        (hold.queue.cell(fr), amount)
-        for hold in quota_holds
-        if HOLD_QUOTA in hold.queue.fixes and not _goes_before(gang, hold)
-        for fr, amount in hold.outstanding().items()
-        if amount
-    ]
+    """The ledgers as `gang` may use them: what is held for others counts as used, unless it precedes them in their own queue."""
+    taken: list[tuple[Cell, int]] = []
+    its_own: list[QuotaHold] = []
+    for hold in quota_holds:
+        if hold.aside:
+            continue
+        if _goes_before(gang, hold):
+            its_own.append(hold)
+        elif _lasts(hold, HOLD_QUOTA):
+            taken += [(hold.queue.cell(fr), amount) for fr, amount in hold.outstanding().items() if amount]
     for cell, amount in taken:
         cell.add(amount)
+    for hold in its_own:
+        hold.rooms.lift(hold.holder)
     try:
         yield
     finally:
+        for hold in its_own:
+            if not hold.aside:
+                hold.rooms.restore(hold.holder)
         for cell, amount in reversed(taken):
             cell.remove(amount)
 
@@ -42,19 +53,51 @@ def _goes_before(gang: WorkloadState, hold: QuotaHold) -> bool:
     return gang is hold.gang or (gang.queue is hold.queue and gang.priority > hold.gang.priority)
 
 
+def set_aside(gang: WorkloadState, queue: ClusterQueueState) -> None:
+    """For the rest of the cycle the preemptor's own usage counts, and not what was held for it. To be called while it is
+    `held_for_others`.
+    """
+    hold = queue.quota_holds.get(gang.uid)
+    if hold is not None:
+        hold.aside = True
+
+
+def give_way(gang: WorkloadState, quota_holds: Iterable[QuotaHold]) -> None:
+    """A workload took room that may have been held for preemptors of its queue that it precedes: these look for other room."""
+    for hold in quota_holds:
+        if hold.gang is not gang and hold.room is not NOWHERE and _goes_before(gang, hold):
+            hold.let_room_go()
+            hold.room = Assigned()
+
+
+def _lasts(hold: QuotaHold, fix: str) -> bool:
+    return fix in hold.queue.fixes or hold.room is not NOWHERE
+
+
 def hold_quota_for(
-    gang: WorkloadState, queue: ClusterQueueState, usage: dict[FlavorResource, int], victims: list[WorkloadState]
+    gang: WorkloadState,
+    queue: ClusterQueueState,
+    usage: dict[FlavorResource, int],
+    victims: list[WorkloadState],
+    rooms: RoomLedger,
+    room: Assigned = NOWHERE,
 ) -> None:
-    """Hold quota for `gang`, which waits for these victims. Holds are made only where a fix gives them an effect."""
-    if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes:
-        old = queue.quota_holds.get(gang.uid)
+    """Hold quota and room on nodes for `gang`, which waits for these victims. Holds are made only where they have an effect."""
+    old = queue.quota_holds.get(gang.uid)
+    if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes or room is not NOWHERE:
         everyone = {id(victim): victim for victim in [*(old.victims if old else ()), *victims]}
-        queue.quota_holds[gang.uid] = QuotaHold(gang, queue, usage, list(everyone.values()))
+        queue.quota_holds[gang.uid] = QuotaHold(gang, queue, usage, list(everyone.values()), rooms, room)
+    elif old is not None:
+        end_quota_hold(gang, queue)
 
 
 def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
     """The preemptor has started, no longer waits, or is gone: workloads that waited for it may try again."""
     hold = queue.quota_holds.pop(gang.uid, None)
+    if hold is not None and any(amount > gang.usage.get(fr, 0) for fr, amount in hold.outstanding().items()):
+        queue.freed[queue.name] = None
+    if hold is not None:
+        hold.let_room_go()
     for victim in hold.victims if hold else ():
         own = queue_of(victim)
         if own is not None and victim.inadmissible_alone and not victim.holds and victim.yielding:
@@ -68,6 +111,6 @@ def preempted_for(
 ) -> WorkloadState | None:
     """The preemptor that this gang was preempted for and that has not started yet, where that matters."""
     for hold in quota_holds:
-        if NO_READMIT in hold.queue.fixes and hold.gang is not gang and any(victim is gang for victim in hold.victims):
+        if _lasts(hold, NO_READMIT) and hold.gang is not gang and any(victim is gang for victim in hold.victims):
             return hold.gang
     return None

@@ -309,6 +309,10 @@ class TimedQueue(PendingQueue):
         moved = self._unblock(bucket for bucket in self._table.values() if bucket.blocked and self._could_fit(bucket))
         return self._bring_back(may_try) or moved
 
+    @property
+    def keeps_back(self) -> bool:
+        return self.blocks_any()
+
     def _could_fit(self, bucket: TimedBucket) -> bool:
         if not bucket.inadmissible or self.question_of is None or bucket.representative is None:
             return True

@@ -116,7 +116,6 @@ class Healing:
                 if gang.workload.admission != gang.admission or not _pods_on(store, gang).isdisjoint(hosts):
                     continue
                 store.hold_places(gang, gang.admission)
-                store.flush_placing()
             del self._leaving[key]
 
     # --- one gang -----------------------------------------------------------------------------------------------------

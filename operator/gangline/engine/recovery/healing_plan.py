@@ -58,12 +58,8 @@ class Plan:
         needs = gang.node_needs(admission)
         # a host of which only a card has failed stays in the topology: nothing of the gang is to come back there
         left = tuple(((HOSTS, (host,)), {PODS: ANY_NUMBER}) for host in self.left)
-        store.topology.put_holder(gang.key, gathered, needs)
-        try:
-            with store.rooms.beside(left):
-                return mend(store.topology, pod_sets, gathered, hosts[0], store.settings.gates, queue.placement)
-        finally:
-            store.topology.put_holder(gang.key, admission, needs)
+        with store.topology.holding(gang.key, gathered, needs), store.rooms.beside(left):
+            return mend(store.topology, pod_sets, gathered, hosts[0], store.settings.gates, queue.placement)
 
     def keep_room(self) -> None:
         """Keep the room for it, even while others still use it.

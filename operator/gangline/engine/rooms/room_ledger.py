@@ -7,6 +7,9 @@ assigned pods where neither leaves too little; topologies do not count assigned 
 
 Who looks for room (`topology.topologies`, `nodes.node_rooms`) watches, and keeps tables of what fits where. What is taken is
 given back exactly: a simulation lifts workloads out of the ledger itself and restores them.
+
+Whatever may give somebody more room is logged in `openings`, here, where every change passes: nodes that come, go or change,
+and room that a workload gives back. Simulations log nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from gangline.engine.cards import card_amounts
@@ -34,6 +37,8 @@ DomainKey: TypeAlias = tuple[str, str]
 
 #: the flavor of spots that are hosts
 HOSTS: Final = ""
+
+K = TypeVar("K")
 
 #: The log of changed nodes starts over at this length.
 _LOG_LENGTH = 8192
@@ -69,6 +74,9 @@ class Assigned:
     on_nodes: tuple[tuple[str, Mapping[str, int]], ...] = ()
     domains: tuple[tuple[DomainKey, int], ...] = ()
 
+
+#: Where there may be more room than before: a node as it is or was, or the flavor of a domain above hosts.
+Opening: TypeAlias = "Node | str"
 
 #: What a workload's placements take.
 Placed: TypeAlias = tuple[tuple[Spot, Mapping[str, int]], ...]
@@ -121,6 +129,8 @@ class RoomLedger:
         self._spot_watchers: dict[str, list[SpotWatcher]] = {}
         #: nodes on which the usage by assigned pods changed
         self.changes: ChangeLog[str] = ChangeLog(_LOG_LENGTH)
+        #: where room may have become free
+        self.openings: ChangeLog[Opening] = ChangeLog(_LOG_LENGTH)
         #: other ledgers that get the same nodes and foreign pods (see engine.backfill.timeline_world)
         self._mirrors: WeakSet[RoomLedger] = WeakSet()
 
@@ -153,6 +163,7 @@ class RoomLedger:
         old = room.node if room is not None else None
         if room is None or old is None or room.usable != usable or _offer(old) != _offer(node):
             self.version += 1
+            self.openings.extend((node,) if old is None else (old, node))
         if room is None:
             room = self.rooms[name] = Room(node, usable, self._elsewhere.pop(name, {}), self._settle(host, name))
         else:
@@ -171,6 +182,7 @@ class RoomLedger:
         if room is None:
             return
         self.version += 1
+        self.openings.append(room.node)  # the flavors of which it was the last node are bounded by quota alone now
         self._unsettle(host_of(room.node), name)
         if room.assigned:
             self._elsewhere[name] = room.assigned
@@ -267,7 +279,13 @@ class RoomLedger:
 
     def place(self, key: str, placed: Placed) -> None:
         """A workload takes this of spots, instead of what it took before."""
+        before = self.placed(key)
         self.replace(key, placed)
+        for flavor, leaf in _given_back(before, placed):
+            if flavor == HOSTS:
+                self._open(self.nodes_at(leaf[0]))
+            else:
+                self.openings.append(flavor)
         if self.cards.known:
             hosts = [leaf[0] for (flavor, leaf), _ in placed if flavor == HOSTS]
             for node in self.cards.placed(key, [name for host in hosts for name in self.nodes_at(host)]):
@@ -288,6 +306,37 @@ class RoomLedger:
 
     def assign(self, key: str, assigned: Assigned) -> None:
         """A workload's assigned pods take this, instead of what they took before."""
+        before = self.assigned(key)
+        self._assign(key, assigned)
+        if before is not NOWHERE:
+            self._open(_given_back(before.on_nodes, assigned.on_nodes))
+            for label, value in _left(before.domains, assigned.domains):
+                self._open(name for name, room in self.rooms.items() if room.node.labels.get(label) == value)
+
+    def _open(self, nodes: Iterable[str]) -> None:
+        known = (self.rooms.get(name) for name in nodes)
+        self.openings.extend(room.node for room in known if room is not None)
+
+    @contextmanager
+    def unassigned(self, key: str) -> Generator[None]:
+        """The rooms as they would be if the pods of a workload were assigned nowhere."""
+        holder = self._holders.get(key)
+        assigned = holder.assigned if holder is not None and not holder.lifted else NOWHERE
+        self._shift_assigned(key, assigned, -1)
+        try:
+            yield
+        finally:
+            self._shift_assigned(key, assigned, 1)
+
+    def assume(self, key: str, placed: Placed, assigned: Assigned) -> None:
+        """For the rest of a simulation, room is taken under a key that no workload has."""
+        self.replace(key, placed)
+        self._assign(key, assigned)
+
+    def end_assumption(self, key: str) -> None:
+        self.assume(key, (), NOWHERE)
+
+    def _assign(self, key: str, assigned: Assigned) -> None:
         holder = self._holders.get(key)
         if holder is None:
             if assigned is NOWHERE:
@@ -426,6 +475,20 @@ class RoomLedger:
             self.shift_node(node, amounts, sign)
         for domain, count in assigned.domains:
             self.own(domain, key, sign * count)
+
+
+def _given_back(before: Iterable[tuple[K, Mapping[str, int]]], now: Iterable[tuple[K, Mapping[str, int]]]) -> list[K]:
+    """Where less of something is taken now."""
+    held = dict(now)
+    return [
+        where
+        for where, amounts in before
+        if any(amount > held.get(where, _NOTHING).get(resource, 0) for resource, amount in amounts.items())
+    ]
+
+
+def _left(before: Iterable[tuple[DomainKey, int]], now: Iterable[tuple[DomainKey, int]]) -> set[DomainKey]:
+    return {domain for domain, _ in before}.difference(domain for domain, _ in now)
 
 
 def host_of(node: Node) -> str:

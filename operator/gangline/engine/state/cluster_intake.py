@@ -58,9 +58,8 @@ class ClusterIntake:
         """
         store = self._store
         store.capacity.advance(now)
-        self._wake(store.topology.opened())
         store.capacity.settle()
-        self._wake(store.capacity.opened())
+        store.settle()
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
@@ -72,6 +71,7 @@ class ClusterIntake:
         else:
             store.topology.put_flavor(flavor)
         store.capacity.regard_flavors()
+        store.openings.regard_flavors()
         store.hierarchy.move(
             lambda config: any(name == offered.name for group in config.groups for offered in group.flavors)
         )
@@ -121,24 +121,19 @@ class ClusterIntake:
         store = self._store
         _set(store.nodes, name, node)
         store.capacity.put_node(node, name)
-        self._wake(store.topology.opened())
 
     def _put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
         store = self._store
         _set(store.foreign_pods, key, pod)
-        self._wake(store.topology.remove_foreign(key) if pod is None else store.topology.put_foreign(pod))
+        if pod is None:
+            store.rooms.remove_foreign(key)
+        else:
+            store.rooms.put_foreign(pod)
 
     def _put_node_cards(self, cards: NodeCards | None, name: str) -> None:
         store = self._store
         _set(store.node_cards, name, cards)
         store.rooms.put_cards(cards if cards is not None else NodeCards(name))
-        self._wake(store.topology.opened())
-
-    def _wake(self, flavors: frozenset[str]) -> None:
-        """The capacity of these topology flavors changed: queues that may use them try again."""
-        for queue in self._store.queues.values() if flavors else ():
-            if any(option.name in flavors for group in queue.group_of.values() for option in group.options):
-                self._store.flush(queue.root)
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -167,6 +162,9 @@ class ClusterIntake:
     def _put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         _set(self._store.workload_pods, key, workload_pods)
         self._store.capacity.put_workload_pods(workload_pods, key)
+        gang = self._store.gangs.get(key)
+        if gang is not None and gang.admission is not None and gang.workload.reclaimable:
+            self._store.hold_places(gang, gang.admission)
 
 
 def _set(table: dict[str, Any], name: str, item: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from gangline.engine.model import Change, Put, Workload
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.quota.quota_ledger import FlavorResource, Node
 from gangline.engine.state.store import Store
 
 
@@ -53,6 +53,17 @@ def facts(store: Store) -> Iterator[Change]:
             yield Put(item)
     for gang in store.gangs.values():
         yield Put(as_assumed(gang))
+
+
+def roots_with_a_history(store: Store) -> Iterator[Node]:
+    """The trees in which decisions depend on what happened before, besides facts: on reservations and held back workloads, on
+    usage over time, and on preemptors that wait for their victims, whose turn comes first.
+    """
+    for queue in store.queues.values():
+        preemptor = queue.pending.preemptor
+        waits = preemptor is not None and preemptor.queue is queue and not preemptor.holds
+        if queue.timed or queue.fair_usage is not None or queue.quota_holds or waits:
+            yield queue.root
 
 
 def as_assumed(gang: WorkloadState) -> Workload:

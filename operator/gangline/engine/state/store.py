@@ -5,6 +5,7 @@ Facts may arrive in any order and name unknown objects. `settle` applies changes
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from gangline.engine.model import (
@@ -19,6 +20,7 @@ from gangline.engine.model import (
     Node,
     NodeCards,
     PlacementPolicy,
+    PodSetAssignment,
     RuntimeForecast,
     Settings,
     Topology,
@@ -27,20 +29,23 @@ from gangline.engine.model import (
 from gangline.engine.model.units import whole_second
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.health import Health
+from gangline.engine.nodes.openings import Openings
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
-from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
+from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
 from gangline.engine.queues.estimates import Estimates
-from gangline.engine.queues.quota_holds import end_quota_hold
+from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
 from gangline.engine.queues.slices import held_parts, succeeds
 from gangline.engine.queues.states import HOLDER, Journal, State
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NO_FAMILY, NO_UIDS, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.quota.quota_ledger import Node as QuotaNode
+from gangline.engine.rooms.fitting import HOSTNAME
 from gangline.engine.rooms.room_ledger import RoomLedger
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
+from gangline.engine.text.fixes import FREE_PLACES
 from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.node_filter import expression_matches
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE, has_placements
@@ -75,6 +80,7 @@ class Store:
         #: trusted nodes, and assignments to those of other flavors
         self.health = Health(settings.health, self._soak)
         self.capacity = Capacity(self.health, self.flavors, self.rooms)
+        self.openings = Openings(self.rooms, self.flavors)
 
         self.hierarchy = CohortHierarchy()
         self.cohorts = self.hierarchy.cohorts
@@ -134,10 +140,14 @@ class Store:
     # --- the forest ---------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Bring the quota trees in line with the configuration. Cheap if nothing changed."""
+        """Bring the quota trees in line with the configuration, and wake all who may find more free. Cheap if nothing changed."""
         done = self.hierarchy.settle(self._set_up)
-        if done is None:
-            return
+        if done is not None:
+            self._settle_trees(done)
+        if self.something_is_free:
+            self._wake()
+
+    def _settle_trees(self, done: RebuiltTrees) -> None:
         self.trees_rebuilt = True
         self.health.regard_policies()
         placed = [config for config in self.cluster_queues.values() if config.placement is not None]
@@ -178,6 +188,9 @@ class Store:
         self.touched.pop(id(queue), None)
         self.changed_queues.add(queue.name)
         self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
+        for hold in queue.quota_holds.values():
+            hold.let_room_go()
+        queue.quota_holds.clear()
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
             gang.queue = None
@@ -197,6 +210,9 @@ class Store:
             self.hold(gang)
         queue.generation += 1
         queue.in_service = not self.inactive(queue.name)[0]
+        if not queue.in_service:  # its preemptors are not tried any more
+            for hold in list(queue.quota_holds.values()):
+                end_quota_hold(hold.gang, queue)
         self.changed_queues.add(queue.name)
         self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
 
@@ -325,6 +341,7 @@ class Store:
         queue.hold(gang, admission, self.usage_of(gang, admission), whole_second(gang.workload.reserved_at))
         self.note_state(gang, evicting=evicting)
         self.touch(queue)
+        self._wake_for_spares()
         old = self.gangs.get(gang.replaces) if gang.replaces else None
         if old is not None and old.holds and self.superseded(old):
             self.supersede(old, gang)
@@ -348,18 +365,39 @@ class Store:
         usage = self.usage_of(gang, admission)
         if usage != gang.usage:
             if not superseded:
+                self.hold_places(gang, admission)
                 self.capacity.hold(gang, admission)
-            released = any(amount > usage.get(fr, 0) for fr, amount in gang.usage.items())
             queue.change_usage(gang, usage)
-            if released:
-                self.flush(queue.root)
         self.note_state(gang, evicting=gang.evicting or bool(gang.workload.evicted))
         self.note_change(gang)
 
     def hold_places(self, gang: WorkloadState, admission: Admission) -> None:
         """It has the places of this admission in topologies, and no others."""
         if has_placements(admission):
-            self.topology.put_holder(gang.key, admission, gang.node_needs(admission))
+            self.topology.put_holder(gang.key, self._without_finished(gang, admission), gang.node_needs(admission))
+
+    def _without_finished(self, gang: WorkloadState, admission: Admission) -> Admission:
+        """Without the places on hosts that finished pods have left, where that fix is on: once all others are seen on theirs."""
+        queue, pods = self.queues.get(admission.cluster_queue), self.workload_pods.get(gang.key)
+        if queue is None or FREE_PLACES not in queue.fixes or pods is None or not gang.workload.reclaimable:
+            return admission
+        on_hosts = Counter((pod.pod_set, self.rooms.host_at(pod.node) or pod.node) for pod in pods.pods)
+        parts: list[PodSetAssignment] = []
+        for part in admission.pod_sets:
+            finished, alive = gang.workload.reclaimable.get(part.name, 0), 0
+            for (name, _), count in on_hosts.items():
+                alive += count if name == part.name else 0
+            topology = part.topology
+            if finished and topology is not None and topology.levels[-1] == HOSTNAME and alive + finished >= part.count:
+                domains = (
+                    replace(domain, count=min(domain.count, on_hosts[part.name, domain.values[-1]]))
+                    for domain in topology.domains
+                    if on_hosts[part.name, domain.values[-1]]
+                )
+                whole = any(domain.cards for domain in topology.domains)  # whose seat is free is not known
+                part = part if whole else replace(part, topology=replace(topology, domains=tuple(domains)))
+            parts.append(part)
+        return replace(admission, pod_sets=tuple(parts))
 
     def swap(self, gang: WorkloadState, admission: Admission) -> None:
         """Its pods are placed elsewhere from now on; the fact that says so has not arrived yet."""
@@ -401,6 +439,7 @@ class Store:
             self.assume_admitted(gang, now, gang.noted_cause, "Admit")
         self.reviews[gang.key] = gang
         self.note_change(gang)
+        self._wake_for_spares()
 
     def assume_admitted(
         self, gang: WorkloadState, now: Millis, cause: str = "", decision: str = "CompleteAdmission"
@@ -423,7 +462,7 @@ class Store:
     def release(self, gang: WorkloadState) -> None:
         """It holds nothing any more: workloads that wait in its tree may try again."""
         queue = queue_of(gang)
-        had_places = self.capacity.release(gang)
+        self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
         gang.enter(State.MOVING)
@@ -439,10 +478,6 @@ class Store:
         elif gang.admission is not None:
             self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
             gang.admission, gang.usage = None, {}
-        if queue is not None:
-            self.flush(queue.root)
-        if had_places:
-            self.flush_placing()
         self._end_superseding(gang)
 
     def place(self, gang: WorkloadState) -> None:
@@ -535,19 +570,40 @@ class Store:
                 if head is not None and head.uid != queue.pending.tried:
                     self.touched[id(queue.root)] = queue.root
 
+    @property
+    def something_is_free(self) -> bool:
+        """Quota or room on nodes became free, and those who wait for it are not awake yet."""
+        return bool(self.hierarchy.freed) or self.openings.unread or self.topology.has_opened
+
+    def _wake(self) -> None:
+        """Whoever may find more free than before tries again: where quota was given back, its tree; where nodes may have more
+        room, every tree in which somebody found too little on nodes of these flavors.
+        """
+        freed = [self.queues[name] for name in self.hierarchy.freed if name in self.queues]
+        self.hierarchy.freed.clear()
+        for root in {id(queue.root): queue.root for queue in freed}.values():
+            for hold in quota_holds_of(root):  # what victims have given back belongs to their preemptor
+                hold.hold_room()
+        flavors = self.openings.flavors() | self.topology.opened()
+        if flavors:
+            freed += [queue for queue in self.queues.values() if not flavors.isdisjoint(queue.lacks_room_of)]
+        for root in {id(queue.root): queue.root for queue in freed}.values():
+            self.flush(root)
+
     def flush(self, root: QuotaNode) -> None:
         """Something of this tree was released or changed: inadmissible workloads try again."""
         self.touched[id(root)] = root
         for queue in cluster_queues_of(root):
-            queue.lacks_places = False
             if queue.pending.flush(self.may_try):
                 self.changed_queues.add(queue.name)
+            if not queue.pending.keeps_back:
+                queue.lacks_room_of.clear()
+                queue.lacks_spares = False
 
-    def flush_placing(self) -> None:
-        """Nodes have more room: workloads that found none try again, in every tree."""
-        for queue in self.queues.values():
-            if queue.lacks_places:
-                self.flush(queue.root)
+    def _wake_for_spares(self) -> None:
+        """Spares are lent to those below the highest priority that runs, which may be higher now."""
+        for root in {id(queue.root): queue.root for queue in self.queues.values() if queue.lacks_spares}.values():
+            self.flush(root)
 
     # --- queue states -------------------------------------------------------------------------------------------------
 

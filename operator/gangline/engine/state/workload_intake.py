@@ -165,6 +165,7 @@ class _Standing:
             pending.held = gang
         if self.quota_hold is not None:
             self.queue.quota_holds[gang.uid] = self.quota_hold
+            self.quota_hold.hold_room()
 
 
 def _standing(gang: WorkloadState) -> _Standing | None:

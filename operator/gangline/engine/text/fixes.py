@@ -27,4 +27,8 @@ NO_READMIT: Final = "NoReadmitBeforePreemptor"
 #: they have stopped, more is admitted than there is. Fixed: what they still hold is not granted.
 STILL_HELD: Final = "QuotaOfVictimsStillHeld"
 
-FIXES: Final = frozenset({FALSE_FIT, PODS_IN_SEARCH, HOLD_QUOTA, NO_READMIT, STILL_HELD})
+#: With a topology, the places of finished pods stay taken until their whole workload has ended, though their quota is given
+#: back. Fixed: these places are free once all its other pods are known to be on theirs.
+FREE_PLACES: Final = "PlacesOfFinishedPods"
+
+FIXES: Final = frozenset({FALSE_FIT, PODS_IN_SEARCH, HOLD_QUOTA, NO_READMIT, STILL_HELD, FREE_PLACES})

@@ -94,7 +94,7 @@ class Placing:
         """The placement in the cluster as it is."""
         if not self._old:
             return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
-        with self._topologies.without(self._old):
+        with self._topologies.holding(self._old, None):
             return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
 
     def empty(self) -> Placement:
@@ -129,7 +129,7 @@ class Placing:
         """Whether exactly these places are still free."""
         if not self._old:
             return self._is_free(assignments)
-        with self._topologies.without(self._old):
+        with self._topologies.holding(self._old, None):
             return self._is_free(assignments)
 
     def _is_free(self, assignments: Mapping[str, TopologyAssignment]) -> bool:

@@ -208,6 +208,10 @@ class Topologies:
 
     # --- nodes and pods -----------------------------------------------------------------------------------------------
 
+    @property
+    def has_opened(self) -> bool:
+        return bool(self._opened)
+
     def opened(self) -> frozenset[str]:
         """Flavors whose capacity changed since the last call."""
         opened, self._opened = frozenset(self._opened), set()
@@ -284,10 +288,10 @@ class Topologies:
         self.rooms.place(key, ())
 
     @contextmanager
-    def without(self, key: str) -> Generator[None]:
-        """For the length of a `with`, a holder has no places."""
+    def holding(self, key: str, admission: Admission | None, needs: NodeNeeds = AS_COUNTED) -> Generator[None]:
+        """For the length of a `with`, a holder has the places of this admission (None: no places) instead of its own."""
         placed = self.rooms.placed(key)
-        self.rooms.replace(key, ())
+        self.rooms.replace(key, self.taken(admission, needs) if admission is not None else ())
         try:
             yield
         finally:

@@ -149,6 +149,32 @@ async def test_a_gang_that_waits_for_nodes_hears_who_is_there() -> None:
     assert told["on nodes"] == ["h100, outside of any queue: replicaset/llm-5d in namespace ml (3 GPUs)"]
 
 
+async def test_how_many_whole_nodes_are_needed() -> None:
+    nodes = [node(f"n{number}") for number in range(3)]
+    here = worlds.world_of(
+        flavor(pool="fast"), *worlds.queue("a", 64), *worlds.submitted("gang", 5, "1h", ago=100), *nodes
+    )
+    workload = here.mirror.objects[kube.WORKLOADS][key_of(here, "gang")]
+    said = "couldn't assign flavors to pod set worker: insufficient healthy capacity in flavor h100: room for 3 out of 5 pods"
+    row = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForCapacity", "message": said}
+    workload["status"] = {"conditions": [row]}
+    here.engine.decide(here.now)
+    told = await why(here)
+    assert told["because"][0].endswith(". 5 whole nodes of h100 needed: 3 free now, none can be freed by preemption")
+    assert told["needs"] == ["Nodes of flavor h100 must become healthy, or workloads on them finish or be preempted."]
+
+
+async def test_behind_the_head_of_a_strict_queue_its_owner_hears_whom_it_waits_for() -> None:
+    strict = worlds.queue("a", 8)
+    strict[0][1]["spec"]["queueingStrategy"] = "StrictFIFO"
+    jobs = [*worlds.submitted("big", 2, "1h", ago=200), *worlds.submitted("gang", 1, "1h", ago=100)]
+    here = worlds.world_of(worlds.flavor("h100"), *strict, *jobs)
+    here.engine.decide(here.now)
+    told = await why(here)
+    assert "waits behind" in told["because"][0] and "can never start as things are" in told["because"][0]
+    assert "big" in told["because"][0] and "must start, be deleted or be deactivated" in told["needs"][0]
+
+
 # --- the nodes --------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.reasons import parse
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, user_of
 from gangline.control.mirror.mirror import Mirror
-from gangline.engine import QuotaLimits
+from gangline.engine import NOT_TRIED, QuotaLimits
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -46,6 +46,24 @@ def with_ends(source: Source, views: Sequence[WorkloadView]) -> list[WorkloadVie
         replace(view, end=ends[view.key][0], latest_end=ends[view.key][1]) if view.key in ends else view
         for view in views
     ]
+
+
+def as_the_engine_says(
+    source: Source, sight: Sight, view: WorkloadView, jobs: Mapping[str, str]
+) -> tuple[WorkloadView, str]:
+    """Why it waits and what has to happen, where its condition does not say so: behind the head of a StrictFIFO queue, and for
+    how many nodes. "" = its condition says it.
+    """
+    if (
+        view.hidden
+        or view.state is not State.PENDING
+        or view.reason not in ("", "PendingEvaluation", "WaitingForCapacity")
+    ):
+        return view, ""
+    told = source.engine.explain(view.key)
+    if told is None or told.reason != (view.reason or "PendingEvaluation") or told.message == NOT_TRIED:
+        return view, ""
+    return replace(view, reason=told.reason, message=sight.text(told.message, jobs)), sight.text(told.needs, jobs)
 
 
 async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, names: Mapping[str, str]) -> Room:

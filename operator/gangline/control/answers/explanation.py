@@ -136,7 +136,9 @@ def needs(view: WorkloadView, snapshot: Snapshot, room: Room = NO_ROOM) -> str:
         return _matching(queue, obstacles)
     if view.reason in nodes.FOR_NODES and (text := nodes.needed(room, view.amounts)):
         return text
-    return _REMEDIES.get(view.reason, "it is evaluated again when resources that it could use become free")
+    return snapshot.needs or _REMEDIES.get(
+        view.reason, "it is evaluated again when resources that it could use become free"
+    )
 
 
 def _missing_queue(view: WorkloadView) -> str:

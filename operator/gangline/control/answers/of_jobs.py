@@ -181,8 +181,10 @@ class JobAnswers(Desk):
             sight.queue(queue_view(each)) for name in cohort if (each := mirror.get(kube.CLUSTER_QUEUES, name))
         )
         limits = circumstances.limits(self.source, queue, shown[0], sight)
-        seen = Snapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits)
-        room = await circumstances.room(self.source, asker, views[0], queue, self._job_names())
+        names = self._job_names()
+        shown[0], needs = circumstances.as_the_engine_says(self.source, sight, shown[0], names)
+        seen = Snapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
+        room = await circumstances.room(self.source, asker, views[0], queue, names)
         return as_item(shown[0], None), explain(shown[0], seen, self.source.now() / 1000, room)
 
     async def remedies(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:

@@ -142,6 +142,8 @@ class Snapshot:
     complete: bool = True
     #: (flavor, resource) -> what keeps the workload's ClusterQueue from more of it
     limits: Mapping[tuple[str, str], QuotaLimits] = field(default_factory=dict[tuple[str, str], QuotaLimits])
+    #: what has to happen before the workload in question starts, where only the engine knows it
+    needs: str = ""
 
     def queue(self, name: str) -> QueueView | None:
         return next((queue for queue in self.queues if queue.name == name), None)

@@ -39,6 +39,8 @@ from bench.report import rounded
 from bench.revisions import Revisions
 from bench.stack import BenchError, Process, Stack
 from gangline.api import names
+from gangline.control.audit import audit_check
+from gangline.control.audit.audit_check import Outcome
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -470,10 +472,22 @@ class Soak:
 async def soak(load: Load, course: Course, parameters: Path = FILE) -> Json:
     stack = Stack(load, parameters=parameters)
     await asyncio.to_thread(stack.__enter__)
+    stack.audit = record = stack.directory / "record.jsonl"
     try:
-        return await Soak(stack, load, course).run()
+        results = await Soak(stack, load, course).run()
+        missed = (await asyncio.to_thread(_replayed, record)).missed
+        blamed = [f"{name} waited at {at} and would have started after a restart" for at, name in missed]
+        violations = [*results["violations"], *blamed][:50]
+        count = results["violation_count"] + len(blamed)
+        return {**results, "starts_missed": len(missed), "violations": violations, "violation_count": count}
     finally:
         await asyncio.to_thread(stack.__exit__, None, None, None)
+
+
+def _replayed(record: Path) -> Outcome:
+    """What a replay of the operator's record finds, every ten minutes of it."""
+    outcome = Outcome()
+    return audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -109,6 +109,8 @@ class Stack:
     simulate: bool = False
     #: the API server tracks the fields of Workloads, as it does without Gangline
     track_fields: bool = False
+    #: where the operator records facts and decisions; None = nowhere
+    audit: Path | None = None
     parameters: Path = FILE
     #: Kueue's configuration file, for operator and webhooks
     configuration: Path | None = None
@@ -151,6 +153,7 @@ class Stack:
         ready = self.directory / "operator.ready"
         arguments = ["operator", "--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)]
         arguments += ["--history", str(self.directory / "history.db")]
+        arguments += ["--audit", str(self.audit)] if self.audit is not None else []
         arguments += ["--track-fields"] if self.track_fields else []
         return self._start("operator", [*_runner(profile), *arguments, *self._configured()], ready)
 

@@ -23,6 +23,7 @@ from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.audit_log import AuditLog, Begin, Gap, RecordedEngine, Round, from_line, to_line
 from gangline.engine import model
 from gangline.engine.model import Backfill, Flavor, Put, RuntimeForecast
+from gangline.engine.queues.cluster_queue import ClusterQueueState
 
 
 def _json(value: object) -> object:
@@ -233,6 +234,28 @@ def test_a_record_from_before_there_were_lengths_by_flavor_is_read_as_it_was() -
     known = RuntimeForecast("team/a", ((0.5, 60_000),))
     assert fact_codec.change_from_json(orjson.loads(line)["fact"]) == Put(known)
     assert _json(known) == {"workload": "team/a", "quantiles": [[0.5, 60_000]]}
+
+
+def test_a_start_that_was_missed_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that forgets to wake those who wait for quota: after a restart they would start."""
+    world = Recorded(tmp_path / "audit")
+    world.put(cluster_queue("plain", 8))
+    world.put(*(gang(f"w{number}", 6, "plain") for number in range(30)))
+    for _ in range(30):
+        world.now += 60_000
+        world.decide()
+        for name in world.running():
+            world.finish(name)
+    world.log.close()
+    assert checked(tmp_path / "audit").missed == []
+    monkeypatch.setattr(ClusterQueueState, "release", _released_in_silence)
+    found = checked(tmp_path / "audit")
+    assert not found.holds and found.missed and found.as_json()["startsMissed"] == len(found.missed)
+
+
+def _released_in_silence(queue: ClusterQueueState, gang: Any, release: Any = ClusterQueueState.release) -> None:
+    release(queue, gang)
+    queue.freed.clear()
 
 
 def test_a_decision_that_does_not_follow_shows(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from gangline.kube.resources import Json
 
 #: policies under which backfill must not delay the head of a reservation
 PROMISED: Final = frozenset({"Overdue", "Any"})
+#: how often a replay asks whether an engine that starts from facts alone would start more, in milliseconds
+ASKED: Final = 600_000
 #: most differences that are listed one by one
 MOST_DIFFERENCES: Final = 20
 
@@ -49,6 +51,8 @@ class Outcome:
     heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the latest heads that started from a reservation
     #: ClusterQueue -> its policy on revoking backfilled workloads
     revoke: dict[str, str] = field(default_factory=dict[str, str])
+    #: (time, workload): would have started at that time if the operator had been started again
+    missed: list[tuple[model.Millis, str]] = field(default_factory=list[tuple[model.Millis, str]])
     unreadable: int = 0  # lines; a killed process leaves at most one
     partial: bool = False  # the record begins in the middle of a run
     gaps: int = (
@@ -68,8 +72,8 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether every decision came out as recorded and no head was delayed against its queue's policy."""
-        return not self.differing and self.broken == 0
+        """Whether every decision came out as recorded, no head was delayed against its queue's policy, and no start missed."""
+        return not self.differing and self.broken == 0 and not self.missed
 
     def as_json(self) -> Json:
         return {
@@ -88,6 +92,7 @@ class Outcome:
             "revoke": self.revoke,
             "reservedHeadsStarted": len(self.heads),
             "reservedHeadsStartedLate": len(self.late),
+            "startsMissed": len(self.missed),
             "unreadableLines": self.unreadable,
             "beginsWithinARun": self.partial,
             "gaps": self.gaps,
@@ -132,6 +137,7 @@ class _Replayed:
         self._engine: Engine | None = None
         self._run = ""
         self._serial = -1
+        self._asked: model.Millis = 0  # when it was last asked for missed starts
         self._known = 0  # how many of the next facts the engine knows already
         self._from_facts = False
 
@@ -157,6 +163,14 @@ class _Replayed:
             for cause, seconds in causes.items():
                 total[cause] = total.get(cause, 0.0) + seconds
         self._engine = None
+
+    def _ask_for_missed_starts(self, now: model.Millis) -> None:
+        """Once nothing is left to decide: every change must have woken all whom it could serve."""
+        assert self._engine is not None
+        due = self._engine.next_wakeup(now)
+        if due is None or due > now:
+            self._asked = now
+            self._outcome.missed += [(now, each.workload) for each in self._engine.missed_starts(now)]
 
     def _begin(self, entry: Begin) -> None:
         goes_on = entry.run == self._run and entry.serial == self._serial + 1 and self._engine is not None
@@ -195,6 +209,8 @@ class _Replayed:
             if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
                 outcome.revocations.append(decision.workload)
         repeated = tuple(self._engine.decide(entry.now, entry.room))
+        if entry.now >= self._asked + ASKED:
+            self._ask_for_missed_starts(entry.now)
         if self._from_facts:
             # an engine that starts from facts alone does not know which workloads and warnings were reported, and when
             recorded, repeated = _without_reports(entry.decisions), _without_reports(repeated)

@@ -221,6 +221,9 @@ def lines(
         report.append(f"✗ reserved heads were delayed for {outcome.broken:g} s against the policy of their queue")
     elif outcome.revoke:
         report.append("✓ no reserved head was delayed against the policy of its queue")
+    if outcome.missed:
+        report.append("✗ jobs waited that would have started if the operator had been started again:")
+        report += [f"    {_time(at)} {name}" for at, name in outcome.missed]
     return [*report, ""]
 
 

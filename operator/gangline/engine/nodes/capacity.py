@@ -49,6 +49,8 @@ class Capacity:
         #: for engine.backfill.timeline: changes with the nodes; and the holders whose assignment changed
         self.nodes_version = 0
         self.moved: dict[str, None] = {}
+        #: workloads whose variants hold room for their pods
+        self._held_by_variants: set[str] = set()
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -77,8 +79,23 @@ class Capacity:
 
     def put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         self.pod_locations.put(workload_pods, key)
+        self._account(key)
         if key in self._holdings:
             self._unsettled.add(key)
+
+    def leave_to_variants(self, key: str) -> None:
+        """Room for the pods of this workload is held by one of its variants."""
+        self._held_by_variants.add(key)
+        self._account(key)
+
+    def _account(self, key: str) -> None:
+        """Its pods on nodes use the room that it holds: they are no pods of others."""
+        pods = self.pod_locations.pods(key)
+        if not pods:
+            self._held_by_variants.discard(key)
+        accounts = key in self._holdings or key in self._held_by_variants
+        namespace = key.partition("/")[0]
+        self.ledger.account_for(key, frozenset(f"{namespace}/{pod.name}" for pod in pods if accounts))
 
     def stays(self, gang: WorkloadState) -> None:
         """The holder was to move and does not: its pods count where they are, those that were given up as well."""
@@ -125,6 +142,8 @@ class Capacity:
             holding.gang, holding.admission = gang, admission
         gang.room = self.ledger
         self._unsettled.add(gang.key)
+        if holding is None:
+            self._account(gang.key)
 
     def take(self, gang: WorkloadState, admission: Admission, assigned: NodeAssignment | None) -> None:
         """`hold`, with the assignment that was found for the gang."""
@@ -167,6 +186,7 @@ class Capacity:
             self._unsettled.discard(gang.key)
             self.without_nodes.discard(gang.key)
             self._open(holding)
+            self._account(gang.key)
         return bool(placed)
 
     def holding(self, gang: WorkloadState) -> Holding | None:
@@ -189,6 +209,20 @@ class Capacity:
             return None
         found = frozenset(value for key, value in holding.assigned.domains if key == label)
         return found if len(found) >= sum(each.domains for each in takers) else frozenset()
+
+    def places_of(self, gang: WorkloadState) -> dict[str, dict[str, int]] | None:
+        """How many of its pods have room on which node, by pod set, those that are there included. Pod sets that nodes do not
+        bound are left out. None: it holds nothing.
+        """
+        holding = self._holdings.get(gang.key)
+        if holding is None:
+            return None
+        found: dict[str, dict[str, int]] = {each.name: {} for each in holding.members if each.ground is not None}
+        for places in (holding.assigned.bound, holding.assigned.kept):
+            for (name, node), count in places.items():
+                if name in found:
+                    found[name][node] = found[name].get(node, 0) + count
+        return found
 
     def reach(self, gang: WorkloadState) -> set[str]:
         """The nodes of its flavors."""
@@ -215,7 +249,8 @@ class Capacity:
 
     def settle(self) -> None:
         """Compute all outdated assignments again; the gangs that have held quota longest choose first."""
-        if not self.health.nodes or (not self._unsettled and not (self._opened and self.without_nodes)):
+        intruded = self._follow_others()
+        if not self.health.nodes or not (self._unsettled or intruded or (self._opened and self.without_nodes)):
             return
         anew, self._unsettled = self._unsettled & self._holdings.keys(), set()
         keys = sorted(anew | self.without_nodes, key=self._seniority)
@@ -223,9 +258,24 @@ class Capacity:
             if key in anew:
                 self._learn(self._holdings[key])
             self._keep_bound(self._holdings[key])
-        crowded = self._displaced_by_pods(self._holdings[key] for key in keys)
+        crowded = intruded | self._displaced_by_pods(self._holdings[key] for key in keys)
         for key in sorted({*keys, *crowded}, key=self._seniority):
             self._assign_rest(self._holdings[key])
+
+    def _follow_others(self) -> set[str]:
+        """Pods of others came and went: flavors whose nodes they left may have more room. Returns the holders that they crowd."""
+        crowded: set[str] = set()
+        left: list[Node] = []
+        for name, came in self.ledger.drain_others().items():
+            room = self.rooms.get(name)
+            if room is None:
+                continue
+            if room.overfull:
+                crowded.update(self.ledger.assigned_to(name))
+            if not came:
+                left.append(room.node)
+        self._open_nodes(left)
+        return crowded
 
     def _seniority(self, key: str) -> tuple[int, str]:
         gang = self._holdings[key].gang
@@ -238,7 +288,10 @@ class Capacity:
     def _open_nodes_of(self, placed: Placed) -> None:
         """Its placed pods leave: nodes of flavors without a topology may have more room."""
         hosts = {key[0] for (flavor, key), _ in placed if flavor == HOSTS}
-        nodes = [self.ledger.rooms[name].node for host in sorted(hosts) for name in self.ledger.nodes_at(host)]
+        self._open_nodes([self.ledger.rooms[name].node for host in sorted(hosts) for name in self.ledger.nodes_at(host)])
+
+    def _open_nodes(self, nodes: Sequence[Node]) -> None:
+        """Flavors that select any of these nodes may have more room."""
         for flavor in self.grounds.bounded(None):
             ground = self.grounds.ground((flavor,))
             if ground is not None and any(ground.labels.items() <= node.labels.items() for node in nodes):

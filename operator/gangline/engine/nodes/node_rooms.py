@@ -82,7 +82,7 @@ class NodeRooms:
         self.ledger.changes.start_over()
 
     def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> None:
-        """Pods of others do not bound assigned pods."""
+        """The ledger's log of changed rooms has it, where no assignment accounts for them."""
 
     def cards_put(self, node: str) -> None:
         """Cards do not bound assigned pods: the Kubernetes scheduler chooses their nodes."""
@@ -183,8 +183,6 @@ def _count(room: Room, selection: Selection, counted: PodRequests, *, empty: boo
     if not room.usable or selection.judge(node.labels, node.taints)[0]:
         return 0
     if empty:
-        return how_many_more(node.allocatable, _NOTHING, _NOTHING, counted)
-    return how_many_more(node.allocatable, room.assigned, room.placed, counted)
+        return how_many_more(node.allocatable, (), counted)
+    return how_many_more(node.allocatable, (room.assigned, room.placed, room.others), counted)
 
-
-_NOTHING: Mapping[str, int] = {}

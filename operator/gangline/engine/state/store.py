@@ -333,6 +333,7 @@ class Store:
         """The parent of variants holds nothing itself: what its status shows is held by one of them."""
         if gang.holds:  # it came before its queue did
             self.release(gang)
+        self.capacity.leave_to_variants(gang.key)
         self.place(gang)
 
     def confirm(self, gang: WorkloadState) -> None:

@@ -560,18 +560,45 @@ def test_pods_count_as_not_started_once_somebody_took_the_quota_back(job: Json, 
     assert not told(), "once"
 
 
-def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_gang() -> None:
-    class Elsewhere(Lookups):
-        def selects_nodes(self, labels: Any) -> bool:
-            return False
+class Flavors(Lookups):
+    """The flavor `f` with other fields; `selected`: there are nodes with its labels."""
 
+    def __init__(self, *, selected: bool = True, annotations: Json | None = None, **spec: Any) -> None:
+        self.selected, self.annotations, self.spec = selected, annotations or {}, spec
+
+    def flavor(self, name: str) -> Json | None:
+        return {"metadata": {"annotations": self.annotations}, "spec": {"nodeLabels": {"pool": name}, **self.spec}}
+
+    def selects_nodes(self, labels: Any) -> bool:
+        return self.selected
+
+
+@pytest.mark.parametrize(
+    ("flavors", "whole", "gated"),
+    [
+        (Flavors(), False, True),
+        (Flavors(), True, True),
+        (Flavors(selected=False), False, False),
+        (Flavors(selected=False), True, False),
+        (Flavors(annotations={names.AUTOSCALED: "true"}), False, False),
+        (Flavors(topologyName="t"), False, False),
+    ],
+)
+def test_pods_wait_to_be_sent_to_nodes_wherever_nodes_bound_the_gang(
+    flavors: Flavors, whole: bool, gated: bool
+) -> None:
     workload = a_workload(a_job(), admitted=admitted)
-    workload["metadata"]["annotations"] = {names.WHOLE_DOMAINS: '{"main": {"by": "rack", "count": 2}}'}
-    (info,) = pod_set_infos(workload, Lookups())
-    assert info.scheduling_gates == [{"name": names.DOMAIN_GATE}]
-    (info,) = pod_set_infos(workload, Elsewhere())
-    assert info.scheduling_gates == []
-    (info,) = pod_set_infos(a_workload(a_job(), admitted=admitted), Lookups())
+    if whole:
+        workload["metadata"]["annotations"] = {names.WHOLE_DOMAINS: '{"main": {"by": "rack", "count": 2}}'}
+    (info,) = pod_set_infos(workload, flavors)
+    assert info.scheduling_gates == ([{"name": names.DOMAIN_GATE}] if gated else [])
+
+
+def test_pods_that_a_check_sends_to_nodes_of_its_own_are_sent_to_no_others() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    update = {"name": "main", "nodeSelector": {"provisioned": "x"}}
+    workload["status"]["admissionChecks"] = [{"name": "c", "state": "Ready", "podSetUpdates": [update]}]
+    (info,) = pod_set_infos(workload, Flavors())
     assert info.scheduling_gates == []
 
 

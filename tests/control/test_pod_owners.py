@@ -141,9 +141,9 @@ def test_a_stranger_is_in_no_gang_and_keeps_its_gates() -> None:
     pod["spec"]["schedulingGates"] = [dict(GATE)]
     pods.upsert(pod)
     assert pods.of("ns/w") == []
-    assert pods.at_domain_gate() == []
+    assert pods.at_node_gate("") == []
     pods.upsert({**pod, "metadata": {**pod["metadata"], "annotations": {}}})
-    assert [each.workload for each in pods.at_domain_gate()] == [""], "it claims nothing, and nobody keeps it"
+    assert [each.workload for each in pods.at_node_gate("")] == [""], "it claims nothing, and nobody keeps it"
 
 
 def of_spark(name: str, owner: str, kind: str = "Pod", **labels: str) -> Json:

@@ -241,7 +241,7 @@ DOWNLOAD: Final = f"{OWN_GROUP}/download-mbps"
 SPEED: Final = f"{OWN_GROUP}/speed"
 #: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"
-#: scheduling gate of pods until their domain is known
+#: scheduling gate of pods until the node or domain is known that they are sent to
 DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"
 #: annotation on Workloads, JSON: {pod set: {"by": node label, "count": n}}: pod sets that take whole domains
 WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"

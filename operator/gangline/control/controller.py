@@ -30,8 +30,8 @@ from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
 from gangline.control.decisions.fresh_workloads import FreshWorkloads
 from gangline.control.decisions.troubles import Troubles
 from gangline.control.floor.floor_watch import FloorWatch
-from gangline.control.gates.domain_gates import DomainGates
 from gangline.control.gates.elastic_gates import ElasticGates
+from gangline.control.gates.node_gates import NodeGates
 from gangline.control.gates.pod_gates import PodGates
 from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
 from gangline.control.isolation.quarantine import Quarantine
@@ -373,7 +373,10 @@ class Controller:
             ),
             # of jobs that grow
             ElasticGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake),
-            DomainGates(mirror, pods, writer, engine, self.wake),  # gangs that take whole domains
+            # on flavors without a topology
+            NodeGates(
+                mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake, engine=engine
+            ),
             # what users see
             floor,  # modes of ClusterQueues whose policy costs more than it gains
             # statuses of queues and policies

@@ -34,6 +34,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         name = assignment["name"]
         selector: dict[str, str] = {}
         tolerations: list[Json] = []
+        assigned = True  # to nodes by the engine: if they select any, and none of its flavors says otherwise
         labels = {
             names.PODSET: name,
             names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],
@@ -49,11 +50,14 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         if record.attempt:
             annotations[names.ATTEMPT] = str(record.attempt)
         for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
-            spec = (lookups.flavor(flavor_name) or {}).get("spec", {})
+            flavor = lookups.flavor(flavor_name) or {}
+            spec = flavor.get("spec", {})
             selector.update(spec.get("nodeLabels", {}))
             tolerations.extend(spec.get("tolerations", ()))
+            assigned = assigned and not (spec.get("topologyName") or _is_autoscaled(flavor))
         bound = bool(selector) and lookups.selects_nodes(selector)
         for update in updates.get(name, ()):
+            assigned = assigned and not update.get("nodeSelector")  # the engine does not know of it
             selector.update(update.get("nodeSelector", {}))
             tolerations.extend(update.get("tolerations", ()))
             labels.update(update.get("labels", {}))
@@ -66,7 +70,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         if placed:
             labels[names.TAS_LABEL] = "true"
         gates = [{"name": names.TOPOLOGY_GATE}] if placed else []
-        if name in whole and bound:
+        if bound and (name in whole or (assigned and not placed)):
             gates.append(dict(GATE))
         infos.append(
             PodSetInfo(
@@ -82,6 +86,10 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             )
         )
     return infos
+
+
+def _is_autoscaled(flavor: Json) -> bool:
+    return (flavor.get("metadata", {}).get("annotations") or {}).get(names.AUTOSCALED) == "true"
 
 
 def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:

@@ -29,7 +29,7 @@ def is_lost(pod: Pod, swap: RecordedSwap) -> bool:
     """Whether the pod was on a node when that node failed, or was given a place there and was not bound yet. A pod created there
     later was placed there deliberately.
     """
-    left = swap.left_at(pod.node or pod.host)
+    left = swap.left_at(pod.node or pod.sent or pod.host)
     return left is not None and pod.created <= left
 
 

@@ -288,7 +288,9 @@ class Capacity:
     def _open_nodes_of(self, placed: Placed) -> None:
         """Its placed pods leave: nodes of flavors without a topology may have more room."""
         hosts = {key[0] for (flavor, key), _ in placed if flavor == HOSTS}
-        self._open_nodes([self.ledger.rooms[name].node for host in sorted(hosts) for name in self.ledger.nodes_at(host)])
+        self._open_nodes(
+            [self.ledger.rooms[name].node for host in sorted(hosts) for name in self.ledger.nodes_at(host)]
+        )
 
     def _open_nodes(self, nodes: Sequence[Node]) -> None:
         """Flavors that select any of these nodes may have more room."""

@@ -185,4 +185,3 @@ def _count(room: Room, selection: Selection, counted: PodRequests, *, empty: boo
     if empty:
         return how_many_more(node.allocatable, (), counted)
     return how_many_more(node.allocatable, (room.assigned, room.placed, room.others), counted)
-

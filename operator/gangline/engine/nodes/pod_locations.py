@@ -156,7 +156,7 @@ class PodLocations:
     def _pods_on(self, node: str) -> Iterator[tuple[str, BoundPod]]:
         for key in sorted(self._on.get(node, ())):
             for pod in self._workload_pods[key].pods:
-                if pod.node == node:
+                if pod.node == node and not pod.sent:
                     yield key, pod
 
     def _overcommitted_device(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:

@@ -70,9 +70,7 @@ def how_many_beside(free: Mapping[str, int], leader: PodRequests, pod_requests: 
     return max(0, min((free.get(name, 0) - taken.get(name, 0)) // amount for name, amount in pod_requests))
 
 
-def how_many_more(
-    total: Mapping[str, int], takers: Iterable[Mapping[str, int]], pod_requests: PodRequests
-) -> int:
+def how_many_more(total: Mapping[str, int], takers: Iterable[Mapping[str, int]], pod_requests: PodRequests) -> int:
     """The number of pods that fit into what these takers leave of a total."""
     fitting = ANY_NUMBER
     for name, amount in pod_requests:

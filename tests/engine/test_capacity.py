@@ -330,3 +330,18 @@ def test_a_whole_domain_is_shared_with_no_other_gang_of_its_kind() -> None:
     world.put(*(replace(each, labels={**each.labels, POOL: "p1"}, name=f"m{n}") for n, each in enumerate(pools(1))))
     world.decide()
     assert world.running() == ["w1", "w2"]
+
+
+def test_the_successor_of_a_pod_that_ends_on_an_unusable_node_has_room_elsewhere_at_once() -> None:
+    """A drained node: its pods may take their grace period, and are not waited for."""
+    world = NodeWorld(*pools(1, size=2), queue(1000), plain("w1", 1))
+    world.settle(2)
+    [pod] = world.pods["team/w1"]
+    world.pods["team/w1"] = [replace(pod, terminating=True)]
+    world.tell("team/w1")
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {pod.node: 1}}
+    world.put(replace(world.nodes[pod.node], unschedulable=True))
+    world.decide()
+    (other,) = world.nodes.keys() - {pod.node}
+    assert world.engine.places_of("team/w1") == {"main": {other: 1}}

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gangline.engine.model import Admission, Flavor, Node, Recovery, WorkloadPods
+from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.grounds import Ask, Grounds
 from gangline.engine.nodes.health import Health
@@ -100,6 +100,7 @@ class Capacity:
     def stays(self, gang: WorkloadState) -> None:
         """The holder was to move and does not: its pods count where they are, those that were given up as well."""
         gang.healed.clear()
+        gang.refusing.clear()
         self.pod_locations.recall(gang.key)
         if gang.key in self._holdings:
             self._unsettled.add(gang.key)
@@ -379,12 +380,16 @@ class Capacity:
 
     def _bound_of(self, holding: Holding, member: Member, lost: Collection[str]) -> dict[str, int]:
         """The bound pods of a member per node, at most its count; pods on lost nodes, and those given up, do not count."""
-        gone = {*lost, *self.given_up(holding.gang)}
-        pods = [
-            pod
-            for pod in self.pod_locations.lasting(holding.gang.key)
-            if pod.pod_set == member.name and pod.node not in gone
-        ]
+        gang = holding.gang
+        gone, left = {*lost, *self.given_up(gang)}, {*gang.refusing, *gang.workload.avoid}
+
+        def counts(pod: BoundPod) -> bool:
+            """A pod that ends on an unusable node, or that its node refuses, does not: its successor goes elsewhere."""
+            if pod.pod_set != member.name or pod.node in gone or (pod.refused and pod.node in left):
+                return False
+            return not pod.terminating or self.health.usable(pod.node)
+
+        pods = [pod for pod in self.pod_locations.lasting(gang.key) if counts(pod)]
         pods.sort(key=lambda pod: (pod.terminating, pod.name))
         return dict(Counter(pod.node for pod in pods[: member.count]))
 
@@ -414,13 +419,15 @@ class Capacity:
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
-    def reassign(self, gang: WorkloadState, lost: Collection[str]) -> NodeAssignment | Shortage:
+    def reassign(
+        self, gang: WorkloadState, lost: Collection[str], refusing: Collection[str] = ()
+    ) -> NodeAssignment | Shortage:
         """An assignment of the whole gang without these nodes; the pods that it keeps stay where they are. Or what is missing
-        for one.
+        for one. Nodes that are `refusing` keep the pods that are bound to them, and get no others.
         """
         holding, before = self._holdings[gang.key], self.ledger.assigned(gang.key)
         self.ledger.assign(gang.key, NOWHERE)
-        packer = self._begin(holding, lost)
+        packer = self._begin(holding, {*lost, *refusing})
         try:
             for each in holding.members:
                 bound = self._bound_of(holding, each, lost)
@@ -435,6 +442,12 @@ class Capacity:
                         shortage = packer.assign(each, rest)
                 if shortage is not None:
                     return shortage
+                # such nodes come last: one that is used means that no other has room
+                back = sum(
+                    n for (name, node), n in packer.assigned.kept.items() if name == each.name and node in refusing
+                )
+                if back:
+                    return Shortage(each, each.count, each.count - back)
             return packer.assigned
         finally:
             packer.undo()

@@ -40,6 +40,8 @@ class PodLocations:
         self._stale: dict[str, set[str]] = {}
         #: workload -> pods that will stop because the whole gang starts again
         self._leaving: dict[str, set[str]] = {}
+        #: workload -> its pods that the scheduler can't bind to the node that they were sent to
+        self._refused: dict[str, tuple[BoundPod, ...]] = {}
         #: node -> workloads with pods that failed through its fault
         self._blaming: dict[str, set[str]] = {}
         #: nodes of which pods may report something new
@@ -59,9 +61,12 @@ class PodLocations:
             )
             if left:
                 marked[key] = left
+        self._refused.pop(key, None)
         if workload_pods is None:
             self._held.discard(key)
             return
+        if refused := tuple(pod for pod in workload_pods.pods if pod.refused):
+            self._refused[key] = refused
         self._workload_pods[key] = workload_pods
         for node in _nodes(workload_pods):
             self._on.setdefault(node, set()).add(key)
@@ -119,6 +124,10 @@ class PodLocations:
     def of_replaced(self) -> Collection[str]:
         """Workloads with such pods."""
         return self._stale.keys()
+
+    def refused(self) -> Mapping[str, tuple[BoundPod, ...]]:
+        """The pods that the scheduler can't bind to the node that they were sent to, by workload."""
+        return self._refused
 
     def on(self, node: str) -> Collection[str]:
         """Workloads with pods on a node."""

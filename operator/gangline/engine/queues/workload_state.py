@@ -124,6 +124,7 @@ class WorkloadState:
         "promised",
         "queue",
         "ranked",
+        "refusing",
         "removed",
         "replaces",
         "reported",
@@ -210,6 +211,8 @@ class WorkloadState:
         self.room: RoomLedger | None = None
         #: lost nodes under it that a decision already moves it away from, though no fact says so yet
         self.healed: set[str] = set()
+        #: nodes that refuse pods of it, and that it was moved off for that reason
+        self.refusing: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")
         #: how far it is known to be past its forecast, see engine.state.overrun
         self.overrun = ""

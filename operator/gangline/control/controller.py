@@ -31,6 +31,7 @@ from gangline.control.decisions.fresh_workloads import FreshWorkloads
 from gangline.control.decisions.troubles import Troubles
 from gangline.control.floor.floor_watch import FloorWatch
 from gangline.control.gates.elastic_gates import ElasticGates
+from gangline.control.gates.held_unbound import HeldUnbound
 from gangline.control.gates.node_gates import NodeGates
 from gangline.control.gates.pod_gates import PodGates
 from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
@@ -234,6 +235,8 @@ class Controller:
             source=telemetry,
             quarantine=quarantine,
         )
+        self.held = held = HeldUnbound(mirror, pods)
+        metrics.count_held_unbound(lambda: held.seconds(now()))
         self.refused = refused = RefusedPods(client, mirror, writes, pods, recorder, now=now, quarantine=quarantine)
         #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
@@ -377,6 +380,7 @@ class Controller:
             NodeGates(
                 mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake, engine=engine
             ),
+            held,  # accelerators that wait for pods that can't be bound
             # what users see
             floor,  # modes of ClusterQueues whose policy costs more than it gains
             # statuses of queues and policies

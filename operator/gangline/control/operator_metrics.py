@@ -169,6 +169,11 @@ class Metrics:
         )
         self.registry.register(breaker)
 
+    def count_held_unbound(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """Count what gangs hold of which a pod can't be bound."""
+        text = "Accelerators held by admitted gangs while a pod of theirs can't be bound, times seconds."
+        self.registry.register(_Counts("gangline_gpu_seconds_held_unbound", text, ["cluster_queue"], read))
+
     def show_clock(self, offset: Callable[[], float]) -> None:
         """Show by how much the clock of this machine is off."""
         text = "Seconds by which the API server's clock is ahead of this machine's; 0 below 2 s."

@@ -26,6 +26,7 @@ _LONGEST: Final = 1024
 _LONGEST_REFUSAL: Final = 256
 #: words of a scheduler's message about what a pod waits for wherever it goes: volumes and claims
 _NOT_YET: Final = ("persistentvolume", "volume", "resourceclaim")
+_UNSCHEDULABLE: Final = "Unschedulable"
 _OURS: Final = {names.DOMAIN_GATE, names.TOPOLOGY_GATE, names.ELASTIC_GATE, names.ADMISSION_GATE}
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
@@ -62,6 +63,8 @@ class Pod:
     sent: str = ""
     #: why the scheduler can't bind it to the node that it was sent to, in the scheduler's words
     refused: str = ""
+    #: the scheduler says that no node fits it as things are
+    unschedulable: bool = False
     #: its successor gets the same name, so the pod has to be gone before that can be created
     keeps_name: bool = False
     #: it failed, and its node is the cause
@@ -193,6 +196,7 @@ def read_pod(pod: Json, workload: str) -> Pod:
         host=(spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "",
         sent=sent,
         refused=_refused(pod) if sent else "",
+        unschedulable=_is_unschedulable(pod),
         keeps_name=_keeps_name(meta, owner),
         failed_by_node=_failed_by_node(status),
         completed=status.get("phase") == "Succeeded" or _completed(pod),
@@ -228,11 +232,15 @@ def _unscheduled(pod: Json) -> str:
 
 def _refused(pod: Json) -> str:
     """Why the scheduler can't bind it, where that lies in its node: it makes no room for it, and waits for no volume or claim."""
-    row, status = condition_of(pod, "PodScheduled") or {}, pod.get("status") or {}
-    why = str(row.get("message") or "")
-    waits = status.get("nominatedNodeName") or any(word in why.lower() for word in _NOT_YET)
-    refused = row.get("status") == "False" and row.get("reason") == "Unschedulable" and not waits
-    return (why or "Unschedulable")[:_LONGEST_REFUSAL] if refused else ""
+    why = str((condition_of(pod, "PodScheduled") or {}).get("message") or "")
+    nominated = (pod.get("status") or {}).get("nominatedNodeName")
+    waits = nominated or any(word in why.lower() for word in _NOT_YET)
+    return (why or _UNSCHEDULABLE)[:_LONGEST_REFUSAL] if _is_unschedulable(pod) and not waits else ""
+
+
+def _is_unschedulable(pod: Json) -> bool:
+    row = condition_of(pod, "PodScheduled") or {}
+    return row.get("status") == "False" and row.get("reason") == _UNSCHEDULABLE
 
 
 def _completed(pod: Json) -> bool:

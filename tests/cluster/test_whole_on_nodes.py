@@ -7,7 +7,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, Json, cluster_queue, condition, flavor, gpu_job, job, local_queue
+from tests.cluster.harness import (
+    Api,
+    Json,
+    cluster_queue,
+    condition,
+    condition_row,
+    flavor,
+    gpu_job,
+    job,
+    local_queue,
+)
 
 from gangline.api import names
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
@@ -18,6 +28,7 @@ pytestmark = pytest.mark.cluster
 LABELS = {"example.com/whole": "yes"}
 POOL = NodePool("whole", 8, {"nvidia.com/gpu": 8}, LABELS)
 GPUS = 64
+UNBOUND = "gangline.engine.recovery.unbound_pods"
 
 
 @pytest.fixture
@@ -28,8 +39,8 @@ async def nodes(api: Api) -> AsyncIterator[None]:
     await delete_pool(api.client, POOL.name)
 
 
-async def start(system: System, api: Api) -> None:
-    system.operator().wait_ready()
+async def start(system: System, api: Api, **replaced: int) -> None:
+    system.operator(replaced={f"{UNBOUND}:{name}": value for name, value in replaced.items()}).wait_ready()
     await api.apply(flavor(labels=LABELS), cluster_queue("cq", GPUS), local_queue("lq", "cq"))
 
 
@@ -55,9 +66,12 @@ async def use_of_nodes(api: Api) -> Counter[str]:
     return found
 
 
-async def all_run(api: Api, gpus: int) -> Counter[str]:
+async def all_run(api: Api, gpus: int, *, pods: int = 0) -> Counter[str]:
+    """The use of nodes once so many GPUs are in use, by at least so many pods."""
+
     async def running() -> bool:
-        return sum((await use_of_nodes(api)).values()) == gpus
+        there = [each for each in await api.all(kube.PODS, "default") if each["status"].get("phase") == "Running"]
+        return len(there) >= pods and sum((await use_of_nodes(api)).values()) == gpus
 
     await api.until(running, f"{gpus} GPUs are in use")
     return await use_of_nodes(api)
@@ -127,8 +141,51 @@ async def test_room_that_pods_of_others_take_is_nobodys(system: System, api: Api
 
     async def waits() -> bool:
         found = await api.workload_of("eights")
-        return found is not None and "insufficient healthy capacity" in str(found["status"].get("conditions"))
+        return found is not None and "insufficient healthy capacity" in str(found.get("status"))
 
     await api.until(waits, "the gang waits for nodes, and holds nothing")
     await api.client.delete(kube.PODS, "default", "foreign")
+    assert set((await all_run(api, GPUS)).values()) == {8}
+
+
+def keeps_away(job: Json) -> Json:
+    """Its pods avoid nodes with a pod that has the label `noisy`: the scheduler obeys, and the engine does not know."""
+    term = {"labelSelector": {"matchLabels": {"noisy": "yes"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    job["spec"]["template"]["spec"]["affinity"] = affinity
+    return job
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_a_pod_that_the_scheduler_refuses_on_its_node_gets_another_one(system: System, api: Api) -> None:
+    await start(system, api, TOLERATED=2_000)
+    await api.create(pod("neighbour", 0, node="whole-0", noisy="yes"))
+    await all_run(api, 0, pods=1)
+    await api.create(keeps_away(job("gang", "lq", pods=7, gpus=8, runtime="1h")))
+    used = await all_run(api, 56)
+    assert used["whole-0"] == 0
+    assert not (await api.get(kube.JOBS, "gang"))["status"].get("failed"), "a deleted pod counts as no failure"
+    events = [each["reason"] for each in await api.all(kube.EVENTS, "default")]
+    assert "PodsUnschedulable" in events and "Recovered" in events
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_a_gang_that_fits_nowhere_gives_its_quota_to_others(system: System, api: Api) -> None:
+    await start(system, api, TOLERATED=2_000)
+    await api.create(pod("neighbour", 0, node="whole-0", noisy="yes"))
+    await all_run(api, 0, pods=1)
+    await api.create(keeps_away(job("gang", "lq", pods=8, gpus=8, runtime="1h")))
+
+    async def evicted() -> bool:
+        found = await api.workload_of("gang")
+        return found is not None and condition(found, "Evicted")
+
+    await api.until(evicted, "the gang is sent back to its queue")
+    gang = await api.workload_of("gang")
+    assert gang is not None
+    row = condition_row(gang, "Evicted")
+    assert row["reason"] == "NodeFailures"
+    assert "can't be bound to node whole-0, which has room for it: 0/" in row["message"]
+    assert gang["status"]["requeueState"]["count"] == 1
+    await api.create(job("others", "lq", pods=8, gpus=8, runtime="1h"))
     assert set((await all_run(api, GPUS)).values()) == {8}

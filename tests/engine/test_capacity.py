@@ -11,17 +11,22 @@ from tests.engine.world import gang, group, of, reported_pending
 from gangline.engine.model import (
     AdmissionCheck,
     Admit,
+    BoundPod,
     CheckRef,
     ClusterQueue,
+    ConcurrentAdmission,
     Flavor,
+    ForeignPod,
     Fungibility,
     PodSet,
     Preempt,
     PreemptionPolicy,
     Recovery,
+    Settings,
     Taint,
     Toleration,
     Workload,
+    WorkloadPods,
 )
 
 LABELS = FLAVOR.node_labels
@@ -345,3 +350,31 @@ def test_the_successor_of_a_pod_that_ends_on_an_unusable_node_has_room_elsewhere
     world.decide()
     (other,) = world.nodes.keys() - {pod.node}
     assert world.engine.places_of("team/w1") == {"main": {other: 1}}
+
+
+def test_gangs_whose_nodes_are_made_for_them_have_no_room_of_their_own() -> None:
+    check = AdmissionCheck("nodes", "kueue.x-k8s.io/provisioning-request")
+    provisioned = queue(1000, name="p", checks=(CheckRef("nodes"),))
+    world = NodeWorld(*pools(1, size=2), queue(1000), check, provisioned, plain("w1", 1), plain("w2", 1, queue="p"))
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
+    assert world.workloads["team/w2"].admission is not None and world.engine.places_of("team/w2") is None
+    assert world.engine.places_of("team/unknown") is None
+
+
+def test_room_for_the_pods_of_a_parent_is_that_of_its_variant() -> None:
+    """With concurrent admission a variant holds what the parent's pods use: they are no pods of others."""
+    world = NodeWorld(
+        *pools(1, size=2),
+        queue(1000, concurrent_admission=ConcurrentAdmission()),
+        settings=Settings(pods_ready=None, gates={"ConcurrentAdmission": True}),
+    )
+    parent = replace(plain("w1", 1), has_variants=True)
+    world.put(parent, replace(plain("w2", 1), variant_of=parent.uid))
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
+    world.put(replace(parent, admission=world.workloads["team/w2"].admission, admitted=True))
+    world.put(ForeignPod("team/pod", "p0-n0", {TPU: 4}), WorkloadPods("team/w1", (BoundPod("pod", "main", "p0-n0"),)))
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
+    assert not world.engine._store.rooms.rooms["p0-n0"].others

@@ -9,7 +9,7 @@ node labels, with labels that select no node, or marked as autoscaled are bounde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
@@ -49,8 +49,8 @@ class Capacity:
         #: for engine.backfill.timeline: changes with the nodes; and the holders whose assignment changed
         self.nodes_version = 0
         self.moved: dict[str, None] = {}
-        #: workloads whose variants hold room for their pods
-        self._held_by_variants: set[str] = set()
+        #: whether the variants of a workload hold the room for its pods
+        self.left_to_variants: Callable[[str], bool] = lambda key: False
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -79,21 +79,14 @@ class Capacity:
 
     def put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         self.pod_locations.put(workload_pods, key)
-        self._account(key)
+        self.account(key)
         if key in self._holdings:
             self._unsettled.add(key)
 
-    def leave_to_variants(self, key: str) -> None:
-        """Room for the pods of this workload is held by one of its variants."""
-        self._held_by_variants.add(key)
-        self._account(key)
-
-    def _account(self, key: str) -> None:
-        """Its pods on nodes use the room that it holds: they are no pods of others."""
+    def account(self, key: str) -> None:
+        """Whether its pods on nodes use room that it holds, or are pods of others."""
         pods = self.pod_locations.pods(key)
-        if not pods:
-            self._held_by_variants.discard(key)
-        accounts = key in self._holdings or key in self._held_by_variants
+        accounts = key in self._holdings or self.left_to_variants(key)
         namespace = key.partition("/")[0]
         self.ledger.account_for(key, frozenset(f"{namespace}/{pod.name}" for pod in pods if accounts))
 
@@ -144,7 +137,7 @@ class Capacity:
         gang.room = self.ledger
         self._unsettled.add(gang.key)
         if holding is None:
-            self._account(gang.key)
+            self.account(gang.key)
 
     def take(self, gang: WorkloadState, admission: Admission, assigned: NodeAssignment | None) -> None:
         """`hold`, with the assignment that was found for the gang."""
@@ -187,7 +180,7 @@ class Capacity:
             self._unsettled.discard(gang.key)
             self.without_nodes.discard(gang.key)
             self._open(holding)
-            self._account(gang.key)
+            self.account(gang.key)
         return bool(placed)
 
     def holding(self, gang: WorkloadState) -> Holding | None:

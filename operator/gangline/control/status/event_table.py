@@ -96,6 +96,7 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     # running
     "NodeLost": EventRow("Node", OURS, "it counts as lost"),
     "NodesLost": EventRow(_WORKLOAD, OURS, "nodes under its pods are lost"),
+    "PodsUnschedulable": EventRow(_WORKLOAD, OURS, "pods of it can't be bound to the node that they were sent to"),
     "Recovered": EventRow(_WORKLOAD, OURS, "all its pods are ready again after a healing"),
     "RecoveryPaused": EventRow("ClusterQueue", OURS, "so many nodes of a flavor are lost that nothing is healed"),
     "RecoveryResumed": EventRow("ClusterQueue", OURS, "its gangs are healed again"),

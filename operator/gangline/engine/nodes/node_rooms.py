@@ -85,7 +85,7 @@ class NodeRooms:
         """The ledger's log of changed rooms has it, where no assignment accounts for them."""
 
     def cards_put(self, node: str) -> None:
-        """Cards do not bound assigned pods: the Kubernetes scheduler chooses their nodes."""
+        """Cards do not bound assigned pods: device plugins choose them."""
 
     def released(self, key: str) -> None:
         """What it took was given back before."""

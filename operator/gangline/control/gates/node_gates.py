@@ -36,7 +36,7 @@ _GATES: Final = (names.DOMAIN_GATE, names.TOPOLOGY_GATE)
 class NodeGates(GateRemoval):
     """Removes the gates of the pods of gangs, each with the node or the domains that it is sent to."""
 
-    name = "nodes"
+    name = "sending"
     gate = names.DOMAIN_GATE
     doing = "sending its pods to nodes"
 

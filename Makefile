@@ -64,7 +64,7 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-curve bench-time crds manifests reference docs lock sbom clean
+.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -162,6 +162,10 @@ bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…
 bench-soak: venv ## a steady load while operator, API server and watches are disturbed (MINUTES=30 SEED=1 CALM=1); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED) $(if $(CALM),--calm)
+
+bench-whole: venv ## for how long GPUs are held by gangs of which a pod can't be bound (MINUTES=30 SEED=1 CALM=1); JSON on stdout
+	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/python -m bench.whole --minutes $(MINUTES) --seed $(SEED) $(if $(CALM),--calm)
 
 bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in 1,000 queues; JSON on stdout
 	@$(BIN)/gangline cluster build >&2

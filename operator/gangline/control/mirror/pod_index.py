@@ -199,6 +199,12 @@ class PodIndex:
             if pod.node and not pod.ended and key not in counted:
                 yield Seat(key, pod.node, requests(pod.workload, pod.pod_set), pod.workload)
 
+    def sent(self, requests: Callable[[str, str], model.Requests]) -> Iterator[Seat]:
+        """Every pod that was sent to a node and is not bound yet."""
+        for key, pod in self._pods.items():
+            if pod.sent and pod.alive:
+                yield Seat(key, pod.sent, requests(pod.workload, pod.pod_set), pod.workload)
+
     def strangers(self) -> Iterator[tuple[model.ForeignPod, Belonging]]:
         """The bound pods of no gang, and what they belong to."""
         return ((pod, belonging) for pod, belonging in self._foreign.bound() if pod.key not in self._pods)

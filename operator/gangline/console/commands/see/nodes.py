@@ -140,6 +140,8 @@ def _use(node: Json, resource: str) -> str:
 def _who(node: Json, most: int | None) -> str:
     with_devices = bool(_devices(node["capacity"]))
     told = [each for each in node["occupants"] if not with_devices or _devices(each["amounts"])]
+    awaited = [{**each, "awaited": True} for each in node.get("awaited") or ()]  # an older operator says nothing
+    told = [*awaited, *told]
     named = [*_named(told[:most])]
     return ", ".join(named) + (f" and {len(told) - len(named)} more" if len(told) > len(named) else "")
 
@@ -148,5 +150,6 @@ def _named(occupants: Sequence[Json]) -> Iterator[str]:
     for each in occupants:
         devices = _devices(each["amounts"])
         what = ["outside queues"] * each["outside"] + [str(devices)] * bool(devices)
+        what += ["not bound yet"] * each.get("awaited", False)
         where = f"{each['namespace']}/" if each["namespace"] else ""
         yield f"{where}{each['job']}" + (f" ({', '.join(what)})" if what else "")

@@ -148,20 +148,22 @@ async def test_room_that_pods_of_others_take_is_nobodys(system: System, api: Api
     assert set((await all_run(api, GPUS)).values()) == {8}
 
 
-def keeps_away(job: Json) -> Json:
-    """Its pods avoid nodes with a pod that has the label `noisy`: the scheduler obeys, and the engine does not know."""
-    term = {"labelSelector": {"matchLabels": {"noisy": "yes"}}, "topologyKey": "kubernetes.io/hostname"}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    job["spec"]["template"]["spec"]["affinity"] = affinity
-    return job
+PORTS = [{"containerPort": 4000, "hostPort": 4000}]
+
+
+def with_a_port(body: Json) -> Json:
+    """Its pods use a port of the node. The engine sends one to a node, and does not know which ports of nodes others use."""
+    spec = body["spec"] if body["kind"] == "Pod" else body["spec"]["template"]["spec"]
+    spec["containers"][0]["ports"] = PORTS
+    return body
 
 
 @pytest.mark.usefixtures("nodes")
 async def test_a_pod_that_the_scheduler_refuses_on_its_node_gets_another_one(system: System, api: Api) -> None:
     await start(system, api, TOLERATED=2_000)
-    await api.create(pod("neighbour", 0, node="whole-0", noisy="yes"))
+    await api.create(with_a_port(pod("neighbour", 0, node="whole-0")))
     await all_run(api, 0, pods=1)
-    await api.create(keeps_away(job("gang", "lq", pods=7, gpus=8, runtime="1h")))
+    await api.create(with_a_port(job("gang", "lq", pods=7, gpus=8, runtime="1h")))
     used = await all_run(api, 56)
     assert used["whole-0"] == 0
     assert not (await api.get(kube.JOBS, "gang"))["status"].get("failed"), "a deleted pod counts as no failure"
@@ -172,9 +174,9 @@ async def test_a_pod_that_the_scheduler_refuses_on_its_node_gets_another_one(sys
 @pytest.mark.usefixtures("nodes")
 async def test_a_gang_that_fits_nowhere_gives_its_quota_to_others(system: System, api: Api) -> None:
     await start(system, api, TOLERATED=2_000)
-    await api.create(pod("neighbour", 0, node="whole-0", noisy="yes"))
+    await api.create(with_a_port(pod("neighbour", 0, node="whole-0")))
     await all_run(api, 0, pods=1)
-    await api.create(keeps_away(job("gang", "lq", pods=8, gpus=8, runtime="1h")))
+    await api.create(with_a_port(job("gang", "lq", pods=8, gpus=8, runtime="1h")))
 
     async def evicted() -> bool:
         found = await api.workload_of("gang")

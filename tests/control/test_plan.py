@@ -594,6 +594,14 @@ def test_pods_wait_to_be_sent_to_nodes_wherever_nodes_bound_the_gang(
     assert info.scheduling_gates == ([{"name": names.DOMAIN_GATE}] if gated else [])
 
 
+def test_pods_go_where_the_scheduler_puts_them_if_it_alone_can_judge_their_rules() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    workload["spec"]["podSets"][0]["template"]["spec"]["topologySpreadConstraints"] = [spread]
+    (info,) = pod_set_infos(workload, Flavors())
+    assert info.scheduling_gates == []
+
+
 def test_pods_that_a_check_sends_to_nodes_of_its_own_are_sent_to_no_others() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     update = {"name": "main", "nodeSelector": {"provisioned": "x"}}

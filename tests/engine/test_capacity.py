@@ -378,3 +378,28 @@ def test_room_for_the_pods_of_a_parent_is_that_of_its_variant() -> None:
     world.decide()
     assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
     assert not world.engine._store.rooms.rooms["p0-n0"].others
+
+
+def apart(name: str, pods: int, chips: int = 1) -> Workload:
+    """A node takes one of its pods, whatever room it has."""
+    workload = plain(name, pods, chips)
+    return replace(workload, pod_sets=(replace(workload.pod_sets[0], most_per_node=1),))
+
+
+def test_pods_that_keep_apart_get_a_node_each() -> None:
+    world = NodeWorld(*nodes(3), queue(100), apart("w1", 3))
+    assert of(world.decide(), Admit) == ["w1"]
+    assert world.engine.places_of("team/w1") == {"main": {"n0": 1, "n1": 1, "n2": 1}}
+    world.put(plain("w2", 3, 3))
+    assert of(world.decide(), Admit) == ["w2"], "beside them there is room for others"
+    world.remove_node("n1")
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"n0": 1, "n2": 1}}
+
+
+def test_pods_that_keep_apart_need_as_many_nodes_as_pods() -> None:
+    world = NodeWorld(*nodes(2), queue(100), apart("w1", 3))
+    report = reported_pending(world.decide())["w1"]
+    assert "room for 2 out of 3 pods of pod set main" in report.explanation.message
+    world.put(node("n2"))
+    assert of(world.decide(), Admit) == ["w1"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +17,8 @@ from gangline.engine.model import UNLIMITED, Affinity, Expression, PreferredTerm
 _POD_LEVEL: Final = ("cpu", "memory")
 _HUGE_PAGES: Final = "hugepages-"
 SELECTOR_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_HOST: Final = "kubernetes.io/hostname"
+_DURING: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NODE_OPERATORS: Final = SELECTOR_OPERATORS | {"Gt", "Lt"}
 #: Fields of a pod's spec that decide where it can run and have no counterpart in the engine's model.
 _SHAPING: Final = ("hostNetwork", "resourceClaims", "runtimeClassName", "schedulerName", "topologySpreadConstraints")
@@ -207,6 +209,55 @@ def _term(term: Json, path: str) -> tuple[Expression, ...]:
     """Conditions on labels and, under the key metadata.name, on the node's name."""
     found = _expressions(term, "matchExpressions", path, _NODE_OPERATORS)
     return found + _expressions(term, "matchFields", path, _NODE_OPERATORS)
+
+
+# --- rules between pods -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Rules of a pod about the pods beside it. `most_per_node`: how many of its kind a node takes, 0 = any number.
+
+    `others`: there are rules that only the scheduler can judge, since they concern other pods, or other domains than nodes.
+    """
+
+    most_per_node: int = 0
+    others: bool = False
+
+
+def neighbours(template: Json) -> Neighbours:
+    """What a pod template says of neighbours. What can't be read is left to the scheduler."""
+    try:
+        spec = child(template, "spec", "")
+        own = labels(child(template, "metadata", ""), "labels", "metadata")
+        return _neighbours(spec, own)
+    except ParseError:
+        return Neighbours(others=True)
+
+
+def _neighbours(spec: Json, own: Mapping[str, str]) -> Neighbours:
+    affinity = child(spec, "affinity", "")
+    apart = items(child(affinity, "podAntiAffinity", "affinity"), _DURING, "affinity.podAntiAffinity")
+    together = items(child(affinity, "podAffinity", "affinity"), _DURING, "affinity.podAffinity")
+    spread = items(spec, "topologySpreadConstraints", "")
+    others = bool(together) or any(row.get("whenUnsatisfiable") != "ScheduleAnyway" for row in spread)
+    known = [_is_about_its_kind(term, own) for term in apart]
+    alone = any(known) or _has_ports_of_the_host(spec)
+    return Neighbours(int(alone), others or not all(known))
+
+
+def _is_about_its_kind(term: Json, own: Mapping[str, str]) -> bool:
+    """It keeps pods with the pod's own labels off its node, and no others."""
+    selector = child(term, "labelSelector", "")
+    wanted = labels(selector, "matchLabels", "labelSelector")
+    plain = term.keys() <= {"labelSelector", "topologyKey"} and selector.keys() <= {"matchLabels"}
+    return plain and term.get("topologyKey") == _HOST and bool(wanted) and wanted.items() <= own.items()
+
+
+def _has_ports_of_the_host(spec: Json) -> bool:
+    containers = (*items(spec, "containers", ""), *items(spec, "initContainers", ""))
+    ports = (port for container in containers for port in items(container, "ports", "containers"))
+    return any(spec.get("hostNetwork") or port.get("hostPort") for port in ports)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gangline.api import names
+from gangline.api.read import podspec
 from gangline.api.read.workloads import swap_record
 from gangline.control.mirror.pod import GATE
 from gangline.control.plan.plan_steps import Lookups
@@ -30,11 +31,13 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         for update in check.get("podSetUpdates", ()):
             updates.setdefault(update["name"], []).append(update)
     infos: list[PodSetInfo] = []
+    templates = {each["name"]: each.get("template") or {} for each in workload["spec"].get("podSets") or ()}
     for assignment in status["admission"]["podSetAssignments"]:
         name = assignment["name"]
         selector: dict[str, str] = {}
         tolerations: list[Json] = []
-        assigned = True  # to nodes by the engine: if they select any, and none of its flavors says otherwise
+        # to nodes by the engine, which knows no rules between pods, if flavors select any and none of them says otherwise
+        assigned = not podspec.neighbours(templates.get(name, {})).others
         labels = {
             names.PODSET: name,
             names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],

@@ -405,4 +405,5 @@ def _shape(demand: Demand) -> Hashable:
         pod_set.exclusive,
         pod_set.domains,
         pod_set.traits,
+        pod_set.most_per_node,
     )

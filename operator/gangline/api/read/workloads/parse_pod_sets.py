@@ -143,6 +143,7 @@ def _pod_set(
         shape=found.shape,
         exclusive=exclusive,
         domains=domains,
+        most_per_node=podspec.neighbours(child(body, "template", path)).most_per_node if found.shape else 0,
         traits=traits.traits(_template_annotations(body, path), spec, images=rules.images),
     )
 

@@ -56,6 +56,7 @@ def spread(**more: str) -> Json:
         ({"containers": [container(containerPort=80)]}, Neighbours()),
         ({"containers": [container(containerPort=80)], "hostNetwork": True}, APART),
         ({"hostNetwork": True}, Neighbours()),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}, SCHEDULERS),
         ({"affinity": 3}, SCHEDULERS),
     ],
 )

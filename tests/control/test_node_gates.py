@@ -11,6 +11,7 @@ from tests.control.gang_pods import Json, Listener, Requests, T, a_node, a_pod
 from tests.control.test_unhealthy import a_workload
 
 from gangline.api import names
+from gangline.api.read.workloads import swap_record
 from gangline.control.gates.node_gates import NodeGates, Places, destinations, ungated
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
@@ -193,6 +194,7 @@ def test_the_scheduler_refuses_a_pod_for_want_of_room_on_its_node_alone() -> Non
     assert refusing("1 Insufficient gpu").refused == "1 Insufficient gpu"
     assert refusing("1 Insufficient gpu", nominatedNodeName="n1").refused == "", "it makes room"
     assert refusing("pod has unbound immediate PersistentVolumeClaims").refused == ""
+    assert refusing("1 node(s) had volume node affinity conflict").refused
     assert len(refusing("x" * 5000).refused) <= 256
 
 
@@ -317,6 +319,25 @@ def test_another_process_sends_the_rest_where_there_is_room_left() -> None:
     assert again.look() == ["d"]
     again.answer("d")
     assert again.nodes() == {"n1": 2, "n2": 2}
+
+
+@pytest.mark.parametrize(("avoid", "node"), [((), "n1"), (("n2",), "")])
+def test_pods_with_volumes_go_where_the_scheduler_finds_them_once_a_node_has_refused_one(
+    avoid: tuple[str, ...], node: str
+) -> None:
+    """A volume may exist for some nodes only."""
+    world = World()
+    workload = {**world.workload, "metadata": {**world.workload["metadata"], "resourceVersion": "2"}}
+    template = workload["spec"]["podSets"][0]["template"]["spec"]
+    template["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    if avoid:
+        swap = swap_record.RecordedSwap("Replace", "Unschedulable", avoid, T, T, refusing=avoid)
+        workload["metadata"]["annotations"] = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
+    world.mirror.upsert(kube.WORKLOADS, workload)
+    world.comes(waiting("a"))
+    assert world.look() == ["a"]
+    world.answer("a")
+    assert only_node(world.at["a"]["spec"]) == node
 
 
 def test_a_conflict_is_followed_by_another_look() -> None:

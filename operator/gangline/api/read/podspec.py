@@ -218,7 +218,7 @@ def _term(term: Json, path: str) -> tuple[Expression, ...]:
 class Neighbours:
     """Rules of a pod about the pods beside it. `most_per_node`: how many of its kind a node takes, 0 = any number.
 
-    `others`: there are rules that only the scheduler can judge, since they concern other pods, or other domains than nodes.
+    `others`: there are rules that only the scheduler can judge: about other pods, other domains than nodes, or claims of devices.
     """
 
     most_per_node: int = 0
@@ -240,7 +240,8 @@ def _neighbours(spec: Json, own: Mapping[str, str]) -> Neighbours:
     apart = items(child(affinity, "podAntiAffinity", "affinity"), _DURING, "affinity.podAntiAffinity")
     together = items(child(affinity, "podAffinity", "affinity"), _DURING, "affinity.podAffinity")
     spread = items(spec, "topologySpreadConstraints", "")
-    others = bool(together) or any(row.get("whenUnsatisfiable") != "ScheduleAnyway" for row in spread)
+    spreads = any(row.get("whenUnsatisfiable") != "ScheduleAnyway" for row in spread)
+    others = spreads or bool(together or spec.get("resourceClaims"))
     known = [_is_about_its_kind(term, own) for term in apart]
     alone = any(known) or _has_ports_of_the_host(spec)
     return Neighbours(int(alone), others or not all(known))

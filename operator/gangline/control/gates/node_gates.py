@@ -71,6 +71,8 @@ class NodeGates(GateRemoval):
         counts = {each.name: each.count for each in workload.pod_sets}
         labels = {each.name: each.exclusive for each in workload.pod_sets if each.exclusive}
         places, domains = self._engine.places_of(key), partial(self._engine.domains_of, key)
+        if places and workload.avoid:
+            places = {name: by_node for name, by_node in places.items() if name not in with_volumes(raw)}
         sent: set[str] = set()
         for pod, affinity in destinations(pods, counts, labels, places, domains):
             sent.add(pod.key)
@@ -83,6 +85,19 @@ class NodeGates(GateRemoval):
         if not pod.at_node_gate:
             return pod
         return pod.after(self._as_asked(pod.manifest))
+
+
+def with_volumes(workload: Json) -> set[str]:
+    """Pod sets with claims of volumes, which may exist for some nodes only, as the scheduler knows.
+
+    Once a node has refused pods of the gang, the scheduler chooses the nodes of these.
+    """
+    templates = {each["name"]: each.get("template") or {} for each in workload["spec"].get("podSets") or ()}
+    return {
+        name
+        for name, template in templates.items()
+        if any(volume.get("persistentVolumeClaim") for volume in (template.get("spec") or {}).get("volumes") or ())
+    }
 
 
 def destinations(

@@ -24,8 +24,8 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _LONGEST: Final = 1024
 #: and of why it refuses a pod on its node
 _LONGEST_REFUSAL: Final = 256
-#: words of a scheduler's message about what a pod waits for wherever it goes: volumes and claims
-_NOT_YET: Final = ("persistentvolume", "volume", "resourceclaim")
+#: words of a scheduler's message about what a pod waits for wherever it goes: claims of volumes and devices
+_NOT_YET: Final = ("persistentvolumeclaim", "resourceclaim")
 _UNSCHEDULABLE: Final = "Unschedulable"
 _OURS: Final = {names.DOMAIN_GATE, names.TOPOLOGY_GATE, names.ELASTIC_GATE, names.ADMISSION_GATE}
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
@@ -231,7 +231,7 @@ def _unscheduled(pod: Json) -> str:
 
 
 def _refused(pod: Json) -> str:
-    """Why the scheduler can't bind it, where that lies in its node: it makes no room for it, and waits for no volume or claim."""
+    """Why the scheduler can't bind it, where that lies in its node: it makes no room for it, and the pod waits for no claim."""
     why = str((condition_of(pod, "PodScheduled") or {}).get("message") or "")
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     waits = nominated or any(word in why.lower() for word in _NOT_YET)

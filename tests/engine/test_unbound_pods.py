@@ -149,3 +149,40 @@ def test_another_process_does_not_move_it_again() -> None:
     assert isinstance(heal, Heal) and it.workloads["team/w1"].avoid == ("n0",)
     it.decide()
     assert it.engine.places_of("team/w1") == {"main": {"n0": 1, "n1": 1}}
+
+
+# --- pods that users send ---------------------------------------------------------------------------------------------
+
+
+def send(it: NodeWorld, name: str, where: str, pods: int = 1) -> None:
+    """Its pods may be bound to this node alone, whoever said so."""
+    it.pods[f"team/{name}"] = [BoundPod(f"{name}-{number}", "main", where, sent=True) for number in range(pods)]
+    it.tell(f"team/{name}")
+
+
+def test_a_pod_that_names_a_node_takes_no_room_there_that_is_kept_for_others() -> None:
+    it = NodeWorld(node("n0"), node("n1"), queue(1000))
+    it.put(plain("w1", 1), plain("w2", 1))
+    it.decide()
+    assert it.engine.places_of("team/w1") == {"main": {"n0": 1}}
+    send(it, "w2", "n0")
+    it.decide()
+    assert it.engine.places_of("team/w1") == {"main": {"n0": 1}}
+    assert it.engine.places_of("team/w2") == {"main": {"n1": 1}}
+
+
+def test_a_new_process_takes_pods_to_be_where_they_were_sent() -> None:
+    it = NodeWorld(*(node(f"n{number}") for number in range(3)), queue(1000))
+    it.put(plain("w1", 1))
+    it.decide()
+    send(it, "w1", "n2")
+    it.restart()
+    it.decide()
+    assert it.engine.places_of("team/w1") == {"main": {"n2": 1}}
+
+
+def test_a_node_that_does_not_exist_is_not_lost_because_a_pod_names_it() -> None:
+    it = world()
+    send(it, "w1", "nowhere", 2)
+    assert kinds(later(it, 300)) == []
+    assert not it.warnings

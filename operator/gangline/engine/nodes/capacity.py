@@ -383,8 +383,22 @@ class Capacity:
             return not pod.terminating or self.health.usable(pod.node)
 
         pods = [pod for pod in self.pod_locations.lasting(gang.key) if counts(pod)]
-        pods.sort(key=lambda pod: (pod.terminating, pod.name))
-        return dict(Counter(pod.node for pod in pods[: member.count]))
+        pods.sort(key=lambda pod: (pod.terminating, pod.sent, pod.name))
+        found = Counter(pod.node for pod in pods[: member.count] if not pod.sent)
+        for node, count in Counter(pod.node for pod in pods[: member.count] if pod.sent).items():
+            if most := min(count, self._room_at(holding, member, node) - found[node]):
+                found[node] += max(0, most)
+        return {node: count for node, count in found.items() if count}
+
+    def _room_at(self, holding: Holding, member: Member, node: str) -> int:
+        """How many of its pods have room on a node, those that it has there included.
+
+        Users can write a node's name into the affinity of a pod, too: one that is not bound yet takes no room of others.
+        """
+        if member.ground is None:
+            return 0
+        free = self.rooms.table(member.ground, member.shape).counts.get(node, 0)
+        return holding.assigned.at((member.name, node)) + free
 
     def _lingering(self, holding: Holding, assigned: NodeAssignment) -> dict[Place, int]:
         """Its pods on usable nodes where its assignment has no room for them, or not for so many."""
@@ -396,7 +410,7 @@ class Capacity:
         there = Counter(
             (pod.pod_set, pod.node)
             for pod in pods
-            if pod.pod_set in names and pod.node not in replaced and self.health.usable(pod.node)
+            if pod.pod_set in names and not pod.sent and pod.node not in replaced and self.health.usable(pod.node)
         )
         return {place: count - assigned.at(place) for place, count in there.items() if count > assigned.at(place)}
 

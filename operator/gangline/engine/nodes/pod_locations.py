@@ -143,7 +143,7 @@ class PodLocations:
         for name in sorted(self._recheck):
             node = self._health.nodes.get(name)
             if node is None:
-                unseen = bool(self._on.get(name)) and not self._health.was_known(name)
+                unseen = any(True for _ in self._pods_on(name)) and not self._health.was_known(name)
                 self._health.note(name, "Unknown", active=unseen)
             pods = [(key, pod) for key, pod in self._pods_on(name) if self._counts(key)] if node is not None else []
             blaming = self._blaming.get(name, ()) if node is not None else ()

@@ -123,11 +123,8 @@ async def prepared(api: ApiClient, *, dry_run: bool = False) -> Outcome:
 
 
 def waits_for_a_node(pod: Json) -> bool:
-    """Whether the operator would have told the pod to which node it is sent: it was admitted, and Kueue opens no such gate."""
-    found = read_pod(pod, claimed_workload(pod) or "")
-    return found.at_node_gate or waits_at_node_gate(
-        pod
-    )  # of an elastic job it waits at two gates, of which Kueue opens one
+    """Whether the operator would have sent the pod to a node, now or once it lost its other gate: Kueue opens no such gate."""
+    return waits_at_node_gate(pod) or read_pod(pod, claimed_workload(pod) or "").at_node_gate
 
 
 async def _converted(api: ApiClient, workload: Json, *, dry_run: bool) -> bool:

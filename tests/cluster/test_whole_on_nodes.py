@@ -187,7 +187,7 @@ async def test_a_gang_that_fits_nowhere_gives_its_quota_to_others(system: System
     assert gang is not None
     row = condition_row(gang, "Evicted")
     assert row["reason"] == "NodeFailures"
-    assert "can't be bound to node whole-0, which has room for it: 0/" in row["message"]
+    assert "can't be bound to node whole-0, where room is kept for it: 0/" in row["message"]
     assert gang["status"]["requeueState"]["count"] == 1
     await api.create(job("others", "lq", pods=8, gpus=8, runtime="1h"))
     assert set((await all_run(api, GPUS)).values()) == {8}

@@ -76,7 +76,7 @@ def test_without_other_room_the_gang_gives_its_quota_back_and_keeps_its_place() 
     assert of(it.decide(), Admit) == []
     [evict] = (each for each in later(it) if isinstance(each, Evict))
     assert (evict.reason, evict.avoid, evict.requeue_count) == ("NodeFailures", ("n0",), 1)
-    assert evict.message == f"Evicted because pod sent-0 can't be bound to node n0, which has room for it: {WHY}"
+    assert evict.message == f"Evicted because pod sent-0 can't be bound to node n0, where room is kept for it: {WHY}"
     assert evict.requeue_at is not None and evict.requeue_at - it.now == FIRST_PAUSE
     assert it.workloads["team/w1"].created < it.workloads["team/w2"].created
     it.complete_evictions()

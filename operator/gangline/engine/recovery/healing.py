@@ -178,9 +178,7 @@ class Healing:
                 return plan.carry_out(replace(order, bound_stay=True))
             gang.refusing = before
         count = gang.workload.requeue_count + 1
-        message = (
-            f"Evicted because pod {pod.name} can't be bound to node {pod.node}, which has room for it: {pod.refused}"
-        )
+        message = f"Evicted because pod {pod.name} can't be bound to node {pod.node}, where room is kept for it: {pod.refused}"
         gang.evict(f"NodeFailures: {message}")
         back = now + pause(count)
         return [Evict(gang.key, gang.uid, "NodeFailures", message, requeue_at=back, requeue_count=count, avoid=nodes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -22,6 +23,7 @@ from gangline.engine.model import (
     PodSet,
     Preempt,
     PreemptionPolicy,
+    Put,
     Recovery,
     Topology,
     TopologyAssignment,
@@ -300,3 +302,19 @@ def test_room_that_a_pod_of_others_takes_is_kept_elsewhere() -> None:
     world.put(ForeignPod("kube-system/x", "n0", {GPU: 4}))
     world.decide()
     assert world.engine.places_of("team/w1") == {"main": {"n1": 3}}
+
+
+def test_pods_of_a_gang_that_has_ended_are_no_pods_of_others() -> None:
+    """They are about to go; a simulation never hears that they went."""
+    world = both_ways()
+    submit(world, "w1", 8, placed=False)
+    pods = [BoundPod(f"w1-{number}", "main", f"n{number % 2}") for number in range(8)]
+    world.put(*(ForeignPod(f"team/{pod.name}", pod.node, {GPU: 1}) for pod in pods))
+    world.engine.observe(Put(WorkloadPods("team/w1", tuple(pods))))
+    world.decide()
+    submit(world, "w2", 8, placed=False)
+    assert world.running() == ["w1"]
+    world.workloads["team/w1"] = replace(world.workloads["team/w1"], finished=True, admission=None)
+    world.engine.observe(Put(world.workloads["team/w1"]))
+    world.decide()
+    assert world.running() == ["w2"]

@@ -9,7 +9,7 @@ node labels, with labels that select no node, or marked as autoscaled are bounde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
@@ -49,8 +49,6 @@ class Capacity:
         #: for engine.backfill.timeline: changes with the nodes; and the holders whose assignment changed
         self.nodes_version = 0
         self.moved: dict[str, None] = {}
-        #: whether the variants of a workload hold the room for its pods
-        self.left_to_variants: Callable[[str], bool] = lambda key: False
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -79,16 +77,10 @@ class Capacity:
 
     def put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         self.pod_locations.put(workload_pods, key)
-        self.account(key)
+        namespace = key.partition("/")[0]  # pods of gangs use the room that these hold, and are no pods of others
+        self.ledger.account_for(key, frozenset(f"{namespace}/{pod.name}" for pod in self.pod_locations.pods(key)))
         if key in self._holdings:
             self._unsettled.add(key)
-
-    def account(self, key: str) -> None:
-        """Whether its pods on nodes use room that it holds, or are pods of others."""
-        pods = self.pod_locations.pods(key)
-        accounts = key in self._holdings or self.left_to_variants(key)
-        namespace = key.partition("/")[0]
-        self.ledger.account_for(key, frozenset(f"{namespace}/{pod.name}" for pod in pods if accounts))
 
     def stays(self, gang: WorkloadState) -> None:
         """The holder was to move and does not: its pods count where they are, those that were given up as well."""
@@ -136,8 +128,6 @@ class Capacity:
             holding.gang, holding.admission = gang, admission
         gang.room = self.ledger
         self._unsettled.add(gang.key)
-        if holding is None:
-            self.account(gang.key)
 
     def take(self, gang: WorkloadState, admission: Admission, assigned: NodeAssignment | None) -> None:
         """`hold`, with the assignment that was found for the gang."""
@@ -180,7 +170,6 @@ class Capacity:
             self._unsettled.discard(gang.key)
             self.without_nodes.discard(gang.key)
             self._open(holding)
-            self.account(gang.key)
         return bool(placed)
 
     def holding(self, gang: WorkloadState) -> Holding | None:

@@ -113,9 +113,9 @@ class RoomLedger:
         self._placed: dict[Spot, dict[str, int]] = {}
         self._foreign_pods: dict[str, ForeignPod] = {}
         self._foreign: dict[str, dict[str, int]] = {}
-        #: what foreign pods take of a node that no workload's assignment accounts for
+        #: what foreign pods take of a node that are of no gang
         self._others: dict[str, dict[str, int]] = {}
-        #: foreign pods that a workload's assignment accounts for, and by workload
+        #: foreign pods that are of gangs, whose assignments account for them; and by workload
         self._accounted: set[str] = set()
         self._accounts: dict[str, frozenset[str]] = {}
         #: nodes on which others take more (True) or less than when this was last read (`drain_others`)
@@ -249,7 +249,7 @@ class RoomLedger:
             self.changes.append(node)
 
     def account_for(self, key: str, pods: frozenset[str]) -> None:
-        """The assignment of a workload accounts for these foreign pods, and for no others."""
+        """These foreign pods are those of a workload: what it takes by its assignment accounts for them."""
         before = self._accounts.pop(key, _NO_PODS)
         if pods:
             self._accounts[key] = pods

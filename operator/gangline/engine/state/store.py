@@ -75,7 +75,6 @@ class Store:
         #: trusted nodes, and assignments to those of other flavors
         self.health = Health(settings.health, self._soak)
         self.capacity = Capacity(self.health, self.flavors, self.rooms)
-        self.capacity.left_to_variants = self._is_left_to_variants
 
         self.hierarchy = CohortHierarchy()
         self.cohorts = self.hierarchy.cohorts
@@ -330,17 +329,10 @@ class Store:
         if old is not None and old.holds and self.superseded(old):
             self.supersede(old, gang)
 
-    def _is_left_to_variants(self, key: str) -> bool:
-        gang = self.gangs.get(key)
-        admission = gang.workload.admission if gang is not None and gang.workload.has_variants else None
-        queue = self.queues.get(admission.cluster_queue) if admission is not None else None
-        return queue is not None and self.divides(queue)
-
     def _leave_to_variants(self, gang: WorkloadState) -> None:
         """The parent of variants holds nothing itself: what its status shows is held by one of them."""
         if gang.holds:  # it came before its queue did
             self.release(gang)
-        self.capacity.account(gang.key)
         self.place(gang)
 
     def confirm(self, gang: WorkloadState) -> None:

@@ -76,7 +76,7 @@ class Healing:
             return []
         self._short = {key: since for key, since in self._short.items() if key in store.capacity.without_nodes}
         decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
-        for gang in sorted(self._damaged(now), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
+        for gang in sorted(self._damaged(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
             if not gang.evicting:  # it may just have been preempted for a gang before it
                 try:
                     decisions += self._heal(gang, now)
@@ -92,13 +92,13 @@ class Healing:
             self._store.capacity.stays(self._store.gangs[key])
         return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
 
-    def _damaged(self, now: Millis) -> list[WorkloadState]:
+    def _damaged(self) -> list[WorkloadState]:
         """Running gangs with pods on lost nodes (or leaving ones, by policy), with too little room, or with pods that can't be
         bound.
         """
         store, health = self._store, self._store.health
         keys = {
-            *self._unbound.overdue(now),
+            *self._unbound.overdue,
             *store.capacity.without_nodes,
             *store.capacity.pod_locations.of_replaced(),
             *self._awaiting,

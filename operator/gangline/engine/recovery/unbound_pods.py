@@ -30,17 +30,16 @@ class UnboundPods:
         self._pods = pods
         #: workload and pod -> since when
         self._since: dict[tuple[str, str], Millis] = {}
+        #: workloads with pods that have been refused for too long
+        self.overdue: frozenset[str] = frozenset()
 
     def watch(self, now: Millis) -> None:
         refused = ((key, pod.name) for key, pods in self._pods.refused().items() for pod in pods)
         self._since = {each: self._since.get(each, now) for each in refused}
+        self.overdue = frozenset(key for (key, _), since in self._since.items() if since + TOLERATED <= now)
 
     def next_due(self) -> Millis | None:
         return min((since + TOLERATED for since in self._since.values()), default=None)
-
-    def overdue(self, now: Millis) -> set[str]:
-        """Workloads with pods that have been refused for too long."""
-        return {key for (key, _), since in self._since.items() if since + TOLERATED <= now}
 
     def under(self, gang: WorkloadState, now: Millis) -> Mapping[str, tuple[BoundPod, Millis]]:
         """The nodes to which pods of the gang have not been bound for too long, with the first such pod, and since when.

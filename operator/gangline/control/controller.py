@@ -6,6 +6,9 @@
 
 The loop drives the operator's parts (`control.parts`), which are listed here. Everything runs on one event loop and takes no
 lock. A standby feeds its mirror and its engine like the leader, but decides and writes nothing.
+
+A round reads events, decides and plans for a bounded time (`control.isolation.turns`). If anything is left, the next round
+follows after a breath, in which answers of the API server, scrapes and timers are served.
 """
 
 from __future__ import annotations
@@ -13,10 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gangline.api.admission.multikueue import CONTROLLER as ELSEWHERE
 from gangline.api.read.configuration import multikueue as multikueue_settings
@@ -34,6 +36,7 @@ from gangline.control.gates.domain_gates import DomainGates
 from gangline.control.gates.elastic_gates import ElasticGates
 from gangline.control.gates.pod_gates import PodGates
 from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
+from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.metrics.gauges import Scrape, Sheets
 from gangline.control.metrics.workload_tally import WorkloadTally
@@ -90,6 +93,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Seconds between two rounds if something is left: enough for all requests in progress to go several steps further.
+BREATH: Final = 0.01
+
 
 def wall_millis() -> int:
     return int(time.time() * 1000)
@@ -140,9 +146,9 @@ class Controller:
         gates = engine.settings.gates
         self.leading = False
         self._now = now
-        self._inbox: deque[tuple[Resource, Event]] = deque()
-        self._came = 0.0  # time.monotonic() of the first event in it
         self._wake = asyncio.Event()
+        self._woken_at = 0.0  # time.monotonic() of the first wake-up since the last round began
+        self._round = metrics.round
         leading = lambda: self.leading  # noqa: E731
 
         # shared by all parts: messages, quarantine, the mirror, writes in flight
@@ -150,6 +156,7 @@ class Controller:
         self.quarantine = quarantine = Quarantine(
             lambda subject, obj, what: messages.publish(ObjectQuarantined(*subject, obj, what))
         )
+        self._inbox = Inbox(quarantine.turns)
         self.mirror = mirror = Mirror(
             self._observe,
             quarantine.note_unreadable,
@@ -403,20 +410,24 @@ class Controller:
         """Returns the function that receives the events of the reflector of `resource`."""
 
         def take(event: Event) -> None:
-            if not self._inbox:
-                self._came = time.monotonic()
-            self._inbox.append((resource, event))
-            self._wake.set()
+            self._inbox.put(resource, event)
+            self.wake()
 
         return take
 
     def behind(self) -> float:
-        """Seconds for which an event has waited to be read."""
-        return time.monotonic() - self._came if self._inbox else 0.0
+        """Seconds for which a round has been due. May be called from any thread."""
+        return time.monotonic() - self._woken_at if self._wake.is_set() else 0.0
+
+    def waiting(self) -> set[str]:
+        """The namespaces with events or objects that the last round left for the next one."""
+        return {*self._inbox.lagging(), *self.quarantine.turns.waiting}
 
     def wake(self) -> None:
-        """Take another round, for a reason other than an event."""
-        self._wake.set()
+        """Take another round."""
+        if not self._wake.is_set():
+            self._woken_at = time.monotonic()
+            self._wake.set()
 
     def _observe(self, change: model.Change) -> None:
         self.engine.observe(change)
@@ -427,7 +438,7 @@ class Controller:
         self.leading = True
         for part in self.parts:
             part.lead()
-        self._wake.set()
+        self.wake()
 
     def retire(self) -> None:
         """Decide nothing more; earlier decisions are still carried out."""
@@ -440,9 +451,16 @@ class Controller:
         while True:
             await self._attempt_to_wait(self._woken)
             self._wake.clear()
+            begun = time.perf_counter()
             self._attempt("events", self.absorb)
             if self.leading:
                 self.act()
+            if self._is_left():
+                self.wake()
+            self._round.observe(time.perf_counter() - begun)
+
+    def _is_left(self) -> bool:
+        return bool(self._inbox or self.quarantine.turns.waiting)
 
     async def _attempt_to_wait(self, wait: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -453,7 +471,12 @@ class Controller:
             await asyncio.sleep(1.0)
 
     async def _woken(self) -> None:
-        """Returns when something has happened or is due, and the facts that belong to it have been gathered."""
+        """Returns when something has happened or is due, and the facts that belong to it have been gathered; after a breath if
+        the last round left something.
+        """
+        if self._is_left():
+            await asyncio.sleep(BREATH)
+            return
         times = (self.engine.next_wakeup(self._now()), *(part.due for part in self.parts)) if self.leading else ()
         due = min((time for time in times if time is not None), default=None)
         soonest = 0.0 if self._deciding.room else LONGEST_ROUND
@@ -465,10 +488,19 @@ class Controller:
             return
         await asyncio.sleep(self._deciding.gathering)
 
+    async def absorb_all(self) -> None:
+        """Process all events that have arrived, with breaths in between."""
+        mark = self._inbox.mark()
+        while True:
+            self.absorb()
+            if self._inbox.has_read(mark):
+                return
+            await asyncio.sleep(BREATH)
+
     def absorb(self) -> None:
-        """Process all events that have arrived."""
-        while self._inbox:
-            resource, event = self._inbox.popleft()
+        """Begin a round: process the events that have arrived, in turn, until all are or the round is over."""
+        self.quarantine.turns.begin()
+        for resource, event in self._inbox.events():
             if isinstance(event, Upsert):
                 key = key_of(event.obj)
             else:

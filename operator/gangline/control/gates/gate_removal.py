@@ -103,7 +103,7 @@ class GateRemoval(Part):
             if asked is not None and self._asked.get(pod) is asked:  # and was not asked for again
                 del self._asked[pod]
         self.due = self._failures[0][0] if self._failures else None
-        for key in sorted(self._changed.take()):
+        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
             self._quarantine.attempt(self.doing, kube.WORKLOADS, key, partial(self._let_start, key))
 
     def _let_start(self, key: str) -> None:

@@ -199,7 +199,7 @@ class Mirror(OwnedObjects):
         if resource == kube.TOPOLOGIES and not self.pods_known:
             return
         try:
-            item = limited(lambda: self._value_of(resource, obj))
+            item = limited(lambda: self._value_of(resource, obj), of=[obj])
         except Exception as error:  # the last good value stays in force, whatever the error
             self.complain(obj, error)
             if resource == kube.WORKLOADS and key not in self._values:

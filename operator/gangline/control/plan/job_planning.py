@@ -89,7 +89,7 @@ class JobPlanning(Part):
 
     def act(self, now: int) -> None:
         ready = self._changed.take(self._attempts.ready)
-        for ref in sorted(ready, key=lambda ref: ref[1]):
+        for ref in self._quarantine.in_turn(sorted(ready, key=lambda ref: ref[1]), self._changed.update):
             if not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
                 self._attempts.pause(ref)
 
@@ -142,7 +142,7 @@ class JobPlanning(Part):
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
-            planned = limited(lambda: elastic_plan.plan(view, self._mirror))
+            planned = limited(lambda: elastic_plan.plan(view, self._mirror), of=[job, *mine])
         except UnknownClassError as error:
             self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)
             self._attempts.pause(ref)

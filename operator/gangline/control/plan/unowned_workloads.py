@@ -68,10 +68,10 @@ class UnownedWorkloads(Part):
     def act(self, now: int) -> None:
         changed, nodes = self._changed_pods.take(), self._changed_nodes.take()
         self._changed.update(self._kept if nodes else self._kept & changed)
-        found = (self._mirror.get(kube.WORKLOADS, key) for key in sorted(self._changed.take()))
-        for workload in [workload for workload in found if workload is not None]:
-            work = partial(self._tidy, workload)
-            self._quarantine.attempt("releasing it", kube.WORKLOADS, key_of(workload), work)
+        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
+            workload = self._mirror.get(kube.WORKLOADS, key)
+            if workload is not None:
+                self._quarantine.attempt("releasing it", kube.WORKLOADS, key, partial(self._tidy, workload))
 
     def _tidy(self, workload: Json) -> None:
         key = key_of(workload)

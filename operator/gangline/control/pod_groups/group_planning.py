@@ -168,7 +168,8 @@ class GroupPlanning(Part):
                 changed.add(ref)
             elif ref is not None and workload is not None:
                 self._orphaned(workload)
-        for ref in sorted(changed, key=lambda ref: (ref[1], ref[0].plural)):
+        ordered = sorted(changed, key=lambda ref: (ref[1], ref[0].plural))
+        for ref in self._quarantine.in_turn(ordered, self._index.changed.update):
             if not self._attempts.ready(ref):
                 self._index.changed.add(ref)
             elif not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref, now)):
@@ -222,8 +223,11 @@ class GroupPlanning(Part):
         if group_plan.is_arriving(view):
             self._attempts.pause(ref)
             return
+        pods = [{"metadata": {"uid": pod.uid, "resourceVersion": pod.version}} for pod in group.pods]
         try:
-            planned = limited(lambda: group_plan.plan(view, self._mirror))
+            planned = limited(
+                lambda: group_plan.plan(view, self._mirror), of=[*pods, *([workload] if workload is not None else [])]
+            )
         except IncompleteError as error:  # its next pod plans it again
             self._tell(group.leader, "Warning", "ErrWorkloadCompose", error.message)
             return

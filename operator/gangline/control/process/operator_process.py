@@ -134,6 +134,8 @@ class Operator:
         self.metrics.show_floor(lambda: floor.fallen_back, lambda: floor.comparisons, lambda: floor.cpu)
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
+        use = quarantine.turns.use
+        self.metrics.show_turns(lambda: use.most(10), lambda: use.total, lambda: len(self.controller.waiting()))
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
         self.watches.deliver(self.controller.sink)
@@ -331,9 +333,10 @@ class Operator:
         await self.watches.list_once_more()
         if self._lost:
             return
-        self.controller.absorb()
         await self.watches.know_pods()
-        self.controller.absorb()
+        await self.controller.absorb_all()
+        if self._lost:
+            return
         self.controller.lead()
         self.leading.set()
         self.metrics.leader.set(1)

@@ -117,7 +117,8 @@ class ServingPlanning(Part):
             self._note(key)
         changed, self._changed = self._changed | self._held.changed, set()
         self._held.changed.clear()
-        for ref in sorted(changed, key=lambda ref: (ref[1], ref[0].plural)):
+        ordered = sorted(changed, key=lambda ref: (ref[1], ref[0].plural))
+        for ref in self._quarantine.in_turn(ordered, self._changed.update):
             if not self._attempts.ready(ref):
                 self._changed.add(ref)
             elif not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
@@ -163,7 +164,7 @@ class ServingPlanning(Part):
             active=lambda name: self._groups.active(f"{namespace}/{name}"),
         )
         try:
-            planned = limited(lambda: serving_plan.plan(view, self._mirror))
+            planned = limited(lambda: serving_plan.plan(view, self._mirror), of=[parent, *found.values()])
         except UnknownClassError as error:
             self._recorder.record(parent, "Warning", "WorkloadPriorityClassNotFound", error.message)
             self._attempts.pause(ref)

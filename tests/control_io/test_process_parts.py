@@ -18,7 +18,7 @@ from gangline.kube.client import ApiClient
 
 
 @pytest.mark.parametrize(
-    ("unlisted", "behind", "standing", "healthz", "readyz"),
+    ("unlisted", "still", "standing", "healthz", "readyz"),
     [
         (["pods", "nodes"], 0.0, "", (200, "ok\n"), (503, "waiting for the first list of pods, nodes\n")),
         ([], 1.0, "leading", (200, "ok\n"), (200, "ok\nleading\n")),
@@ -27,16 +27,16 @@ from gangline.kube.client import ApiClient
             [],
             LONGEST_ROUND + 1,
             "leading",
-            (500, "the control loop has read no event for 61 s\n"),
+            (500, "the control loop has made no progress for 31 s\n"),
             (200, "ok\nleading\n"),
         ),
     ],
 )
 async def test_probes(
-    unlisted: list[str], behind: float, standing: str, healthz: tuple[int, str], readyz: tuple[int, str]
+    unlisted: list[str], still: float, standing: str, healthz: tuple[int, str], readyz: tuple[int, str]
 ) -> None:
     app = web.Application()
-    Health(lambda: unlisted, lambda: behind, lambda: standing).add_to(app)
+    Health(lambda: unlisted, lambda: still, lambda: standing).add_to(app)
     async with TestClient(TestServer(app)) as client:
         for path, expected in (("/healthz", healthz), ("/readyz", readyz)):
             answer = await client.get(path)

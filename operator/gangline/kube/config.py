@@ -5,18 +5,27 @@ docs/architecture.md says what the loader of the official client lacks for exec 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import os
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gangline.kube.client_tls import ClientTls, TlsFiles
-from gangline.kube.tokens import ExecToken, FileToken, FixedToken, LoginError, OidcToken, TokenSource
+from gangline.kube.tokens import (
+    ExecToken,
+    FileToken,
+    FixedToken,
+    LentToken,
+    LoginError,
+    OidcToken,
+    TokenSource,
+)
 
 __all__ = [
     "FixedToken",
@@ -68,6 +77,13 @@ class Login:
             self.files.look()
         token = await self.tokens.token() if self.tokens else ""
         return {**self.fixed_headers, "Authorization": f"Bearer {token}"} if token else self.fixed_headers
+
+    def for_another_thread(self, loop: asyncio.AbstractEventLoop) -> Login:
+        """The same login for a client in another thread. Tokens and certificates are still renewed in `loop`."""
+        tokens = self.tokens
+        if not (tokens is None or isinstance(tokens, (FixedToken, FileToken))):
+            tokens = LentToken(tokens, loop)
+        return replace(self, tokens=tokens, files=None)
 
     def reject(self) -> bool:
         """The server answered 401. True if a second attempt with fresh credentials makes sense."""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import yaml
 
@@ -92,6 +92,39 @@ class FileToken:
 
     def reject(self) -> None:
         self._read_at = -TOKEN_FILE_PERIOD
+
+
+class LentToken:
+    """Tokens of a source that belongs to another thread's event loop. That loop may be busy when a token is wanted: then the last
+    one is used, which holds for `EARLY` seconds more when it is received.
+    """
+
+    #: seconds for which a token is used without asking
+    FRESH: Final = EARLY / 2
+    #: seconds that the other loop has for its answer
+    PATIENCE: Final = 1.0
+
+    def __init__(self, source: TokenSource, loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
+        self._loop = loop
+        self._value: str | None = None
+        self._ask_at = 0.0  # time.monotonic()
+
+    async def token(self) -> str:
+        if self._value is not None and time.monotonic() < self._ask_at:
+            return self._value
+        asked = asyncio.run_coroutine_threadsafe(self._source.token(), self._loop)
+        try:
+            async with asyncio.timeout(self.PATIENCE if self._value is not None else None):
+                self._value = await asyncio.wrap_future(asked)
+            self._ask_at = time.monotonic() + self.FRESH
+        except TimeoutError:
+            pass
+        return self._value or ""
+
+    def reject(self) -> None:
+        self._ask_at = 0.0
+        self._loop.call_soon_threadsafe(self._source.reject)
 
 
 class _Renewed:

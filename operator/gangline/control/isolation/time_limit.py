@@ -20,7 +20,8 @@ from gangline.kube.resources import Json
 
 T = TypeVar("T")
 
-#: CPU seconds for one object; the largest objects that an API server accepts take a fifth of this
+#: CPU seconds for one object. Of the largest objects that an API server accepts, a pod with 24,000 variables takes 0.03 s, and
+#: one with 8,000 containers, which no node could run, 0.18 s.
 LIMIT: Final = 0.5
 #: how many versions of objects are remembered that exceeded the limit
 MOST: Final = 10_000

@@ -337,8 +337,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> tuple[Controller, Planned]:
     for namespace, number in (("mallory", 200), ("zoe", 20)):
         for each in range(number):
             controller.sink(kube.JOBS)(Upsert(a_queued_job(namespace, f"{each:03}")))
-    while controller.waiting() or not controller.mirror.objects[kube.JOBS]:
-        controller.absorb()
+    while not controller.absorb():
+        pass
     return controller, planned
 
 

@@ -110,7 +110,8 @@ class OperatorHttp:
         self.operator._settled = True
         for resource, obj in _objects():
             self.operator.controller.sink(resource)(Upsert(obj))
-        self.operator.controller.absorb()
+        while not self.operator.controller.absorb():
+            pass
         answers = _forecasting().answers()
         answers.log = Log(lambda: 1_700_000_000_000)
         aggregated = AggregatedApi(

@@ -497,8 +497,8 @@ class Controller:
                 return
             await asyncio.sleep(BREATH)
 
-    def absorb(self) -> None:
-        """Begin a round: process the events that have arrived, in turn, until all are or the round is over."""
+    def absorb(self) -> bool:
+        """Begin a round: process the events that have arrived, in turn, until all are or the round is over. Whether all are."""
         self.quarantine.turns.begin()
         for resource, event in self._inbox.events():
             if isinstance(event, Upsert):
@@ -508,6 +508,7 @@ class Controller:
             self.quarantine.attempt("observing it", resource, key, partial(self._show, resource, event))
         for part in self.parts:
             part.settle()
+        return not self._inbox
 
     def _show(self, resource: Resource, event: Event) -> None:
         for part in self._observers.get(resource, ()):
@@ -518,7 +519,7 @@ class Controller:
         for part in self.parts:
             self._attempt(part.name, partial(part.act, self._now()))
 
-    def _attempt(self, name: str, work: Callable[[], None]) -> None:
+    def _attempt(self, name: str, work: Callable[[], object]) -> None:
         """Run one part's share of a round. An error is logged, and the other parts go on."""
         try:
             work()

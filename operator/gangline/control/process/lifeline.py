@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 #: seconds that the thread has for its end
 _END: Final = 5.0
+#: signals that are for the main thread: the end of the process, and limits on time (`control.isolation.time_limit`)
+_OF_MAIN: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
 class Lifeline:
@@ -26,7 +28,7 @@ class Lifeline:
         self._thread: threading.Thread | None = None
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
+        signal.pthread_sigmask(signal.SIG_BLOCK, _OF_MAIN)
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()

@@ -324,6 +324,7 @@ class Planned:
 def a_queued_job(namespace: str, name: str) -> Json:
     job = an_object(kube.JOBS, name, spec={"suspend": True, "template": {"spec": {}}})
     job["metadata"] |= {"namespace": namespace, "uid": f"{namespace}-{name}", "labels": {names.QUEUE_NAME: "lq"}}
+    job["metadata"]["creationTimestamp"] = "2026-11-28T09:00:01Z"
     return job
 
 
@@ -358,6 +359,16 @@ async def test_a_new_leader_plans_the_jobs_of_others_before_those_that_cost_much
         controller.act()
     assert planned.of("mallory") == sorted({f"mallory/{number:03}" for number in range(200)}), "each once, in order"
     assert not controller.waiting()
+
+
+async def test_an_older_job_of_a_namespace_is_planned_before_a_newer_one(loop: tuple[Controller, Planned]) -> None:
+    controller, planned = loop
+    older = a_queued_job("mallory", "the-last-by-name")
+    older["metadata"]["creationTimestamp"] = "2026-11-28T09:00:00Z"
+    show(controller, older)
+    controller.lead()
+    controller.act()
+    assert planned.of("mallory")[0] == "mallory/the-last-by-name"
 
 
 async def test_the_loop_goes_on_with_what_a_round_left_and_lets_others_run_in_between(

@@ -88,10 +88,15 @@ class JobPlanning(Part):
         self._changed.update(self._mirror.jobs())
 
     def act(self, now: int) -> None:
-        ready = self._changed.take(self._attempts.ready)
-        for ref in self._quarantine.in_turn(sorted(ready, key=lambda ref: ref[1]), self._changed.update):
+        ready = sorted(self._changed.take(self._attempts.ready), key=self._age)
+        for ref in self._quarantine.in_turn(ready, self._changed.update):
             if not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
                 self._attempts.pause(ref)
+
+    def _age(self, ref: JobRef) -> tuple[str, str]:
+        """The order of jobs of one namespace: the oldest first, so that no later one gets its Workload before it."""
+        job = self._mirror.get(*ref)
+        return (job["metadata"].get("creationTimestamp") or "", ref[1]) if job is not None else ("", ref[1])
 
     # --- plans ---
 

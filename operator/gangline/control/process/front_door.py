@@ -61,9 +61,8 @@ class FrontDoor:
         self._main = main
         self._serve = serve
         self._room = threading.Semaphore(BACKLOG)  # for connections that wait for the main loop
-        self._unsorted: dict[
-            asyncio.Task[None], asyncio.Event
-        ] = {}  # oldest first; set: it has said something, or has to go
+        #: connections to be sorted, oldest first; the event: it has said something, or has to go
+        self._unsorted: dict[asyncio.Task[None], asyncio.Event] = {}
         self._served: set[asyncio.Task[None]] = set()
 
     # --- in the lifeline's thread ---

@@ -237,12 +237,15 @@ def test_a_port_that_is_taken_is_an_error() -> None:
 
 
 class Source:
-    """A source of tokens, as an exec plugin is one."""
+    """A source of tokens, as an exec plugin is one; each renewal waits until it may end."""
 
     def __init__(self) -> None:
         self.given = 0
+        self.may_end = asyncio.Event()
+        self.may_end.set()
 
     async def token(self) -> str:
+        await self.may_end.wait()
         self.given += 1
         return f"token {self.given}"
 
@@ -250,23 +253,33 @@ class Source:
         self.given += 100
 
 
-async def test_tokens_of_another_thread_are_used_while_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tokens_of_another_thread_are_used_while_it_is_busy_or_renews_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(LentToken, "PATIENCE", 0.05)
     source, lifeline = Source(), Lifeline()
     login = Login("https://x", tokens=source).for_another_thread(asyncio.get_running_loop())
     tokens = login.tokens
     assert isinstance(tokens, LentToken)
-    assert await lifeline.run(login.headers()) == {"Authorization": "Bearer token 1"}
-    assert await lifeline.run(login.headers()) == {"Authorization": "Bearer token 1"}, "without asking"
+
+    async def bearer() -> str:
+        return (await lifeline.run(login.headers()))["Authorization"]
+
+    assert await bearer() == "Bearer token 1"
+    assert await bearer() == "Bearer token 1", "without asking"
     assert 2 * LentToken.FRESH <= EARLY, "it holds at least as long again"
+    source.may_end.clear()
     tokens._ask_at = 0.0
-    busy = lifeline.run(login.headers())
-    time.sleep(0.3)
-    assert source.given == 1
-    assert (await busy)["Authorization"] in ("Bearer token 1", "Bearer token 2")
+    assert await bearer() == await bearer() == "Bearer token 1", "while the next one is on its way"
+    source.may_end.set()
+    while await bearer() == "Bearer token 1":
+        pass
+    assert await bearer() == "Bearer token 2", "the renewal was not given up"
     tokens.reject()
     await asyncio.sleep(0.01)
-    assert (await lifeline.run(login.headers()))["Authorization"] > "Bearer token 100"
+    while (found := await bearer()) == "Bearer token 2":
+        pass
+    assert found == "Bearer token 103"
     await lifeline.close()
 
 

@@ -95,13 +95,13 @@ class FileToken:
 
 
 class LentToken:
-    """Tokens of a source that belongs to another thread's event loop. That loop may be busy when a token is wanted: then the last
-    one is used, which holds for `EARLY` seconds more when it is received.
+    """Tokens of a source that belongs to another thread's event loop. That loop may be busy when a token is wanted, or take long
+    to renew it: then the last one is used, which holds for `EARLY` seconds more when it is received.
     """
 
     #: seconds for which a token is used without asking
     FRESH: Final = EARLY / 2
-    #: seconds that the other loop has for its answer
+    #: seconds that the other loop has for its answer before the last token is used
     PATIENCE: Final = 1.0
 
     def __init__(self, source: TokenSource, loop: asyncio.AbstractEventLoop) -> None:
@@ -109,17 +109,20 @@ class LentToken:
         self._loop = loop
         self._value: str | None = None
         self._ask_at = 0.0  # time.monotonic()
+        self._asked: asyncio.Future[str] | None = None
 
     async def token(self) -> str:
         if self._value is not None and time.monotonic() < self._ask_at:
             return self._value
-        asked = asyncio.run_coroutine_threadsafe(self._source.token(), self._loop)
-        try:
-            async with asyncio.timeout(self.PATIENCE if self._value is not None else None):
-                self._value = await asyncio.wrap_future(asked)
+        if self._asked is None:
+            self._asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._source.token(), self._loop))
+        asked = self._asked
+        # it is not cancelled when time is up: a plugin that takes longer would never come to its end
+        await asyncio.wait((asked,), timeout=self.PATIENCE if self._value is not None else None)
+        if asked.done():
+            self._asked = None
+            self._value = asked.result()
             self._ask_at = time.monotonic() + self.FRESH
-        except TimeoutError:
-            pass
         return self._value or ""
 
     def reject(self) -> None:

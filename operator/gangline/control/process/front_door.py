@@ -2,7 +2,7 @@
 
 A connection is sorted by the first bytes that it sends, which stay in its socket. kubelet opens a connection for each probe, so a
 probe is answered even while the main loop is busy. All limits on connections are the server's: one that says nothing for a
-moment is handed over, and none waits for the main loop if there are many that do.
+moment is handed over. If many wait for the main loop already, the next one is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gangline.control.process.health import Health
 
 log = logging.getLogger(__name__)
 
-#: connections that the kernel keeps until they are accepted, and that wait at most for the main loop
+#: Connections that wait at most: in the kernel until they are accepted, here until they are sorted, and then for the main loop.
 BACKLOG: Final = 128
 #: seconds for a connection to say what it wants
 PATIENCE: Final = 1.0

@@ -23,6 +23,9 @@ T = TypeVar("T")
 #: CPU seconds for one object. Of the largest objects that an API server accepts, a pod with 24,000 variables takes 0.03 s, and
 #: one with 8,000 containers, which no node could run, 0.18 s.
 LIMIT: Final = 0.5
+#: Seconds after which the work is interrupted again if it goes on all the same: Python drops exceptions in callbacks of weak
+#: references and in finalizers.
+_AGAIN: Final = 0.05
 #: how many versions of objects are remembered that exceeded the limit
 MOST: Final = 10_000
 
@@ -48,6 +51,7 @@ class _Alarm:
             return
         left = self.limit - (self.clock() - self.started)
         if left <= 0:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             raise TookTooLongError(_text(self.limit))
         signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))
 
@@ -70,14 +74,17 @@ def limited(work: Callable[[], T], limit: float = LIMIT, *, wall: bool = False, 
     _ALARM.started, _ALARM.limit = _ALARM.clock(), limit
     signal.setitimer(signal.ITIMER_REAL, limit)
     try:
-        return work()
+        try:
+            return work()
+        finally:
+            _ALARM.started = None
     except TookTooLongError as error:
         if of:
             _EXCEEDED[_versions(of)] = str(error)
             while len(_EXCEEDED) > MOST:
                 _EXCEEDED.popitem(last=False)
         raise
-    finally:
+    finally:  # also where the signal came within the other one
         _ALARM.started = None
         signal.setitimer(signal.ITIMER_REAL, 0)
 

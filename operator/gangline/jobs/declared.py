@@ -8,10 +8,11 @@ job's own controller makes its pods; nothing here writes them.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Sequence
 from typing import Final
+
+import orjson
 
 from gangline.api.jobkinds import declaration_of
 from gangline.api.jobkinds.declaration import Behaviour, Declaration, Place, at, drop, put, shown
@@ -47,7 +48,7 @@ class DeclaredKind(Declared):
         if not self.is_suspended(job):
             return None
         known = {info.name: info for info in infos}
-        wanted = _draft(job)
+        wanted = self._draft(job)
         places = self._places(job)
         if known.keys() != {place.name for place in places}:
             raise JobError(f"the admission is for the pod sets {', '.join(sorted(known))}: they are others now", "spec")
@@ -67,7 +68,7 @@ class DeclaredKind(Declared):
         if self.finished(job):
             return None
         if self._behaviour.withdrawn_at_rest and not self.is_suspended(job):
-            wanted = _draft(job)
+            wanted = self._draft(job)
             self.declaration.suspension.hold(wanted)
         elif self._behaviour.withdrawn_at_rest and self._behaviour.active(job):
             return None
@@ -81,7 +82,7 @@ class DeclaredKind(Declared):
         return self._restored(job, pod_sets)["spec"]
 
     def _restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        wanted = _draft(job)
+        wanted = self._draft(job)
         originals = {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
         if self._behaviour.injection is not None:
             self._behaviour.injection.clear(wanted, originals)
@@ -149,6 +150,13 @@ class DeclaredKind(Declared):
         idle = not self._behaviour.active(job)
         return not self.is_suspended(remote) or (idle and self._behaviour.active(remote))
 
+    def _draft(self, job: Json) -> Json:
+        """The parts of a job that starting and stopping write, to be changed by `put`; an injection changes what it likes."""
+        annotations = job["metadata"].get("annotations")
+        metadata: Json = {"annotations": dict(annotations)} if annotations else {}
+        shared = self._behaviour.injection is None
+        return {"metadata": metadata, "spec": job["spec"] if shared else orjson.loads(orjson.dumps(job["spec"]))}
+
     def _places(self, job: Json) -> Sequence[Place]:
         """The pod sets, each with a name that a Workload can have. Raises JobError."""
         places = self._behaviour.places(job)
@@ -172,13 +180,6 @@ def _runs(child: Json) -> bool:
     return not declaration.suspension.read(child) or declaration.behaviour.active(child)
 
 
-def _draft(job: Json) -> Json:
-    """The parts of a job that starting and stopping write, to be changed."""
-    annotations = job["metadata"].get("annotations")
-    metadata: Json = {"annotations": dict(annotations)} if annotations else {}
-    return {"metadata": metadata, "spec": copy.deepcopy(job["spec"])}
-
-
 def _change(job: Json, wanted: Json) -> Json:
     """The merge patch to a changed draft, {} for none."""
     metadata = {"annotations": job["metadata"].get("annotations") or {}}
@@ -190,7 +191,7 @@ def _change(job: Json, wanted: Json) -> Json:
 
 
 def _pod_set(place: Place) -> Json:
-    pod_set: Json = {"name": place.name, "count": place.count, "template": copy.deepcopy(place.counted)}
+    pod_set: Json = {"name": place.name, "count": place.count, "template": place.counted}
     if request := podspec.topology_request(place.counted, place.index_label, shown(place.path)):
         if place.sub_groups is not None:
             label, count = place.sub_groups

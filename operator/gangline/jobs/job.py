@@ -11,7 +11,6 @@ and (since Kubernetes 1.36) no active pods:
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Final
 
@@ -247,7 +246,7 @@ def _scale(spec: Json, job: Json, count: int) -> None:
 
 def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
     """`spec` of a suspended Job as it was before any admission; unchanged if nothing is known of that."""
-    spec = copy.deepcopy(job["spec"])
+    spec = dict(job["spec"])
     for pod_set in pod_sets:
         spec["template"] = podspec.restore(spec["template"], pod_set["template"], _GENERATED_LABELS)
         if pod_set.get("minCount") is not None:

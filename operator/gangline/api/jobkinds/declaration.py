@@ -72,22 +72,39 @@ def at(obj: object, path: Path) -> Any:
 
 
 def put(obj: Json, path: Path, value: object) -> None:
-    """Write a value in place, with the objects on the way to it; nothing where something on the way has another type."""
-    inner = cast(object, obj)
-    for part in path[:-1]:
-        fields = cast("dict[str | int, object]", inner if isinstance(inner, dict) else {})
-        if isinstance(part, str) and fields.get(part) is None:
-            fields[part] = {}
-        inner = cast(object, at(inner, (part,)))
-    if isinstance(inner, dict):
-        cast("dict[str | int, object]", inner)[path[-1]] = value
+    """Write a value into the object, with the objects on the way to it; nothing where something on the way has another type.
+
+    What is on the way is replaced by copies, since other objects may share it.
+    """
+    inner = _copied_way(obj, path[:-1], create=True)
+    if inner is not None:
+        inner[path[-1]] = value
 
 
 def drop(obj: Json, path: Path) -> None:
-    """Remove what is at the path, in place."""
-    inner = at(obj, path[:-1])
-    if isinstance(inner, dict):
-        cast("dict[str | int, object]", inner).pop(path[-1], None)
+    """Remove from the object what is at the path. What is on the way is replaced by copies, since other objects may share it."""
+    if at(obj, path) is not None or path[-1] in mapping_at(obj, path[:-1]):
+        inner = _copied_way(obj, path[:-1], create=False)
+        if inner is not None:
+            inner.pop(path[-1], None)
+
+
+def _copied_way(obj: Json, path: Path, *, create: bool) -> dict[str | int, object] | None:
+    """The object at the path, once everything on the way to it is replaced by a copy; None where that is no object."""
+    outer = cast("dict[str | int, object] | list[object]", obj)
+    for part in path:
+        found: object = at(outer, (part,))
+        if found is None and create and isinstance(part, str) and isinstance(outer, dict):
+            found = cast(object, {})
+        if not isinstance(found, dict | list):
+            return None
+        inner = cast("dict[str | int, object] | list[object]", found.copy())
+        if isinstance(outer, dict):
+            outer[part] = inner
+        else:
+            outer[cast(int, part)] = inner
+        outer = inner
+    return outer if isinstance(outer, dict) else None
 
 
 def mapping_at(obj: object, path: Path) -> Json:

@@ -6,7 +6,6 @@ a sidecar of the head), and the Job that cleans Redis up, which runs after the h
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -97,14 +96,12 @@ def _counted_head(job: Json, cluster: Path, path: Path, extra: Sequence[Json]) -
     cleans_up = _cleans_redis_up(job, cluster)
     if not sidecars and not cleans_up:
         return template
-    counted = copy.deepcopy(template)
-    containers = rows_at(counted, ("spec", "containers"))
+    containers = rows_at(template, ("spec", "containers"))
     if cleans_up:
         if not containers:
             raise JobError("the head needs a container", shown((*path, "spec", "containers")))
-        _raise_requests(containers[0])
-    counted["spec"]["containers"] = [*containers, *sidecars]
-    return counted
+        containers[0] = _with_raised_requests(containers[0])
+    return {**template, "spec": {**template["spec"], "containers": [*containers, *sidecars]}}
 
 
 def _scales(job: Json, cluster: Path) -> bool:
@@ -113,7 +110,7 @@ def _scales(job: Json, cluster: Path) -> bool:
 
 def _autoscaler(job: Json, cluster: Path) -> Json:
     resources = at(job, (*cluster, "autoscalerOptions", "resources"))
-    return {"name": _AUTOSCALER_CONTAINER, "resources": copy.deepcopy(_AUTOSCALER if resources is None else resources)}
+    return {"name": _AUTOSCALER_CONTAINER, "resources": _AUTOSCALER if resources is None else resources}
 
 
 def _cleans_redis_up(job: Json, cluster: Path) -> bool:
@@ -121,8 +118,8 @@ def _cleans_redis_up(job: Json, cluster: Path) -> bool:
     return str(annotated).lower() == "true" or at(job, (*cluster, "gcsFaultToleranceOptions")) is not None
 
 
-def _raise_requests(container: Json) -> None:
-    """To at least the requests of the Job that cleans Redis up."""
+def _with_raised_requests(container: Json) -> Json:
+    """The container with at least the requests of the Job that cleans Redis up."""
     resources = dict(mapping_at(container, ("resources",)))
     requests = dict(mapping_at(resources, ("requests",)))
     for name, least in _REDIS_CLEANUP.items():
@@ -131,7 +128,7 @@ def _raise_requests(container: Json) -> None:
         except quantity.QuantityError:
             continue  # the API server refuses such pods
         requests[name] = requests[name] if enough else least
-    container["resources"] = {**resources, "requests": requests}
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def _places(cluster: Path) -> Callable[[Json], list[Place]]:
@@ -333,7 +330,7 @@ RAY_SERVICE: Final = Declaration(
 
 def _job_places(job: Json) -> list[Place]:
     mode = at(job, ("spec", "submissionMode")) or "K8sJobMode"
-    sidecar = {"name": _SUBMITTER_CONTAINER, "resources": copy.deepcopy(_SUBMITTER_NEEDS)}
+    sidecar = {"name": _SUBMITTER_CONTAINER, "resources": _SUBMITTER_NEEDS}
     places = _cluster_places(job, _IN_JOB, [sidecar] if mode == "SidecarMode" else ())
     return [*places, _submitter(job)] if mode == "K8sJobMode" else places
 
@@ -342,7 +339,7 @@ def _submitter(job: Json) -> Place:
     """The pod of the Job that submits to the cluster; without a template KubeRay makes one with the head's image."""
     path = ("spec", "submitterPodTemplate")
     image = at(job, (*_IN_JOB, "headGroupSpec", "template", "spec", "containers", 0, "image"))
-    container = {"name": _SUBMITTER_CONTAINER, "image": image, "resources": copy.deepcopy(_SUBMITTER_NEEDS)}
+    container = {"name": _SUBMITTER_CONTAINER, "image": image, "resources": _SUBMITTER_NEEDS}
     default: Json = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     template = default if at(job, path) is None else template_at(job, path)
     return Place(name=_SUBMITTER, count=1, path=path, counted=template, default=default)

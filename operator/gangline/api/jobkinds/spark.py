@@ -6,7 +6,6 @@ and overhead that are written elsewhere do not count, of which the author is war
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -95,7 +94,7 @@ def _template(job: Json, role: str) -> Json:
     }
     return {
         "metadata": {part: found for part, found in metadata.items() if found},
-        "spec": copy.deepcopy({part: found for part, found in spec.items() if found}),
+        "spec": {part: found for part, found in spec.items() if found},
     }
 
 

@@ -7,7 +7,6 @@ those of its Workload: the trainer keeps to the runtime with which the job start
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -93,7 +92,9 @@ class _Rendered:
 
     def __init__(self, row: Json, replicas: int, pods_each: int) -> None:
         self.name = str(row.get("name") or "")
-        self.template: Json = template_at(row, ("template", "spec", "template"))
+        template = template_at(row, ("template", "spec", "template"))
+        containers = [dict(each) for each in rows_at(template, ("spec", "containers"))]
+        self.template: Json = {**template, "spec": {**template["spec"], "containers": containers}}
         self.replicas = replicas
         self.pods_each = pods_each
 
@@ -114,7 +115,7 @@ def _rendered(job: Json) -> list[_Rendered]:
 
 def _runtime_jobs(runtime: Json) -> list[Json]:
     """The replicated jobs of a runtime, to be changed."""
-    return copy.deepcopy(rows_at(runtime, ("spec", "template", "spec", "replicatedJobs")))
+    return [dict(row) for row in rows_at(runtime, ("spec", "template", "spec", "replicatedJobs"))]
 
 
 def _description(job: Json) -> Json:

@@ -10,13 +10,13 @@ is wrapped in a shell that adds the role's offset to the index.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
+from gangline.jobs import podspec
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.gang import Gang, Role
 from gangline.jobs.job import INDEX_LABEL
@@ -70,7 +70,7 @@ def wire(template: Json, seat: Seat) -> Json:
 
     Raises JobError when a later role of a framework with ranks has no explicit command to wrap.
     """
-    wired = copy.deepcopy(template)
+    wired = podspec.draft(template)
     container: Json = wired["spec"]["containers"][0]
     own: list[Json] = list(container.get("env") or [])
     taken = {variable["name"]: variable.get("value") for variable in own}

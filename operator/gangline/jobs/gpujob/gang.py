@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.api.sharing import visible
+from gangline.jobs import podspec
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.shares import add_requests, ask_for_shares
 
@@ -103,7 +103,7 @@ def _make(
         raise JobError(f"must be at least 1, is {count}", replicas[1])
     if least[0] is not None and not 1 <= least[0] <= count:
         raise JobError(f"must be between 1 and {count}, is {least[0]}", least[1])
-    body, path = copy.deepcopy(template[0] or {}), template[1]
+    body, path = podspec.draft(template[0] or {}), template[1]
     containers = (body.get("spec") or {}).get("containers")
     if not containers:
         raise JobError("at least one container is required", f"{path}.spec.containers")

@@ -35,7 +35,8 @@ Observer: TypeAlias = Callable[[str, Resource, ApiError], None]
 
 
 class Call(NamedTuple):
-    """One request, before headers and URL are added; `within` is its timeout in seconds."""
+    """One request, before headers and URL are added; `within` is its timeout in seconds, `most` the bytes of the longest answer
+    that is taken (0 = as the transport's)."""
 
     verb: str
     resource: Resource
@@ -46,6 +47,7 @@ class Call(NamedTuple):
     content_type: str = ""
     subresource: str = ""
     within: float | None = None
+    most: int = 0
 
     @property
     def label(self) -> str:
@@ -130,7 +132,7 @@ class Transport:
         """The whole answer."""
         within = self._timeout if call.within is None else call.within
         async with await self.send(call, _total(within)) as response:
-            return await _read(response, self._most_bytes)
+            return await _read(response, min(filter(None, (call.most, self._most_bytes)), default=0))
 
     async def send(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109
         """An answer of 2xx with its body still to be read; any other answer is raised."""
@@ -202,8 +204,12 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
         raise unavailable(error) from error
 
 
+#: the reason of the error for an answer that is longer than it may be
+TOO_LONG: Final = "TooLong"
+
+
 def _too_long(most: int) -> Unavailable:
-    return Unavailable(0, "TooLong", f"the server's answer is longer than {most} bytes")
+    return Unavailable(0, TOO_LONG, f"the server's answer is longer than {most} bytes")
 
 
 async def lines(response: aiohttp.ClientResponse, most: int = 0) -> AsyncIterator[bytes]:

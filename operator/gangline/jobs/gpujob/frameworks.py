@@ -24,6 +24,8 @@ from gangline.jobs.job import INDEX_LABEL
 PORTS: Final[Mapping[str, int]] = {"PyTorch": 29500, "JAX": 1234, "TensorFlow": 2222}
 #: The kernel accepts no longer single string in a process's environment.
 _MAX_VALUE: Final = 128 * 1024 - 256
+#: the most hosts of which such a string can have the names: "a-b-0.a," is the shortest
+_MOST_HOSTS: Final = _MAX_VALUE // 8
 _LAUNCHER: Final = "launcher"
 _EVALUATOR: Final = "evaluator"
 
@@ -61,7 +63,12 @@ class Seat:
         return self.gang.host(self.gang.roles[0], 0)
 
     def hosts(self, position: int) -> list[str]:
+        """Raises JobError for more hosts than a variable can name: there is no list of them."""
         role = self.gang.roles[position]
+        if self.counts[position] > _MOST_HOSTS:
+            raise JobError(
+                f"the gang has too many pods for a variable of {self.gang.framework} to name them", "spec.roles"
+            )
         return [self.gang.host(role, index) for index in range(self.counts[position])]
 
 

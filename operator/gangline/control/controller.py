@@ -153,6 +153,7 @@ class Controller:
         self.mirror = mirror = Mirror(
             self._observe,
             quarantine.note_unreadable,
+            quarantine.note_readable,
             messages=messages,
             labels_to_copy=labels_to_copy,
             annotations_to_copy=annotations_to_copy,

@@ -72,6 +72,10 @@ class Quarantine:
         resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
         self.note("reading it", resource, key_of(obj), error, obj)
 
+    def note_readable(self, resource: Resource, key: str) -> None:
+        """Record that an object can be read again."""
+        self._recovered("reading it", (resource, key))
+
     def _recovered(self, stage: str, subject: Subject) -> None:
         errors = self._errors.get(subject)
         if errors is not None and errors.pop(stage, None) is not None and not errors:

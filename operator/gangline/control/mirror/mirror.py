@@ -19,6 +19,7 @@ from gangline.api.read import parse, policy_reader
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror import slices
 from gangline.control.mirror.changes import Changes, JobRef
+from gangline.control.mirror.intake import Intake, is_head, reason, slim
 from gangline.control.mirror.owned_objects import OwnedObjects, has_finished, is_external
 from gangline.control.mirror.request_rules import RequestRules
 from gangline.control.mirror.stored_objects import is_placed
@@ -42,6 +43,10 @@ log = logging.getLogger(__name__)
 MAX_SHAPES = 4096
 
 
+class HeadError(ValueError):
+    """Only the head of an object is kept; the message says why."""
+
+
 def without_nulls(value: Any) -> Any:
     """The same JSON without null fields in any object."""
     if isinstance(value, dict):
@@ -55,6 +60,10 @@ class Mirror(OwnedObjects):
 
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    #: called with an object that could not be kept whole, and is now
+    content: Callable[[Resource, str], None] = field(default=lambda resource, key: None)
+    #: how much of each object is kept
+    intake: Intake = field(default_factory=Intake)
     #: publishes each Workload that was deleted or has finished
     messages: Messages = field(default_factory=Messages)
     labels_to_copy: Sequence[str] = ()
@@ -86,10 +95,15 @@ class Mirror(OwnedObjects):
         if (
             old is not None
             and not assumed
+            and not is_head(old)
             and old["metadata"]["resourceVersion"] == obj["metadata"].get("resourceVersion")
         ):
             return  # the answer to our write and the watch event of it bring the same version
-        obj["metadata"].pop("managedFields", None)
+        slim(obj)
+        if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
+            self.remove(resource, key)
+            old = None
+        obj = self.intake.take(resource, obj)
         for part in ("spec", "status"):  # may be absent or null where every field in it is optional
             if obj.get(part) is None:
                 obj[part] = {}
@@ -97,13 +111,11 @@ class Mirror(OwnedObjects):
                 obj[part] = without_nulls(obj[part])
             elif None in obj[part].values():
                 obj[part] = {name: value for name, value in obj[part].items() if value is not None}
-        if resource == kube.WORKLOADS:
+        if resource == kube.WORKLOADS and not is_head(obj):
             self._share(obj)
-        if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
-            self.remove(resource, key)
-            old = None
         self.objects[resource][key] = obj
         self.index(resource, key, old, obj)
+        self._look_at_head(resource, key, old, obj)
         if old is None and (resource in JOB_KINDS or is_external(resource)):  # its children may have arrived before it
             self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
         if old is None and resource == kube.WORKLOADS:
@@ -129,6 +141,7 @@ class Mirror(OwnedObjects):
         if old is None:
             return
         self.index(resource, key, old, None)
+        self.intake.forget(resource, key)
         self._mark(resource, key, old)
         if resource in COUNTING:
             self.rules.put(resource, key, None)
@@ -137,6 +150,13 @@ class Mirror(OwnedObjects):
             self.observe(model.Gone(READERS[resource][0], key))
         if resource == kube.WORKLOADS:
             self.messages.publish(WorkloadDeparted(old))
+
+    def _look_at_head(self, resource: Resource, key: str, old: Json | None, obj: Json) -> None:
+        """Say that only the head of an object is kept, or that all of it is again. Of Workloads that is said as they are read."""
+        if is_head(obj) and resource != kube.WORKLOADS:
+            self.complain(obj, HeadError(reason(obj)))
+        elif old is not None and is_head(old) and not is_head(obj):
+            self.content(resource, key)
 
     def know_pods(self) -> None:
         """All pods are known: flavors with a topology may be used."""
@@ -181,6 +201,10 @@ class Mirror(OwnedObjects):
         self._read(kube.WORKLOADS, key, self.objects[kube.WORKLOADS][key])
 
     def _count_by(self, resource: Resource, key: str, obj: Json) -> None:
+        if is_head(obj):
+            if resource == kube.RESOURCE_CLAIM_TEMPLATES:  # what it claims is not known: as if it were missing
+                self.rules.put(resource, key, None)
+            return
         try:
             limited(lambda: self.rules.put(resource, key, obj))
         except Exception as error:  # what it said before stays in force
@@ -188,6 +212,8 @@ class Mirror(OwnedObjects):
 
     def _value_of(self, resource: Resource, obj: Json) -> model.Item | None:
         """What the engine is told of an object; None if it is told nothing."""
+        if is_head(obj) and resource in READERS:
+            raise HeadError(reason(obj))
         if resource == kube.WORKLOADS:
             return parse.workload(obj, self.rules.of(obj["metadata"].get("namespace", "")))
         if resource == kube.NODES:

@@ -65,6 +65,13 @@ class WriteResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRead:
+    """An object of which only the head was kept has been read again, whole."""
+
+    key: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
 class EvictionWanted:
     """A gang's eviction has to be written now; the reason is on record already."""
 

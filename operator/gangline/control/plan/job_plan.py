@@ -7,7 +7,6 @@ Kueue's job reconciler (see `plan`).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -46,7 +45,7 @@ from gangline.jobs.base import (
     Patch,
     PodSetInfo,
 )
-from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
+from gangline.kube.resources import JOBS, Json, condition_of, controller_uid, deleting, key_of
 
 #: characters of the longest note: longer ones are cut anyway
 _LONGEST_NOTE = 1024
@@ -92,6 +91,60 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     return steps + _with_workload(view, workload, lookups)
 
 
+def plan_head(view: JobView, why: str) -> list[Step]:
+    """The next steps for a job of which only the head is kept (`mirror.intake`), which is said by `why`.
+
+    What runs with quota goes on. Everything else is suspended, is not queued, and gives its quota back once nothing of it runs.
+    """
+    job, kind = view.job, view.kind
+    if view.managed_ancestor:
+        return _hold_with_ancestor(view) if view.waits_with_ancestor else []
+    if not view.workloads and (not view.in_scope or (view.needs_queue and not queue_name(job))):
+        return []
+    if deleting(job):
+        return _release_deleted(view)
+    outcome, steps = kind.finished(job), list[Step]()
+    unfinished = [workload for workload in view.workloads if not has(workload, names.FINISHED)]
+    for workload in view.workloads:
+        if has(workload, names.FINISHED):
+            steps += drop_finalizer(workload)
+        elif outcome is not None:
+            steps.append(ChangeStatus(workload, "finish", run_changes.finish(outcome.success, outcome.message)))
+    if outcome is not None:
+        return steps
+    suspended = kind.declaration.suspension.read(job)
+    if not suspended and any(map(_keeps_quota, unfinished)):
+        return steps
+    if not suspended:
+        held: Json = {"spec": job["spec"]}
+        kind.declaration.suspension.hold(held)
+        patch = Patch({"spec": merge.difference(job["spec"], held["spec"])})
+        return [*steps, PatchJob(patch), Note("Normal", "Stopped", why)]
+    if kind.owns_children and (rest := [child for child in view.children.jobs if not deleting(child)]):
+        metas = [child["metadata"] for child in rest]
+        deletes = [Delete(JOBS, meta["namespace"], meta["name"], meta["uid"]) for meta in metas]
+        return [*steps, *_steps(deletes)]
+    if view.may_start_pods or view.lingering or kind.is_active(job, view.children):
+        return steps
+    for workload in unfinished:
+        if deleting(workload):
+            steps += drop_finalizer(workload)
+        elif not prebuilt_workload(job):
+            steps += job_workload.delete(workload)
+        elif has(workload, names.EVICTED) and reserved(workload):
+            steps.append(ChangeStatus(workload, "release", status_changes.release))
+    return steps
+
+
+def _keeps_quota(workload: Json) -> bool:
+    return (
+        has(workload, names.ADMITTED)
+        and reserved(workload)
+        and not has(workload, names.EVICTED)
+        and not deleting(workload)
+    )
+
+
 def adopt(view: JobView, workload: Json) -> PatchWorkload:
     """The job takes a prebuilt Workload."""
     body = workloads.adoption(view.kind, workload, view.job)
@@ -106,9 +159,9 @@ def _hold_with_ancestor(view: JobView) -> list[Step]:
     suspension = kind.declaration.suspension
     if deleting(job) or suspension.read(job) or kind.finished(job) is not None:
         return []
-    held = copy.deepcopy(job["spec"])
-    suspension.hold({"spec": held})
-    patch = Patch({"spec": merge.difference(job["spec"], held)})
+    held: Json = {"spec": job["spec"]}
+    suspension.hold(held)
+    patch = Patch({"spec": merge.difference(job["spec"], held["spec"])})
     return [PatchJob(patch), Note("Normal", "Suspended", "Kueue managed child job suspended")]
 
 

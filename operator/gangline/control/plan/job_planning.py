@@ -14,6 +14,7 @@ from gangline.api.jobkinds.declaration import at
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
+from gangline.control.mirror.intake import reason
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod
 from gangline.control.mirror.pod_index import PodIndex
@@ -21,9 +22,9 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
-from gangline.control.parts.messages import WriteResolved
+from gangline.control.parts.messages import ObjectRead, WriteResolved
 from gangline.control.parts.part import Part
-from gangline.control.plan import elastic_plan, job_workload, plan_steps
+from gangline.control.plan import elastic_plan, job_plan, job_workload, plan_steps
 from gangline.control.plan.unseen_stops import UnseenStops
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.recovery.fencing import lingering, started_pods
@@ -83,6 +84,7 @@ class JobPlanning(Part):
         self._attempts = Attempts[JobRef](self._again)
         self._unseen = UnseenStops(self._again)
         mirror.messages.subscribe(WriteResolved, self._resolved)
+        mirror.messages.subscribe(ObjectRead, lambda message: wake())
 
     def lead(self) -> None:
         self._changed.update(self._mirror.jobs())
@@ -142,7 +144,8 @@ class JobPlanning(Part):
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
-            planned = limited(lambda: elastic_plan.plan(view, self._mirror))
+            why = reason(job)
+            planned = limited(lambda: job_plan.plan_head(view, why) if why else elastic_plan.plan(view, self._mirror))
         except UnknownClassError as error:
             self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)
             self._attempts.pause(ref)

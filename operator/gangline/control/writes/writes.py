@@ -19,7 +19,7 @@ from gangline.api.read import conditions, merge
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.tracking import Tracking
-from gangline.control.parts.messages import Messages, WriteResolved
+from gangline.control.parts.messages import Messages, ObjectRead, WriteResolved
 from gangline.control.status import older_words
 from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority, Verb, Write
@@ -100,6 +100,7 @@ class Writes:
         self._tracking = Tracking()
         self._bundles: dict[ObjectKey, _Bundle] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
+        self._reading = False
 
     # --- watch events ---
 
@@ -119,6 +120,27 @@ class Writes:
         for key in self._mirror.recounted():
             if not self.in_doubt(kube.WORKLOADS, key):
                 self._mirror.count_anew(key)
+
+    def read_whole(self) -> None:
+        """Read an object again, one at a time, of which only the head was kept, where its namespace has room for it now."""
+        found = None if self._reading else self._mirror.intake.next_whole()
+        if found is not None:
+            self._reading = True
+            task = asyncio.get_running_loop().create_task(self._read_whole(ObjectKey.parse(*found)))
+            self._refreshing.add(task)
+            task.add_done_callback(self._refreshing.discard)
+
+    async def _read_whole(self, key: ObjectKey) -> None:
+        try:
+            self.seen(key.resource, await self._client.get(key.resource, key.namespace or None, key.name))
+        except NotFound:
+            self._mirror.intake.give_up(key.resource, key.text)  # the watch is about to show its end
+        except ApiError as trouble:
+            log.info("%s could not be read: %s", key, trouble)
+            await asyncio.sleep(FIRST_REREAD)
+        finally:
+            self._reading = False
+            self._messages.publish(ObjectRead(key))
 
     def in_doubt(self, resource: Resource, key: str) -> bool:
         return self._tracking.in_doubt(ObjectKey.parse(resource, key))

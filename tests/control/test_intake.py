@@ -57,7 +57,7 @@ def pod_specs(value: Any) -> Iterator[Json]:
 
 # --- one object -------------------------------------------------------------------------------------------------------
 
-DEEP = {"unknown": nested(88)}
+DEEP = {"unknown": [nested(88) for _ in range(100)]}
 LARGE = {"unknown": [[] for _ in range(40_000)]}
 
 

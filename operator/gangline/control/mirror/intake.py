@@ -25,6 +25,8 @@ from gangline.kube.resources import Json, Resource, key_of, true_condition
 #: in 15 levels
 MOST_VALUES: Final = 30_000
 MOST_LEVELS: Final = 40
+#: bytes of JSON up to which levels are not counted, as long as there are no more than 254
+_SMALL: Final = 8192
 #: bytes of memory for the objects of one namespace: 5,000 jobs of 3 KB with their Workloads take about 150 MB. Those that are
 #: kept may grow beyond that, up to half as much again: the status of a job that runs must not be lost.
 MOST_OF_NAMESPACE: Final = 256 << 20
@@ -65,7 +67,7 @@ def measure(resource: Resource, obj: Json) -> Measure:
     opened = text.count(b"{") + text.count(b"[")
     values = opened + text.count(b",")
     weight = len(text) + _VALUE * values
-    if values <= MOST_VALUES and opened <= MOST_LEVELS:
+    if values <= MOST_VALUES and (opened <= MOST_LEVELS or len(text) <= _SMALL):
         return Measure(weight, values, "")
     if resource == kube.WORKLOADS:  # users do not write its status, and the places of large gangs are many
         return Measure(weight, values, _excess({name: value for name, value in obj.items() if name != "status"}))

@@ -68,6 +68,7 @@ from gangline.control.recovery.stray_pods import StrayPods
 from gangline.control.recovery.stuck_pods import StuckPods
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes
+from gangline.control.selecting import SelectorQueue
 from gangline.control.serving.serving_planning import ServingPlanning
 from gangline.control.stall.refused_pods import RefusedPods
 from gangline.control.stall.stall_watch import StallWatch
@@ -150,6 +151,7 @@ class Controller:
         self.quarantine = quarantine = Quarantine(
             lambda subject, obj, what: messages.publish(ObjectQuarantined(*subject, obj, what))
         )
+        selectors = SelectorQueue(wake=self.wake)
         self.mirror = mirror = Mirror(
             self._observe,
             quarantine.note_unreadable,
@@ -158,7 +160,7 @@ class Controller:
             labels_to_copy=labels_to_copy,
             annotations_to_copy=annotations_to_copy,
             progress_url=progress_url,
-            rules=RequestRules(resources),
+            rules=RequestRules(resources, selectors),
             managed=managed,
         )
         self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
@@ -179,6 +181,7 @@ class Controller:
             now=now,
             count_anew=writes.count_anew,
             tell=lambda cards: self._observe(of_node(cards)),
+            selectors=selectors,
         )
         #: the cards of nodes, and who sits on them
         self.cards = inventory.cards

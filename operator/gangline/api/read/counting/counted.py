@@ -19,7 +19,7 @@ from gangline.api import quantity
 from gangline.api.read import podspec
 from gangline.api.read.counting.device_claims import CONTAINERS, Claim, templates
 from gangline.api.read.counting.device_refusals import claimed, refusal
-from gangline.api.read.counting.device_supply import DeviceSupply
+from gangline.api.read.counting.device_supply import DeviceSupply, NamespaceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import Json, amounts, child, items
@@ -33,7 +33,7 @@ _BELOW_RANGE: Final = "requests must not be below the limitRange min"
 #: characters of a message that are kept
 _MOST_WORDS: Final = 4096
 #: no device is known
-_NO_SUPPLY: Final = DeviceSupply(LocalJudge())
+_NO_SUPPLY: Final = DeviceSupply(LocalJudge()).of("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Rules:
     #: the namespace's ResourceClaimTemplates, as they are at any time
     claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
     #: the devices that claims can get, as they are at any time
-    supply: DeviceSupply = _NO_SUPPLY
+    supply: NamespaceSupply = _NO_SUPPLY
     #: placement policies look at the images of pods
     images: bool = False
     #: rules that are equal but for their claims have equal digests; b"" if there are none
@@ -63,7 +63,7 @@ class Rules:
         claims: Mapping[str, Claim] = MappingProxyType({}),
         cards: Sizes = UNKNOWN,
         images: bool = False,
-        supply: DeviceSupply = _NO_SUPPLY,
+        supply: NamespaceSupply = _NO_SUPPLY,
     ) -> Rules:
         if limits == NO_LIMITS and not overheads and not resources and cards == UNKNOWN and not images:
             return Rules(claims=claims, supply=supply) if claims else NO_RULES

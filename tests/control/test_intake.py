@@ -20,8 +20,8 @@ from tests.jobs.gangs import gpu_job
 from gangline import jobs
 from gangline.api import names
 from gangline.control.controller import Controller
-from gangline.control.mirror import intake
-from gangline.control.mirror.intake import Intake
+from gangline.control.isolation import intake
+from gangline.control.isolation.intake import Intake
 from gangline.control.plan import job_plan
 from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, Own, PatchJob, PatchWorkload
 from gangline.engine import model

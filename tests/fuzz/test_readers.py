@@ -115,6 +115,7 @@ WRITTEN_HERE = (
     "gangline.control.selecting.selector_process.SelectorProcess._ask",
     "gangline.control.selecting.selector_process.SelectorProcess.judge",
     "gangline.control.writes.writes.Writes._render",
+    "gangline.jobs.declared.DeclaredKind._draft",
     "gangline.jobs.pods.member.Member.seen",
     "gangline_webhooks.facts._is_queued",
 )

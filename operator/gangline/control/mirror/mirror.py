@@ -16,10 +16,10 @@ import orjson
 
 from gangline.api import names
 from gangline.api.read import parse, policy_reader
+from gangline.control.isolation.intake import Intake, is_head, reason, slim
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror import slices
 from gangline.control.mirror.changes import Changes, JobRef
-from gangline.control.mirror.intake import Intake, is_head, reason, slim
 from gangline.control.mirror.owned_objects import OwnedObjects, has_finished, is_external
 from gangline.control.mirror.request_rules import RequestRules
 from gangline.control.mirror.stored_objects import is_placed

@@ -92,7 +92,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
 
 
 def plan_head(view: JobView, why: str) -> list[Step]:
-    """The next steps for a job of which only the head is kept (`mirror.intake`), which is said by `why`.
+    """The next steps for a job of which only the head is kept (`isolation.intake`), which is said by `why`.
 
     What runs with quota goes on. Everything else is suspended, is not queued, and gives its quota back once nothing of it runs.
     """

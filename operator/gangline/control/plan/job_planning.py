@@ -11,10 +11,10 @@ from gangline.api import names
 from gangline.api.admission.of_jobs import elastic
 from gangline.api.jobkinds import ray
 from gangline.api.jobkinds.declaration import at
+from gangline.control.isolation.intake import reason
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.intake import reason
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod
 from gangline.control.mirror.pod_index import PodIndex

@@ -72,39 +72,33 @@ def at(obj: object, path: Path) -> Any:
 
 
 def put(obj: Json, path: Path, value: object) -> None:
-    """Write a value into the object, with the objects on the way to it; nothing where something on the way has another type.
+    """Write a value, with the objects on the way to it; nothing where something on the way has another type.
 
-    What is on the way is replaced by copies, since other objects may share it.
+    `obj` itself changes. Objects and lists on the way are replaced by changed copies: whoever else has them sees no change.
     """
-    inner = _copied_way(obj, path[:-1], create=True)
-    if inner is not None:
-        inner[path[-1]] = value
+    way: list[Any] = [obj]
+    for part in path[:-1]:
+        outer = cast(object, way[-1])
+        inner = at(outer, (part,))
+        if inner is None and isinstance(part, str) and isinstance(outer, dict):
+            way.append({})
+        elif isinstance(inner, dict | list):
+            way.append(cast(Any, inner).copy())
+        else:
+            return
+    if isinstance(way[-1], dict):
+        way[-1][path[-1]] = value
+        for place, part, own in zip(way, path[:-1], way[1:], strict=False):
+            place[part] = own
 
 
 def drop(obj: Json, path: Path) -> None:
-    """Remove from the object what is at the path. What is on the way is replaced by copies, since other objects may share it."""
-    if at(obj, path) is not None or path[-1] in mapping_at(obj, path[:-1]):
-        inner = _copied_way(obj, path[:-1], create=False)
-        if inner is not None:
-            inner.pop(path[-1], None)
-
-
-def _copied_way(obj: Json, path: Path, *, create: bool) -> dict[str | int, object] | None:
-    """The object at the path, once everything on the way to it is replaced by a copy; None where that is no object."""
-    outer = cast("dict[str | int, object] | list[object]", obj)
-    for part in path:
-        found: object = at(outer, (part,))
-        if found is None and create and isinstance(part, str) and isinstance(outer, dict):
-            found = cast(object, {})
-        if not isinstance(found, dict | list):
-            return None
-        inner = cast("dict[str | int, object] | list[object]", found.copy())
-        if isinstance(outer, dict):
-            outer[part] = inner
-        else:
-            outer[cast(int, part)] = inner
-        outer = inner
-    return outer if isinstance(outer, dict) else None
+    """Remove what is at the path, as `put` writes it."""
+    inner = mapping_at(obj, path[:-1])
+    if len(path) == 1:
+        obj.pop(str(path[0]), None)
+    elif path[-1] in inner:
+        put(obj, path[:-1], {name: value for name, value in inner.items() if name != path[-1]})
 
 
 def mapping_at(obj: object, path: Path) -> Json:

@@ -8,23 +8,17 @@ why: nobody can make the operator work or store without bounds by what is writte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gangline import bounded
-from gangline.api import jobkinds, names
+from gangline.api import jobkinds, names, object_size
 from gangline.api.jobkinds.declaration import at, mapping_at, put, rows_at
+from gangline.api.object_size import MOST_LEVELS, MOST_VALUES
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, key_of, true_condition
 
-#: fields, list entries and levels of the largest object that is read: a job of 8 roles with 500 variables each has 13,000 values
-#: in 15 levels
-MOST_VALUES: Final = 30_000
-MOST_LEVELS: Final = 40
 #: bytes of JSON up to which levels are not counted, as long as there are no more than 254
 _SMALL: Final = 8192
 #: bytes of memory for the objects of one namespace: 5,000 jobs of 3 KB with their Workloads take about 150 MB. Those that are
@@ -63,61 +57,17 @@ def measure(resource: Resource, obj: Json) -> Measure:
     try:
         text = orjson.dumps(obj)
     except orjson.JSONEncodeError:  # of more than 254 levels
-        return Measure(0, 0, _excess(obj))
+        return Measure(0, 0, object_size.excess(obj))
     opened = text.count(b"{") + text.count(b"[")
     values = opened + text.count(b",")
     weight = len(text) + _VALUE * values
     if values <= MOST_VALUES and (opened <= MOST_LEVELS or len(text) <= _SMALL):
         return Measure(weight, values, "")
     if resource == kube.WORKLOADS:  # users do not write its status, and the places of large gangs are many
-        return Measure(weight, values, _excess({name: value for name, value in obj.items() if name != "status"}))
-    return Measure(weight, values, _excess(obj))
-
-
-def _excess(obj: Json) -> str:
-    """By what the object is too large, "" if it is not. No more values are looked at than are allowed."""
-    if _has_more_than(MOST_VALUES, obj):
-        path = _blamed(obj, lambda value, level: _has_more_than(MOST_VALUES // 2, value))
-        return (
-            f"{path or 'metadata, spec and status'}: the object has more than {MOST_VALUES:,} fields and list entries"
+        return Measure(
+            weight, values, object_size.excess({name: value for name, value in obj.items() if name != "status"})
         )
-    if bounded.deeper_than(obj, MOST_LEVELS):
-        path = _blamed(obj, lambda value, level: bounded.deeper_than(value, MOST_LEVELS - level))
-        return f"{path}: has more than {MOST_LEVELS} levels of objects and lists"
-    return ""
-
-
-def _blamed(obj: Any, is_to_blame: Callable[[Any, int], bool]) -> str:
-    """The path to the innermost value that is to blame: at most six levels down, and among the first entries of each."""
-    path, found = "", obj
-    for level in range(1, 7):
-        named = (
-            ((f".{str(key)[: bounded.SHOWN]}", value) for key, value in found.items())
-            if isinstance(found, dict)
-            else ()
-        )
-        listed = ((f"[{i}]", value) for i, value in enumerate(found)) if isinstance(found, list) else ()
-        rows = islice(chain(named, listed), _MOST_ENTRIES)
-        part, inner = next(((part, value) for part, value in rows if is_to_blame(value, level)), ("", None))
-        if not part:
-            break
-        path, found = path + part, inner
-    return path.removeprefix(".")
-
-
-def _has_more_than(most: int, value: Any) -> bool:
-    """Whether there are more fields and list entries in it. Stops as soon as there are."""
-    count, level = 0, [value] if isinstance(value, (dict, list)) else []
-    while level:
-        following: list[Any] = []
-        for outer in level:
-            count += len(outer)
-            if count > most:
-                return True
-            inner = outer.values() if isinstance(outer, dict) else outer
-            following += [each for each in inner if isinstance(each, (dict, list))]
-        level = following
-    return False
+    return Measure(weight, values, object_size.excess(obj))
 
 
 # --- heads ------------------------------------------------------------------------------------------------------------
@@ -183,7 +133,7 @@ def _status(resource: Resource, obj: Json) -> Json:
     """As it is, for it says whether pods may still run. Users do not write it."""
     status = mapping_at(obj, ("status",))
     if resource != kube.WORKLOADS and (
-        _has_more_than(MOST_VALUES // 2, status) or bounded.deeper_than(status, MOST_LEVELS)
+        object_size.has_more_than(MOST_VALUES // 2, status) or object_size.is_deeper_than(MOST_LEVELS, status)
     ):
         return {name: value for name, value in list(status.items())[:_MOST_ENTRIES] if _is_short(value)}
     return status

@@ -31,7 +31,7 @@ def released(pod: Json, domains: tuple[str, ...] | None = ("b", "a")) -> Json:
     [(found, body)] = domain_gates.released(
         store.at_domain_gate(), lambda workload: {"main": POOL}, lambda workload, label: domains
     )
-    assert found.manifest is pod
+    assert found.manifest["metadata"] == pod["metadata"]
     assert body["metadata"] == {"resourceVersion": "1"}
     assert body["spec"]["schedulingGates"] == [{"name": "other"}]
     return body["spec"]

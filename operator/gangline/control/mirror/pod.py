@@ -72,7 +72,7 @@ class Pod:
     unscheduled: str = field(default="", compare=False)
     #: its resourceVersion as a number
     version: int = field(default=0, compare=False)
-    #: its newest JSON, kept only where a gate may have to be removed from it
+    #: what of its newest JSON says where it may run, kept only where a gate may have to be removed from it
     manifest: Json = field(default_factory=dict[str, Any], compare=False, repr=False)
 
     @property
@@ -157,8 +157,18 @@ def read_pod(pod: Json, workload: str) -> Pod:
         progress=annotations.get(names.PROGRESS) or "",
         unscheduled=_unscheduled(pod),
         version=revision(pod),
-        manifest=pod if placed or gated or waits else {},
+        manifest=_kept(pod) if placed or gated or waits else {},
     )
+
+
+def _kept(pod: Json) -> Json:
+    """The pod without what its containers run, their volumes and their states: most of its JSON, which places nothing."""
+    spec = {name: value for name, value in pod["spec"].items() if name != "volumes"}
+    for kind in ("initContainers", "containers"):
+        if rows := spec.get(kind):
+            spec[kind] = [{name: row[name] for name in ("name", "resources") if name in row} for row in rows]
+    metadata = {name: value for name, value in pod["metadata"].items() if name != "managedFields"}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": (pod.get("status") or {}).get("phase")}}
 
 
 def _keeps_name(meta: Json, owner: Json | None) -> bool:

@@ -106,7 +106,6 @@ class PodIndex:
         if pod is not None and pod.workload and pod.progress:
             self._messages.publish(PodReported(pod))
         if pod is not None and pod.workload and pod.placed:
-            manifest["metadata"].pop("managedFields", None)
             self._foreign.remove(key)  # the pod may have arrived before its owners
         else:
             self._foreign.upsert(manifest)

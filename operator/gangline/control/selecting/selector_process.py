@@ -49,6 +49,7 @@ class SelectorProcess:
         self._end: weakref.finalize[Any, SelectorProcess] | None = None
         self._bad: OrderedDict[str, None] = OrderedDict()
         self._paused_until = 0.0
+        self._killed = False
 
     def of(self, namespace: str) -> SelectorProcess:
         return self
@@ -84,7 +85,8 @@ class SelectorProcess:
         self._process = self._end = None
 
     def kill(self) -> None:
-        """End the process while another thread waits for its answer: that waits no longer."""
+        """End the process for good, while another thread waits for its answer: that waits no longer."""
+        self._killed = True
         if (process := self._process) is not None:
             process.kill()
 
@@ -103,6 +105,8 @@ class SelectorProcess:
                 not answered
             ):  # also when the reading of an object was interrupted: the answer would be taken for another's
                 self.close()
+        if answer is None and self._killed:
+            raise UnavailableError("the process for CEL selectors was ended")
         if answer is None:
             self.spent = (time.monotonic() - began) * 1000
             self._blame(expression)

@@ -8,6 +8,7 @@ from functools import partial
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.control.isolation.intake import is_head
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
@@ -142,7 +143,7 @@ class ServingPlanning(Part):
     def _plan(self, ref: JobRef) -> None:
         resource, key = ref
         parent, kind = self._mirror.get(resource, key), BY_RESOURCE[resource]
-        if resource not in self._enabled or parent is None:
+        if resource not in self._enabled or parent is None or is_head(parent):
             return
         if parent["metadata"]["namespace"] in names.EXCLUDED_NAMESPACES:
             return

@@ -24,6 +24,7 @@ from gangline.control.isolation import intake
 from gangline.control.isolation.intake import Intake
 from gangline.control.plan import job_plan
 from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, Own, PatchJob, PatchWorkload
+from gangline.control.process.watches import Watches
 from gangline.engine import model
 from gangline.jobs.base import Children
 from gangline.kube import resources as kube
@@ -102,6 +103,21 @@ def test_finding_out_looks_at_no_more_than_is_allowed() -> None:
         return worst.steps(lambda: intake.measure(kube.JOBS, job))
 
     assert steps(400_000) <= steps(40_000) + 1000
+
+
+def test_what_comes_from_the_api_server_is_a_head_before_it_waits_to_be_read() -> None:
+    large = stored(a_job())
+    large["spec"]["template"]["spec"] |= LARGE
+    assert intake.is_head(intake.received(kube.JOBS, large))
+    small = stored(a_job(managedFields=[{"manager": "kubectl"}]))
+    assert intake.received(kube.JOBS, small) is small and "managedFields" not in small["metadata"]
+    cluster_scoped: Json = {"metadata": {"name": "n"}, "spec": {}, "status": LARGE}
+    assert intake.received(kube.NODES, cluster_scoped) is cluster_scoped
+    watch = Watches(None, on_rewind=print)._by_resource[kube.JOBS]  # type: ignore[arg-type]
+    assert watch._decode is not None
+    large = stored(a_job())
+    large["spec"]["template"]["spec"] |= LARGE
+    assert intake.is_head(watch._decode(large))
 
 
 def test_what_nobody_reads_is_dropped() -> None:

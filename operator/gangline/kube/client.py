@@ -56,7 +56,7 @@ PatchKind: TypeAlias = Literal["merge", "json", "strategic", "apply"]
 
 #: objects of one page of a list, and its bytes: a page that would have more is asked for again with fewer objects
 PAGE_SIZE = 500
-PAGE_BYTES = 16 << 20
+PAGE_BYTES = 8 << 20
 _FEWER = 8
 _JSON = "application/json"
 _PATCH_TYPES: dict[PatchKind, str] = {

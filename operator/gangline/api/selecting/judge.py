@@ -30,16 +30,18 @@ class UnavailableError(RuntimeError):
 
 
 class Judge(Protocol):
-    def of(self, namespace: str) -> Judge:
-        """The judge for the selectors of a namespace: where they take time, each namespace waits for its own only."""
-        ...
-
     def fault(self, expression: str) -> str:
         """Why it does not compile; "" if it does. Raises UnavailableError."""
         ...
 
     def judge(self, expression: str, groups: Sequence[Group]) -> Sequence[tuple[Verdict, ...] | None]:
         """A verdict for each device of each group; None for groups that are not judged yet. Raises UnavailableError."""
+        ...
+
+
+class Judges(Protocol):
+    def of(self, namespace: str) -> Judge:
+        """The judge for the selectors of a namespace: where they take time, each namespace waits for its own only."""
         ...
 
 

@@ -1,8 +1,9 @@
 """How much of an object is kept: all of it, or only its head.
 
-An object of a user is measured once, where it enters the mirror. Its head is kept if it has too many values or levels, or if its
-namespace stores too much already. A head says what is needed to hold the object's quota, to stop the object and to tell its owner
-why: nobody can make the operator work or store without bounds by what is written into a job, and nobody keeps more quota by it.
+An object of a user is measured as it comes from the API server, and what its namespace has where it enters the mirror. Its head
+is kept if it has too many values or levels, or if its namespace stores too much already. A head says what is needed to hold the
+object's quota, to stop the object and to tell its owner why: nobody can make the operator work or store without bounds by what is
+written into a job, and nobody keeps more quota by it.
 """
 
 from __future__ import annotations
@@ -151,6 +152,15 @@ def slim(obj: Json) -> None:
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
 
 
+def received(resource: Resource, obj: Json) -> Json:
+    """An object as it came from the API server, before it waits to be read: its head, if it is too large."""
+    if not obj["metadata"].get("namespace"):
+        return obj
+    slim(obj)
+    excess = measure(resource, obj).excess
+    return head(resource, obj, excess) if excess else obj
+
+
 @dataclass(slots=True)
 class Intake:
     """Decides of each object of a namespace how much of it is kept, and knows what each namespace has."""
@@ -167,9 +177,10 @@ class Intake:
     def take(self, resource: Resource, obj: Json) -> Json:
         """The object, or its head."""
         namespace = obj["metadata"].get("namespace")
-        if not namespace or is_head(obj):
+        if not namespace:
             return obj
         ref, (weight, _, excess) = (resource, key_of(obj)), measure(resource, obj)
+        excess = excess or reason(obj)
         grows = ref in self._weights and ref not in self._waiting.get(namespace, ())
         most = self.most * (_GROWTH if grows else 1)
         self.forget(*ref)

@@ -15,7 +15,7 @@ from gangline.api.read.counting.device_supply import DeviceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import amounts, child
-from gangline.api.selecting import Judge
+from gangline.api.selecting import Judges
 from gangline.api.sharing import UNKNOWN, Sizes
 from gangline.control.selecting import SelectorProcess
 from gangline.engine.model import Requests
@@ -29,12 +29,12 @@ _MOST_WORK: Final = 10_000
 class RequestRules:
     """The rules in force. Remembers which Workloads they concern that changed since it was last asked.
 
-    `judge`: evaluates CEL selectors; None: a process of its own.
+    `judges`: evaluate CEL selectors; None: a process of its own, whose answers are waited for.
     """
 
-    def __init__(self, resources: ResourceRules = EVERYTHING, judge: Judge | None = None) -> None:
+    def __init__(self, resources: ResourceRules = EVERYTHING, judges: Judges | None = None) -> None:
         self._resources = resources
-        self._supply = DeviceSupply(judge or SelectorProcess())
+        self._supply = DeviceSupply(judges or SelectorProcess())
         self._supply_changed = False
         #: namespace -> its claims that have to be counted anew; the namespaces take turns
         self._stale: dict[str, dict[Claim, None]] = {}

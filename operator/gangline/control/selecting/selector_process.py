@@ -35,7 +35,7 @@ _LATER: Final = "another CEL selector took too much time or memory: new ones are
 
 
 class SelectorProcess:
-    """A `selecting.Judge`. `clock`, `pause`: seconds."""
+    """A `selecting.Judge` for all namespaces. `clock`, `pause`: seconds."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, command: Sequence[str] = _COMMAND, *, pause: float = PAUSE

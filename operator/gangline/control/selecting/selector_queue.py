@@ -77,7 +77,7 @@ class _Asker:
 
 
 class SelectorQueue:
-    """A `selecting.Judge` for each namespace. `wake` is called in the loop that asked first, after answers came."""
+    """`selecting.Judges`. `wake` is called in the loop that asked first, after answers came."""
 
     def __init__(
         self,
@@ -253,9 +253,6 @@ class _Voice:
 
     queue: SelectorQueue
     namespace: str
-
-    def of(self, namespace: str) -> Judge:
-        return self.queue.of(namespace)
 
     def fault(self, expression: str) -> str:
         return self.queue.fault(self.namespace, expression)

@@ -10,7 +10,7 @@ from gangline.api.read.counting import device_charges
 from gangline.api.read.counting.device_charges import Charge, Cluster
 from gangline.api.read.counting.device_claims import Claim, Devices
 from gangline.api.read.counting.device_slices import DeviceSlice
-from gangline.api.selecting import Judge, Verdicts
+from gangline.api.selecting import Judges, Verdicts
 
 _NOTHING: Final = Charge()
 V = TypeVar("V")
@@ -62,10 +62,10 @@ class NamespaceSupply:
 
 
 class DeviceSupply:
-    """`judge` evaluates the selectors of claims."""
+    """`judges` evaluate the selectors of claims."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+    def __init__(self, judges: Judges) -> None:
+        self._judges = judges
         self._slices: dict[str, DeviceSlice] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
         self._by_namespace: dict[str, NamespaceSupply] = {}
@@ -84,7 +84,7 @@ class DeviceSupply:
     def of(self, namespace: str) -> NamespaceSupply:
         found = self._by_namespace.get(namespace)
         if found is None:
-            verdicts = Verdicts(self._judge.of(namespace))
+            verdicts = Verdicts(self._judges.of(namespace))
             cluster = Cluster(MappingProxyType(self._slices), MappingProxyType(self._classes), verdicts)
             found = self._by_namespace[namespace] = NamespaceSupply(cluster)
         return found

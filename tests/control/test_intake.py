@@ -329,3 +329,20 @@ async def test_the_claims_of_a_template_that_is_too_large_are_unknown() -> None:
     template["metadata"]["resourceVersion"] = "2"
     show(controller, kube.RESOURCE_CLAIM_TEMPLATES, {**template, "spec": {**spec, **LARGE}})
     assert "t" not in controller.mirror.rules.of("ns").claims
+
+
+async def test_shapes_of_workloads_that_are_gone_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gangline.control.mirror.mirror.MOST_SHAPES", 4000)
+    seen = operator().mirror
+    for n in range(100):
+        job = a_job()
+        job["spec"]["template"]["spec"]["containers"][0]["image"] = "x" * (20_000 if n == 50 else n)
+        for version in ("1", "2"):  # two of one shape share it
+            workload = a_workload(job)
+            workload["metadata"] |= {"name": f"w{n}-{version}", "namespace": "ns", "resourceVersion": version}
+            seen.upsert(kube.WORKLOADS, workload)
+        one, two = (seen.objects[kube.WORKLOADS][f"ns/w{n}-{version}"] for version in ("1", "2"))
+        assert (one["spec"]["podSets"] is two["spec"]["podSets"]) is (n != 50), (
+            "one that is large is not kept for others"
+        )
+        assert sum(map(len, seen._shapes)) == seen._shapes_size <= 4000

@@ -39,8 +39,9 @@ from gangline.kube.resources import Json, Resource, controller_uid, key_of
 
 log = logging.getLogger(__name__)
 
-#: How many different pod sets are kept for sharing.
-MAX_SHAPES = 4096
+#: How many bytes of JSON of different pod sets are kept for sharing, and in how many bytes one may be.
+MOST_SHAPES = 8 << 20
+LARGEST_SHAPE = 16 << 10
 
 
 class HeadError(ValueError):
@@ -81,6 +82,7 @@ class Mirror(OwnedObjects):
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
     _values: dict[str, model.Workload] = field(default_factory=dict)
     _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
+    _shapes_size: int = 0
 
     # --- in ---
 
@@ -169,10 +171,15 @@ class Mirror(OwnedObjects):
     def _share(self, workload: Json) -> None:
         """Share one copy of the pod sets among Workloads of one shape, of which there may be thousands."""
         pod_sets = workload["spec"].get("podSets")
-        if pod_sets:
-            if len(self._shapes) >= MAX_SHAPES:
+        if not pod_sets or len(shape := orjson.dumps(pod_sets)) > LARGEST_SHAPE:
+            return
+        if (known := self._shapes.get(shape)) is None:
+            self._shapes_size += len(shape)
+            if self._shapes_size > MOST_SHAPES:
                 self._shapes.clear()
-            workload["spec"]["podSets"] = self._shapes.setdefault(orjson.dumps(pod_sets), pod_sets)
+                self._shapes_size = len(shape)
+            known = self._shapes[shape] = pod_sets
+        workload["spec"]["podSets"] = known
 
     def settle(self, resource: Resource, key: str) -> None:
         """Report an object's actual state to the engine again: what the engine assumed did not come true. Who waited for the end

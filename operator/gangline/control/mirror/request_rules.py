@@ -130,7 +130,7 @@ class RequestRules:
     @property
     def postponed(self) -> bool:
         """Some claims count as nothing for now, or as before, because their selectors are not evaluated yet."""
-        return bool(self._supply.postponed)
+        return self._supply.waits
 
     @property
     def unfinished(self) -> bool:

@@ -98,6 +98,11 @@ class DeviceSupply:
         return 1 + sum(len(request.selectors) for request in claim.requests) * len(self._slices)
 
     @property
+    def waits(self) -> bool:
+        """Something could not be evaluated yet."""
+        return any(each.postponed for each in self._by_namespace.values())
+
+    @property
     def postponed(self) -> dict[str, frozenset[Claim]]:
         """Namespace -> claims of which something could not be evaluated yet."""
         return {name: frozenset(each.postponed) for name, each in self._by_namespace.items() if each.postponed}

@@ -192,6 +192,17 @@ def test_questions_and_answers_are_bounded(queue: SelectorQueue, monkeypatch: py
     assert len(queue._askers["a"].faults) == 4
 
 
+def test_a_namespace_that_asks_no_more_is_forgotten(queue: SelectorQueue, slow: Slow) -> None:
+    clock: Clock = queue._clock  # type: ignore[assignment]
+    ask_for(queue, "a", "true")
+    slow.let()
+    soon(lambda: queue._askers["a"].faults)
+    clock.now += 120
+    ask_for(queue, "b", "true")
+    slow.let()
+    soon(lambda: "a" not in queue._askers)
+
+
 def test_the_thread_ends_with_the_questions_and_with_the_queue(queue: SelectorQueue, slow: Slow) -> None:
     before = threading.active_count()
     ask_for(queue, "a", "true")

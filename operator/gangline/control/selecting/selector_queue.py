@@ -31,6 +31,8 @@ _MOST_ANSWERS: Final = 16_384
 #: seconds between two calls of `wake` while there are more questions, and until a process is tried again that cannot be started
 _PAUSE: Final = 0.1
 _RETRY: Final = 1.0
+#: seconds after which a namespace without questions is forgotten, with answers that it did not ask for again
+_QUIET: Final = 60.0
 #: seconds for which the end of the thread is waited for
 _PATIENCE: Final = 5.0
 _LATER: Final = "its CEL selectors are being evaluated"
@@ -57,9 +59,11 @@ class _Question(NamedTuple):
 
 @dataclass(slots=True)
 class _Asker:
-    """A namespace, its questions in their order, and the answers. `budget`: CPU milliseconds that it has at the time `at`."""
+    """A namespace, its questions in their order, and the answers. `budget`: CPU milliseconds that it has at the time `at`;
+    `active`: when it asked, or was answered, last."""
 
     at: float
+    active: float
     budget: float = BURST
     questions: OrderedDict[_Question, None] = field(default_factory=OrderedDict[_Question, None])
     #: the groups of these questions
@@ -73,7 +77,7 @@ class _Asker:
         self.budget, self.at = min(BURST, self.budget + (now - self.at) * RATE), now
 
     def is_idle(self) -> bool:
-        return not self.questions and not self.faults and not self.verdicts and self.budget >= BURST
+        return not self.questions and self.budget >= BURST and self.at - self.active > _QUIET
 
 
 class SelectorQueue:
@@ -144,10 +148,11 @@ class SelectorQueue:
             return found
 
     def _asker(self, namespace: str) -> _Asker:
-        found = self._askers.get(namespace)
+        found, now = self._askers.get(namespace), self._clock()
         if found is None:
-            found = self._askers[namespace] = _Asker(self._clock())
+            found = self._askers[namespace] = _Asker(now, now)
             self._askers.move_to_end(namespace, last=False)  # it has not had its turn
+        found.active = now
         return found
 
     def _why(self, asker: _Asker) -> str:

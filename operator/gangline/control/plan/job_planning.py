@@ -11,7 +11,7 @@ from gangline.api import names
 from gangline.api.admission.of_jobs import elastic
 from gangline.api.jobkinds import ray
 from gangline.api.jobkinds.declaration import at
-from gangline.control.isolation.intake import reason
+from gangline.control.isolation import intake
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
@@ -144,7 +144,7 @@ class JobPlanning(Part):
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
-            why = reason(job)
+            why = intake.reason(job)
             planned = limited(lambda: job_plan.plan_head(view, why) if why else elastic_plan.plan(view, self._mirror))
         except UnknownClassError as error:
             self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)

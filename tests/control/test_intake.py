@@ -74,7 +74,7 @@ def test_of_a_job_with_too_much_in_its_template_only_the_head_is_kept(name: str,
     specs[0] |= more
     head = Intake().take(resource, job)
     assert intake.is_head(head)
-    assert said in intake.reason(head) and intake.reason(head).startswith("spec")
+    assert said in intake.why_head(head) and intake.why_head(head).startswith("spec")
     assert intake.measure(resource, head).values < 200
     suspension = jobs.BY_RESOURCE[resource].declaration.suspension
     assert suspension.read(head) == suspension.read(job)
@@ -93,7 +93,7 @@ def test_what_is_too_deep_to_be_written_is_a_head_as_well(levels: int) -> None:
     job["metadata"]["annotations"] = {"a": "b"}
     job["spec"]["template"]["spec"]["unknown"] = nested(levels)
     head = Intake().take(kube.JOBS, job)
-    assert intake.reason(head).startswith("spec.template.spec.unknown")
+    assert intake.why_head(head).startswith("spec.template.spec.unknown")
 
 
 def test_finding_out_looks_at_no_more_than_is_allowed() -> None:

@@ -91,7 +91,7 @@ def is_head(obj: Json) -> bool:
     return REASON in obj
 
 
-def reason(obj: Json) -> str:
+def why_head(obj: Json) -> str:
     """Why an object is only a head, "" if it is whole."""
     return obj.get(REASON, "")
 
@@ -180,7 +180,7 @@ class Intake:
         if not namespace:
             return obj
         ref, (weight, _, excess) = (resource, key_of(obj)), measure(resource, obj)
-        excess = excess or reason(obj)
+        excess = excess or why_head(obj)
         grows = ref in self._weights and ref not in self._waiting.get(namespace, ())
         most = self.most * (_GROWTH if grows else 1)
         self.forget(*ref)

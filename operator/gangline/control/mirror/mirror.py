@@ -16,7 +16,7 @@ import orjson
 
 from gangline.api import names
 from gangline.api.read import parse, policy_reader
-from gangline.control.isolation.intake import Intake, is_head, reason, slim
+from gangline.control.isolation.intake import Intake, is_head, slim, why_head
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror import slices
 from gangline.control.mirror.changes import Changes, JobRef
@@ -156,7 +156,7 @@ class Mirror(OwnedObjects):
     def _look_at_head(self, resource: Resource, key: str, old: Json | None, obj: Json) -> None:
         """Say that only the head of an object is kept, or that all of it is again. Of Workloads that is said as they are read."""
         if is_head(obj) and resource != kube.WORKLOADS:
-            self.complain(obj, HeadError(reason(obj)))
+            self.complain(obj, HeadError(why_head(obj)))
         elif old is not None and is_head(old) and not is_head(obj):
             self.content(resource, key)
 
@@ -220,7 +220,7 @@ class Mirror(OwnedObjects):
     def _value_of(self, resource: Resource, obj: Json) -> model.Item | None:
         """What the engine is told of an object; None if it is told nothing."""
         if is_head(obj) and resource in READERS:
-            raise HeadError(reason(obj))
+            raise HeadError(why_head(obj))
         if resource == kube.WORKLOADS:
             return parse.workload(obj, self.rules.of(obj["metadata"].get("namespace", "")))
         if resource == kube.NODES:

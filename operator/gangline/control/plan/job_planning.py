@@ -144,7 +144,7 @@ class JobPlanning(Part):
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
-            why = intake.reason(job)
+            why = intake.why_head(job)
             planned = limited(lambda: job_plan.plan_head(view, why) if why else elastic_plan.plan(view, self._mirror))
         except UnknownClassError as error:
             self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)

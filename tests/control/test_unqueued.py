@@ -134,6 +134,14 @@ async def test_a_missing_priority_class_is_told_as_what_keeps_the_job_from_its_q
     assert "gold" in item["message"] and "create what is missing" in (await why(answers, "early"))["needs"]
 
 
+async def test_a_job_with_too_many_fields_says_so() -> None:
+    answers = here(job("large", template={**template(1), "unknown": [[] for _ in range(40_000)]}))
+    item = (await shown(answers))["large"]
+    said = "spec.template.unknown: the object has more than 30,000 fields and list entries"
+    assert item["why"].endswith(said)
+    assert said in (await why(answers, "large"))["because"]
+
+
 async def test_a_gpujob_without_a_queue_is_said_to_run_outside_of_any() -> None:
     body = worlds.gpujob("free", 1, "1h")
     body["metadata"] |= {"labels": {}, "uid": "uid-free"}

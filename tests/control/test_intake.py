@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from gangline.control.isolation import intake
 from gangline.control.isolation.intake import Intake
 from gangline.control.plan import job_plan
 from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, Own, PatchJob, PatchWorkload
+from gangline.control.process import memory
 from gangline.control.process.watches import Watches
 from gangline.engine import model
 from gangline.jobs.base import Children
@@ -346,3 +348,11 @@ async def test_shapes_of_workloads_that_are_gone_are_kept_up_to_a_size(monkeypat
             "one that is large is not kept for others"
         )
         assert sum(map(len, seen._shapes)) == seen._shapes_size <= 4000
+
+
+@pytest.mark.parametrize(("written", "bytes_"), [("2147483648\n", 512 << 20), ("max\n", 1 << 30), (None, 1 << 30)])
+def test_a_namespace_may_take_a_quarter_of_the_memory_limit(tmp_path: Path, written: str | None, bytes_: int) -> None:
+    limit = tmp_path / "memory.max"
+    if written is not None:
+        limit.write_text(written)
+    assert memory.for_namespace(limit) == bytes_

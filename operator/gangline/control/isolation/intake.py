@@ -22,9 +22,10 @@ from gangline.kube.resources import Json, Resource, key_of, true_condition
 
 #: bytes of JSON up to which levels are not counted, as long as there are no more than 254
 _SMALL: Final = 8192
-#: bytes of memory for the objects of one namespace: 5,000 jobs of 3 KB with their Workloads take about 150 MB. Those that are
-#: kept may grow beyond that, up to half as much again: the status of a job that runs must not be lost.
-MOST_OF_NAMESPACE: Final = 256 << 20
+#: bytes of memory for the objects of one namespace, unless the process is told its own limit: 5,000 jobs of 3 KB with their
+#: Workloads take about 150 MB. Those that are kept may grow beyond that, up to half as much again: the status of a job that runs
+#: must not be lost.
+MOST_OF_NAMESPACE: Final = 512 << 20
 _GROWTH: Final = 1.5
 #: bytes that a field or list entry takes beside its text (measured: 82)
 _VALUE: Final = 80

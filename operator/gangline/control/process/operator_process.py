@@ -130,6 +130,7 @@ class Operator:
             record=options.record,
             now=client.clock.millis,
         )
+        self.controller.mirror.intake.most = memory.for_namespace()
         floor = self.controller.floor
         self.metrics.show_floor(lambda: floor.fallen_back, lambda: floor.comparisons, lambda: floor.cpu)
         quarantine = self.controller.quarantine

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 import orjson
 
 from gangline.api.read import conditions, merge
+from gangline.control.isolation.intake import is_head
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.tracking import Tracking
@@ -133,6 +134,9 @@ class Writes:
     async def _read_whole(self, key: ObjectKey) -> None:
         try:
             self.seen(key.resource, await self._client.get(key.resource, key.namespace or None, key.name))
+            found = self._mirror.get(key.resource, key.text)
+            if found is not None and is_head(found):  # it has grown, or a write of it is in doubt
+                await asyncio.sleep(FIRST_REREAD)
         except NotFound:
             self._mirror.intake.give_up(key.resource, key.text)  # the watch is about to show its end
         except ApiError as trouble:

@@ -300,12 +300,36 @@ async def test_the_quota_of_a_workload_that_is_too_large_counts() -> None:
 
 
 def test_what_holds_quota_is_kept_in_a_full_namespace() -> None:
-    some = Intake(most=1)
-    waiting = a_workload(a_job())
+    waiting, running = a_workload(a_job()), a_workload(a_job(), admit=admitted)
+    weight = intake.measure(kube.WORKLOADS, running).weight
+    some = Intake(most=weight * 3 // 4)
+    some.take(kube.WORKLOADS, stored(waiting, "other"))
     assert intake.is_head(some.take(kube.WORKLOADS, copy.deepcopy(waiting)))
-    assert not intake.is_head(some.take(kube.WORKLOADS, a_workload(a_job(), admit=admitted)))
-    some.forget(kube.WORKLOADS, kube.key_of(waiting))
+    some = Intake(most=weight * 3 // 4)
+    assert not intake.is_head(some.take(kube.WORKLOADS, copy.deepcopy(running)))
+    assert intake.is_head(some.take(kube.WORKLOADS, stored(running, "other"))), "half as much again, and no more"
+    some.forget(kube.WORKLOADS, "ns/other")
+    some.forget(kube.WORKLOADS, kube.key_of(running))
     assert not some.stored and some.next_whole() is None
+
+
+async def test_a_job_that_runs_is_kept_before_those_that_wait() -> None:
+    """After a restart the objects of a full namespace come in any order."""
+    mirror = operator().mirror
+    running = stored(a_job(suspend=False, labels={"note": "x" * 20_000}), "running")
+    weight = intake.measure(kube.JOBS, running).weight
+    mirror.intake.most = weight * 2
+    for name in ("a", "b"):
+        mirror.upsert(kube.JOBS, stored(a_job(labels={"note": "x" * 20_000}), name))
+    mirror.upsert(kube.JOBS, copy.deepcopy(running))
+    assert [name for name, job in mirror.objects[kube.JOBS].items() if intake.is_head(job)] == ["ns/b", "ns/running"]
+    assert mirror.intake.next_whole() is None
+    workload = a_workload(running, admit=admitted)
+    mirror.upsert(kube.WORKLOADS, workload)
+    assert mirror.intake.next_whole() == (kube.JOBS, "ns/running")
+    mirror.upsert(kube.JOBS, copy.deepcopy(running))
+    assert not intake.is_head(mirror.objects[kube.JOBS]["ns/running"])
+    assert mirror.intake.next_whole() is None and not mirror.intake._wanted
 
 
 def test_what_is_kept_may_grow_a_little_in_a_full_namespace() -> None:

@@ -9,6 +9,7 @@ written into a job, and nobody keeps more quota by it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -23,8 +24,8 @@ from gangline.kube.resources import Json, Resource, key_of, true_condition
 #: bytes of JSON up to which levels are not counted, as long as there are no more than 254
 _SMALL: Final = 8192
 #: bytes of memory for the objects of one namespace, unless the process is told its own limit: 5,000 jobs of 3 KB with their
-#: Workloads take about 150 MB. Those that are kept may grow beyond that, up to half as much again: the status of a job that runs
-#: must not be lost.
+#: Workloads take about 150 MB. Those that are kept may grow beyond that, and those with quota are kept beyond that, up to half as
+#: much again: what runs has to be seen.
 MOST_OF_NAMESPACE: Final = 512 << 20
 _GROWTH: Final = 1.5
 #: bytes that a field or list entry takes beside its text (measured: 82)
@@ -174,20 +175,24 @@ class Intake:
     _waiting: dict[str, dict[tuple[Resource, str], int]] = field(
         default_factory=dict[str, dict[tuple[Resource, str], int]]
     )
+    #: those of them that hold quota
+    _wanted: dict[tuple[Resource, str], None] = field(default_factory=dict[tuple[Resource, str], None])
 
-    def take(self, resource: Resource, obj: Json) -> Json:
-        """The object, or its head."""
+    def take(self, resource: Resource, obj: Json, runs: Callable[[], bool] = lambda: False) -> Json:
+        """The object, or its head. `runs`: a Workload of it holds quota."""
         namespace = obj["metadata"].get("namespace")
         if not namespace:
             return obj
         ref, (weight, _, excess) = (resource, key_of(obj)), measure(resource, obj)
         excess = excess or why_head(obj)
         grows = ref in self._weights and ref not in self._waiting.get(namespace, ())
-        most = self.most * (_GROWTH if grows else 1)
         self.forget(*ref)
+        total = self.stored[namespace] + weight
         if excess:
             obj = head(resource, obj, excess)
-        elif self.stored[namespace] + weight > most and not _holds_quota(resource, obj):
+        elif total > self.most * _GROWTH or (
+            total > self.most and not (grows or _holds_quota(resource, obj) or runs())
+        ):
             self._waiting.setdefault(namespace, {})[ref] = weight
             obj = head(resource, obj, self._full(namespace))
         if is_head(obj):
@@ -221,17 +226,28 @@ class Intake:
         waiting = self._waiting.get(namespace)
         if waiting is not None and waiting.pop(ref, None) is not None and not waiting:
             del self._waiting[namespace]
+        self._wanted.pop(ref, None)
+
+    def want(self, resource: Resource, key: str) -> None:
+        """A Workload of the object holds quota: it is read before others."""
+        if (resource, key) in self._waiting.get(key.rpartition("/")[0], ()):
+            self._wanted[resource, key] = None
 
     def next_whole(self) -> tuple[Resource, str] | None:
         """A head whose whole object would fit now; None if there is none. The namespaces take turns."""
+        for ref in self._wanted:
+            if self._fits(ref, self.most * _GROWTH):
+                return ref
         for namespace, waiting in self._waiting.items():
-            ref, weight = next(iter(waiting.items()))
-            if self.stored[namespace] + weight - self._weights[ref] <= self.most:
+            if self._fits(ref := next(iter(waiting)), self.most):
                 self._waiting[namespace] = self._waiting.pop(namespace)
                 return ref
         return None
 
+    def _fits(self, ref: tuple[Resource, str], most: float) -> bool:
+        namespace = ref[1].rpartition("/")[0]
+        return self.stored[namespace] + self._waiting[namespace][ref] - self._weights[ref] <= most
+
 
 def _holds_quota(resource: Resource, obj: Json) -> bool:
-    """What holds quota is bounded by it, and has to be read as it is."""
     return resource == kube.WORKLOADS and true_condition(obj, names.QUOTA_RESERVED) is not None

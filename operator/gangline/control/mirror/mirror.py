@@ -35,7 +35,7 @@ from gangline.control.mirror.watched_kinds import (
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import HOSTNAME, OF_POLICY, POLICY, Mode, model, under
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_uid, key_of
+from gangline.kube.resources import Json, Resource, controller_uid, key_of, true_condition
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class Mirror(OwnedObjects):
         if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
             self.remove(resource, key)
             old = None
-        obj = self.intake.take(resource, obj)
+        obj = self.intake.take(resource, obj, lambda: resource in JOB_KINDS and self._is_held(obj))
         for part in ("spec", "status"):  # may be absent or null where every field in it is optional
             if obj.get(part) is None:
                 obj[part] = {}
@@ -159,6 +159,14 @@ class Mirror(OwnedObjects):
             self.complain(obj, HeadError(why_head(obj)))
         elif old is not None and is_head(old) and not is_head(obj):
             self.content(resource, key)
+        if resource == kube.WORKLOADS and true_condition(obj, names.QUOTA_RESERVED) is not None:
+            owner = self._by_uid.get(controller_uid(obj) or "")
+            if owner is not None:
+                self.intake.want(*owner)
+
+    def _is_held(self, job: Json) -> bool:
+        """A Workload of the job holds quota."""
+        return any(true_condition(each, names.QUOTA_RESERVED) is not None for each in self.workloads_of(job))
 
     def know_pods(self) -> None:
         """All pods are known: flavors with a topology may be used."""

@@ -7,7 +7,7 @@ is by its scorers, from 0 to 10. The nodes that a gang gets are decided elsewher
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,21 +19,30 @@ from gangline.api.read import parse, policy_reader
 from gangline.api.unchecked import mapping
 from gangline.control.mirror.mirror import Mirror
 from gangline.engine import Engine
+from gangline.engine.model import PlacementPolicy
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 
-log = logging.getLogger(__name__)
-
-#: bytes of the largest request, nodes in one, and requests that are answered at a time
-LONGEST: Final = 32 * 1024 * 1024
+#: bytes and values of the largest request: the names of 5,000 nodes and any pod, or some 150 whole nodes
+LONGEST: Final = 4 * 2**20
+MOST_VALUES: Final = 50_000
 MOST_NODES: Final = 5000
-AT_ONCE: Final = 4
 #: seconds in which a request must have arrived
 WITHIN: Final = 5.0
+#: bytes of all requests together, and of those of one address
+TOGETHER: Final = 16 * 2**20
+PER_ADDRESS: Final = 8 * 2**20
+#: requests that wait while one is answered, and of one address in all
+WAITING: Final = 3
+AT_ONCE: Final = 2
 #: the highest priority in the protocol
 BEST: Final = 10
 #: labels and annotations of pods whose nodes follow from their Workload
 _OF_GANGS: Final = (names.QUEUE_NAME, names.MANAGED, names.WORKLOAD_ANNOTATION)
+
+
+_ADVICE: Final = ": send the names of the nodes alone (nodeCacheCapable: true)"
 
 
 class BadRequestError(ValueError):
@@ -77,41 +86,57 @@ class Extender:
     def __init__(self, mirror: Mirror, engine: Engine) -> None:
         self._mirror = mirror
         self._engine = engine
-        self._busy = 0
+        self._bodies = Bodies(LONGEST, WITHIN, TOGETHER, PER_ADDRESS)
+        self._turns = Turnstile(1, WAITING, AT_ONCE)
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post("/extender/{policy}/{verb:filter|prioritize}", self._post)
 
     async def _post(self, request: web.Request) -> web.Response:
-        verb = request.match_info["verb"]
-        if self._busy >= AT_ONCE:
-            return web.Response(status=429, text="too many requests at a time")
-        self._busy += 1
+        address = request.remote or ""
         try:
-            asked = Asked(bounded.load_json(await _body(request), most_bytes=LONGEST))
-            found = self.answer(request.match_info["policy"], verb, asked)
-        except (BadRequestError, bounded.BadJsonError, bounded.TooLongError, parse.ParseError) as error:
+            self._placement(request.match_info["policy"])  # no policy, no reading
+            async with self._bodies.read(request.content.iter_any(), address) as body, self._turns.turn(address):
+                return web.json_response(await self._answered(request.match_info, body))
+        except (BadRequestError, bounded.TooLongError, parse.ParseError) as error:
             return web.Response(status=400, text=f"{error}\n")
+        except bounded.BadJsonError as error:
+            return web.Response(status=400, text=f"the body is {error}{_ADVICE}\n")
         except LookupError as error:
             return web.Response(status=404, text=f"{error.args[0]}\n")
         except TimeoutError:
             return web.Response(status=408, text=f"the request did not arrive within {WITHIN:g} s\n")
+        except TooLargeError as error:
+            return web.Response(status=413, text=f"{error}{_ADVICE}\n")
+        except BusyError as error:
+            return web.Response(status=429, text=f"{error}\n", headers=error.headers)
+
+    async def _answered(self, asked: Mapping[str, str], body: bytes) -> Any:
+        """Whoever asks without a pause gets half of the time of this process: the rest is for admission."""
+        before = time.thread_time()
+        try:
+            document = bounded.load_json(body, most_bytes=LONGEST, most_values=MOST_VALUES)
+            return self.answer(asked["policy"], asked["verb"], Asked(document))
         finally:
-            self._busy -= 1
-        return web.json_response(found)
+            await asyncio.sleep(time.thread_time() - before)
 
     def answer(self, policy: str, verb: str, asked: Asked) -> Any:
         """The answer to a request. Raises LookupError without such a policy, and ParseError for a pod that cannot be read."""
-        obj = self._mirror.objects[kube.QUEUE_POLICIES].get(policy)
-        placement = policy_reader.placement(obj) if obj is not None else None
-        if placement is None:
-            raise LookupError(f"there is no QueuePolicy {policy!r:.80} with spec.placement")
+        placement = self._placement(policy)
         if asked.of_gang:
             found: Mapping[str, str | tuple[int, ...]] = dict.fromkeys(asked.names, (0,))
         else:
             pod_set = parse.lone_pod(asked.pod, images=self._mirror.rules.images)
             found = self._engine.rank_nodes(placement, pod_set, asked.names)
         return filtered(asked, found) if verb == "filter" else prioritized(asked.names, found)
+
+    def _placement(self, policy: str) -> PlacementPolicy:
+        """Raises LookupError."""
+        obj = self._mirror.objects[kube.QUEUE_POLICIES].get(policy)
+        placement = policy_reader.placement(obj) if obj is not None else None
+        if placement is None:
+            raise LookupError(f"there is no QueuePolicy {policy!r:.80} with spec.placement")
+        return placement
 
 
 def filtered(asked: Asked, found: Mapping[str, str | tuple[int, ...]]) -> Json:
@@ -131,13 +156,3 @@ def prioritized(names_: Sequence[str], found: Mapping[str, str | tuple[int, ...]
     order = {rank: BEST * (number + 1) // len(ranks) for number, rank in enumerate(ranks)}
     priority = {name: order[rank] if isinstance(rank, tuple) else 0 for name, rank in found.items()}
     return [{"Host": name, "Score": priority.get(name, 0)} for name in names_]
-
-
-async def _body(request: web.Request) -> bytes:
-    read = bytearray()
-    async with asyncio.timeout(WITHIN):
-        async for chunk in request.content.iter_any():
-            read += chunk
-            if len(read) > LONGEST:
-                raise BadRequestError(f"a request has at most {LONGEST} bytes")
-    return bytes(read)

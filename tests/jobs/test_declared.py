@@ -38,7 +38,7 @@ def kind(case: Case) -> JobKind:
 
 def held(case: Case) -> Json:
     """As it is stored, with what the operator knows of it."""
-    made = admission.default(case.job, None, admission.Context()).obj
+    made = copy.deepcopy(admission.default(case.job, None, admission.Context()).obj)
     return made if case.description is None else {**made, DESCRIPTION: case.description}
 
 

@@ -1,7 +1,8 @@
 """Facts of the cluster for admission rules, read and cached for a moment.
 
 Rules are plain functions, while reading is asynchronous. So a rule is run, and when it asks for an unknown fact it is stopped,
-the fact is read, and the rule is run again: rules are pure and short, and most ask nothing.
+the fact is read, and the rule is run again: rules are pure, most ask nothing, and those that ask do so before they look at what
+may be long. None asks for more than a few.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ EXISTENCE_LASTS: Final = 0.1
 #: seconds after a failed read without another attempt, so that an unreachable server does not slow jobs down
 FAILURE_LASTS: Final = 2.0
 MAX_DEPTH: Final = 10
+#: facts that one rule may ask for
+MAX_QUESTIONS: Final = 16
 #: admission checks of one ClusterQueue that are looked at; the schema allows as many
 MAX_CHECKS: Final = 64
 MAX_CACHED: Final = 10_000
@@ -144,7 +147,7 @@ class Facts:
         """The result of `rule`, once all its questions are answered."""
         known: dict[_Question, bool] = {}
         objects: dict[_Object, Json | None] = {}
-        while True:
+        while len(known) + len(objects) <= MAX_QUESTIONS:
             try:
                 return rule(_context(known, objects, self.managed))
             except _UnansweredError as unanswered:
@@ -153,6 +156,7 @@ class Facts:
                     objects[question] = await self._object(question)
                 else:
                     known[question] = await self._answer(question)
+        raise RuntimeError(f"a rule asks for more than {MAX_QUESTIONS} facts")
 
     async def _object(self, question: _Object) -> Json | None:
         if self._reader is None or self._clock() < self._resting_until:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final
 
 from gangline.api import jobkinds, names
 from gangline.api.admission import multikueue, workload
@@ -72,14 +72,14 @@ class UnknownKindError(LookupError):
 
 
 def default(obj: Json, old: Json | None, context: Context) -> Result:
-    """A completed copy of `obj` and warnings for its author. `old` is None at creation. Raises UnknownKindError.
+    """`obj` completed, and warnings for its author. `old` is None at creation. Raises UnknownKindError.
 
-    Idempotent.
+    Neither is changed: the result shares all parts of `obj` that stay as they are. Idempotent.
     """
     rules = _rules(obj)
     if _is_leaving(obj):
         return Result(obj)
-    completed = _copied(obj)
+    completed = dict(obj)
     warnings = rules.default(completed, old, context)
     group = _group(obj)
     if group in _SERVING or (old is None and group not in _OWN):  # pods of other kinds keep what they were made with
@@ -91,15 +91,6 @@ def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
     """The errors of `obj`, as a new object (`old` is None) or as a change of `old`. Raises UnknownKindError."""
     rules = _rules(obj)
     return [] if _is_leaving(obj) else rules.validate(obj, old, context)
-
-
-def _copied(value: Any) -> Any:
-    """Of JSON, in a third of the time that copy.deepcopy takes."""
-    if isinstance(value, dict):
-        return {name: _copied(inner) for name, inner in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list):
-        return [_copied(inner) for inner in cast("list[Any]", value)]
-    return value
 
 
 def warnings(obj: Json) -> list[str]:

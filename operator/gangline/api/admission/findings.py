@@ -187,7 +187,8 @@ class Result:
     warnings: tuple[str, ...] = ()
 
 
-#: fills the object in place (it is a copy) and returns warnings
+#: completes the object and returns warnings. Only the object itself may be changed: what is in it belongs to the request as well,
+#: and is replaced by changed copies (`fill`, `jobkinds.declaration.put`)
 Default: TypeAlias = Callable[[Json, Json | None, Context], list[str]]
 Validate: TypeAlias = Callable[[Json, Json | None, Context], list[FieldError]]
 #: what the author of a valid object should know
@@ -245,8 +246,12 @@ def annotations_of(obj: Json | None) -> Json:
 
 
 def fill(parent: Json, key: str) -> Json | None:
-    """The object at `key`, created if it is missing, to be modified; None if another value is there."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    child: object = parent[key]
-    return cast(Json, child) if isinstance(child, dict) else None
+    """The object at `key`, created if it is missing, to be modified; None if another value is there.
+
+    It is a copy in the place of the one that was there, which the request still shows as it came.
+    """
+    child: object = parent.get(key)
+    if child is not None and not isinstance(child, dict):
+        return None
+    own = parent[key] = dict(cast(Json, child or {}))
+    return own

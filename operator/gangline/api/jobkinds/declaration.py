@@ -72,15 +72,24 @@ def at(obj: object, path: Path) -> Any:
 
 
 def put(obj: Json, path: Path, value: object) -> None:
-    """Write a value in place, with the objects on the way to it; nothing where something on the way has another type."""
-    inner = cast(object, obj)
+    """Write a value, with the objects on the way to it; nothing where something on the way has another type.
+
+    `obj` itself changes. Objects and lists on the way are replaced by changed copies: whoever else has them sees no change.
+    """
+    way: list[Any] = [obj]
     for part in path[:-1]:
-        fields = cast("dict[str | int, object]", inner if isinstance(inner, dict) else {})
-        if isinstance(part, str) and fields.get(part) is None:
-            fields[part] = {}
-        inner = cast(object, at(inner, (part,)))
-    if isinstance(inner, dict):
-        cast("dict[str | int, object]", inner)[path[-1]] = value
+        outer = cast(object, way[-1])
+        inner = at(outer, (part,))
+        if inner is None and isinstance(part, str) and isinstance(outer, dict):
+            way.append({})
+        elif isinstance(inner, dict | list):
+            way.append(cast(Any, inner).copy())
+        else:
+            return
+    if isinstance(way[-1], dict):
+        way[-1][path[-1]] = value
+        for place, part, own in zip(way, path[:-1], way[1:], strict=False):
+            place[part] = own
 
 
 def drop(obj: Json, path: Path) -> None:

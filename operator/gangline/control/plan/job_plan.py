@@ -7,7 +7,6 @@ Kueue's job reconciler (see `plan`).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -106,9 +105,9 @@ def _hold_with_ancestor(view: JobView) -> list[Step]:
     suspension = kind.declaration.suspension
     if deleting(job) or suspension.read(job) or kind.finished(job) is not None:
         return []
-    held = copy.deepcopy(job["spec"])
-    suspension.hold({"spec": held})
-    patch = Patch({"spec": merge.difference(job["spec"], held)})
+    held: Json = {"spec": job["spec"]}
+    suspension.hold(held)
+    patch = Patch({"spec": merge.difference(job["spec"], held["spec"])})
     return [PatchJob(patch), Note("Normal", "Suspended", "Kueue managed child job suspended")]
 
 

@@ -114,8 +114,8 @@ def _make(
         ask_for_shares(body, gpus or 0, share[0], share[1], resource, asks=asked is not None)
     elif gpus and asked is None:
         add_requests(body, {resource: gpus})
-    visible.expose(body)
-    return Role(name, count, least[0], asked if asked is not None else gpus or 0, body, path)
+    asked = asked if asked is not None else gpus or 0
+    return Role(name, count, least[0], asked, visible.exposed(body), path)
 
 
 def _asked_for(containers: list[Json], resource: str, path: str) -> int | None:

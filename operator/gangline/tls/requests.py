@@ -22,9 +22,15 @@ class TooLargeError(Exception):
 
 
 class BusyError(Exception):
-    """There are too many requests: this one may be sent again in a moment."""
+    """There are too many requests: this one may be sent again after so many seconds."""
 
-    headers: Final = {"Retry-After": str(RETRY_AFTER)}
+    def __init__(self, message: str, retry_after: int = RETRY_AFTER) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Retry-After": str(self.retry_after)}
 
 
 @dataclass(slots=True)

@@ -84,6 +84,24 @@ def test_a_new_job_is_held_and_valid(case: Case) -> None:
 
 
 @each_kind
+def test_completing_a_job_changes_nothing_in_the_request(case: Case) -> None:
+    """The completed job shares what stays as it is, and what changes is replaced."""
+    written = copy.deepcopy(case.job)
+    written["metadata"].setdefault("annotations", {})[names.ELASTIC] = "true"
+    behaviour = kind(case).declaration.behaviour
+    assert behaviour is not None
+    for place in behaviour.places({**written, DESCRIPTION: case.description}):
+        if isinstance(found := at(written, place.path), dict):
+            found.setdefault("metadata", {}).setdefault("annotations", {})[names.GPU_VISIBLE] = "VISIBLE"
+    before = copy.deepcopy(written)
+    context = admission.Context(runs_elsewhere=lambda *_: True)
+    completed = admission.default(written, None, context).obj
+    assert written == before and completed != before
+    grown = admission.default(written, completed, context).obj
+    assert written == before and grown is not completed
+
+
+@each_kind
 def test_its_pod_sets(case: Case) -> None:
     pod_sets = kind(case).pod_sets(held(case))
     assert {row["name"]: row["count"] for row in pod_sets} == case.counts

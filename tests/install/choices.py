@@ -47,7 +47,11 @@ CHOICES: dict[str, Json] = {
             "dashboard": {"enabled": True},
         },
         "networkPolicy": {
-            "egress": {"enabled": True, "apiServerPorts": [6443], "extra": [{"ports": [{"port": 5432}]}]}
+            "ingress": {
+                "http": [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {"jobs": "yes"}}}],
+                "webhooks": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
+            },
+            "egress": {"enabled": True, "apiServerPorts": [6443], "extra": [{"ports": [{"port": 5432}]}]},
         },
         "priorityClass": {"create": True},
         "trackFields": True,

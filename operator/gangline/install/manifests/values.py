@@ -228,9 +228,22 @@ class Egress(Model):
     """Rules as in a NetworkPolicy's `egress`."""
 
 
+class Ingress(Model):
+    http: Objects = []
+    """Who reaches the operator's plain HTTP (probes, progress reports, metrics, forecasts, extender): peers as in the `from` of a
+    NetworkPolicy, here and below. `[]`: everybody, since any job may report its progress."""
+    visibility: Objects = []
+    """Who reaches the operator's part of the API: the API server. `[]`: everybody; each request needs its client certificate."""
+    metrics: Objects = []
+    """Who reaches secured metrics: Prometheus. `[]`: everybody; each request needs a token."""
+    webhooks: Objects = []
+    """Who reaches the webhooks: the API server, mostly by an `ipBlock`. `[]`: everybody; its addresses are not known here."""
+
+
 class NetworkPolicy(Model):
     enabled: bool = True
     """Nothing but the ports in use can be reached."""
+    ingress: Ingress = Ingress()
     egress: Egress = Egress()
 
 

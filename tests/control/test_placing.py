@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sys
 import time
@@ -272,3 +273,23 @@ def test_the_names_of_a_large_cluster_and_a_large_pod_are_read() -> None:
     body = {"Pod": {**WANTED, "status": {"x": [[]] * 10_000}}, "NodeNames": [f"{n:0>253}" for n in range(MOST_NODES)]}
     status, found = post("/extender/p/filter", body, ZONED)
     assert status == 200 and len(found["NodeNames"]) == MOST_NODES
+
+
+@pytest.mark.parametrize(
+    ("path", "annotated", "status"),
+    [
+        ("/extender/p/filter", None, 200),
+        ("/extender/p/filter", hashlib.sha256(b"secret").hexdigest(), 403),
+        ("/extender/p/guess/filter", hashlib.sha256(b"secret").hexdigest(), 403),
+        ("/extender/p/secret/filter", hashlib.sha256(b"secret").hexdigest(), 200),
+        ("/extender/p/secret/prioritize", hashlib.sha256(b"secret").hexdigest().upper(), 200),
+        ("/extender/p/secret/filter", "secret", 403),
+        ("/extender/p/secret/filter", 3, 403),
+        ("/extender/p/secret/filter", None, 403),
+        ("/extender/other/secret/filter", hashlib.sha256(b"secret").hexdigest(), 404),
+    ],
+)
+def test_a_policy_with_a_key_answers_whoever_has_it(path: str, annotated: Any, status: int) -> None:
+    annotations = {} if annotated is None else {names.EXTENDER_KEY: annotated}
+    keyed = {**ZONED, "metadata": {**ZONED["metadata"], "annotations": annotations}}
+    assert post(path, {"Pod": WANTED, "NodeNames": ["n0"]}, keyed)[0] == status

@@ -239,6 +239,8 @@ DATASETS: Final = f"{OWN_GROUP}/datasets"
 DOWNLOAD: Final = f"{OWN_GROUP}/download-mbps"
 #: label on nodes: how fast pods run there, in percent of what is usual
 SPEED: Final = f"{OWN_GROUP}/speed"
+#: annotation on QueuePolicies: the SHA-256, in hexadecimal, of the key that a scheduler has in the path of the extender
+EXTENDER_KEY: Final = f"{OWN_GROUP}/extender-key"
 #: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"
 #: scheduling gate of pods until their domain is known

@@ -2,11 +2,16 @@
 
 `/extender/<QueuePolicy>/filter` says which of the given nodes the policy's filters allow a pod, and `…/prioritize` how good each
 is by its scorers, from 0 to 10. The nodes that a gang gets are decided elsewhere: its pods are allowed all of them.
+
+kube-scheduler sends no token to an extender. A policy with the annotation `gangline.io/extender-key` answers only where the path
+has the key of which that is the digest: `/extender/<QueuePolicy>/<key>/filter`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -91,17 +96,21 @@ class Extender:
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post("/extender/{policy}/{verb:filter|prioritize}", self._post)
+        app.router.add_post("/extender/{policy}/{key}/{verb:filter|prioritize}", self._post)
 
     async def _post(self, request: web.Request) -> web.Response:
         address = request.remote or ""
         try:
             self._placement(request.match_info["policy"])  # no policy, no reading
+            self._check_key(request.match_info["policy"], request.match_info.get("key", ""))
             async with self._bodies.read(request.content.iter_any(), address) as body, self._turns.turn(address):
                 return web.json_response(await self._answered(request.match_info, body))
         except (BadRequestError, bounded.TooLongError, parse.ParseError) as error:
             return web.Response(status=400, text=f"{error}\n")
         except bounded.BadJsonError as error:
             return web.Response(status=400, text=f"the body is {error}{_ADVICE}\n")
+        except PermissionError as error:
+            return web.Response(status=403, text=f"{error}\n")
         except LookupError as error:
             return web.Response(status=404, text=f"{error.args[0]}\n")
         except TimeoutError:
@@ -129,6 +138,16 @@ class Extender:
             pod_set = parse.lone_pod(asked.pod, images=self._mirror.rules.images)
             found = self._engine.rank_nodes(placement, pod_set, asked.names)
         return filtered(asked, found) if verb == "filter" else prioritized(asked.names, found)
+
+    def _check_key(self, policy: str, key: str) -> None:
+        """Raises PermissionError where the path has not the policy's key, or one where the policy has none."""
+        obj = self._mirror.objects[kube.QUEUE_POLICIES][policy]
+        wanted = mapping(mapping(obj.get("metadata")).get("annotations")).get(names.EXTENDER_KEY)
+        if wanted is None and not key:
+            return
+        given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
+        if not isinstance(wanted, str) or not hmac.compare_digest(given.encode(), wanted.lower().encode()):
+            raise PermissionError(f"the key in the path is not that of the annotation {names.EXTENDER_KEY}")
 
     def _placement(self, policy: str) -> PlacementPolicy:
         """Raises LookupError."""

@@ -33,6 +33,7 @@ CHOICES: dict[str, Json] = {
             "extraVolumeMounts": [{"name": "queries", "mountPath": "/queries"}],
         },
         "webhooks": {
+            "clientCa": "api-server-clients",
             "affinity": {"nodeAffinity": {}},
             "priorityClassName": "gangline",
             "podAnnotations": {"a": "b"},

@@ -9,7 +9,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -48,6 +48,15 @@ class Readiness:
             self.waiting_for.remove(what)
 
 
+#: in the state of a request: its client has shown a certificate that the server trusts
+CERTIFIED: Final = "certified"
+#: the paths that ask for one, where a CA is configured. API servers show none for conversions.
+ADMISSION: Final = ("/mutate", "/validate")
+_UNCERTIFIED: Final = (
+    "a client certificate is wanted (--client-ca): give the API server one in the kubeConfigFile of its admission "
+    "configuration\n"
+)
+
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -57,10 +66,11 @@ class _Reviews:
     Each write of a Workload is converted four times, and these layers cost five times what the conversion itself does.
     """
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], app: FastAPI, readiness: Readiness) -> None:
+    def __init__(self, endpoints: Mapping[str, Endpoint], app: FastAPI, readiness: Readiness, certified: bool) -> None:
         self._endpoints = endpoints
         self._app = app
         self._readiness = readiness
+        self._certified = certified
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._readiness.ending:
@@ -70,7 +80,10 @@ class _Reviews:
         if endpoint is None:
             await self._app(scope, receive, send)
             return
-        response = await endpoint(Request(scope, receive))
+        if self._certified and scope["path"] in ADMISSION and not scope.get("state", {}).get(CERTIFIED):
+            response = Response(_UNCERTIFIED, 403, media_type="text/plain")
+        else:
+            response = await endpoint(Request(scope, receive))
         await response(scope, receive, send)
 
 
@@ -91,8 +104,10 @@ def create_app(
     readiness: Readiness,
     convert: conversions.Convert = conversion.convert,
     intake: Intake | None = None,
+    *,
+    certified: bool = False,
 ) -> ASGIApp:
-    """The app. `intake`: that of the reviews, else one of its own."""
+    """The app. `intake`: that of the reviews, else one of its own. `certified`: reviews of objects need a client certificate."""
     app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
 
     def is_left_alone(asked: review.Review) -> bool:
@@ -137,7 +152,7 @@ def create_app(
         app.add_api_route(path, endpoint, methods=["POST"])
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"])
-    return _Reviews(reviews, app, readiness)
+    return _Reviews(reviews, app, readiness, certified)
 
 
 def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Judge:

@@ -394,3 +394,15 @@ async def test_jobs_of_every_kind_that_names_its_controller_run_elsewhere(case: 
             put(job, declared.managed_by, given)
         result = await Facts(cluster).run(lambda context, job=job: admission.default(job, None, context))
         assert at(result.obj, declared.managed_by) == expected
+
+
+async def test_a_rule_that_asks_without_end_is_stopped():
+    asked: list[str] = []
+
+    def endless(context: Context) -> bool:
+        asked.append("")
+        return all(context.priority_class_is_missing(f"c{number}") for number in range(10**6))
+
+    with pytest.raises(RuntimeError, match="more than 16 facts"):
+        await Facts(Cluster()).run(endless)
+    assert len(asked) == facts.MAX_QUESTIONS + 1

@@ -11,6 +11,7 @@ from tests.api.admission.builders import Json, gpujob, job, template
 
 from gangline.api import names
 from gangline.api.admission import Context, default, validate
+from gangline.api.admission.of_jobs.pods import MOST_AMOUNTS, MOST_CONTAINERS
 
 QUEUE, CLASS = names.QUEUE_NAME, names.PRIORITY_CLASS
 SIMPLE = Context()
@@ -770,3 +771,22 @@ def test_a_gpujob_that_is_stored_already_may_go_on():
     made["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 4}}
     stored = gpujob(queue="main", roles=[{"name": "worker", "gpus": 8, "template": made}])
     assert not [error for error in errors(relabelled(stored, other="label"), stored) if "gpus" in error]
+
+
+def pod_with(containers: int, amounts: int) -> Json:
+    requests = {f"example.com/r{number}": "1" for number in range(amounts)}
+    return {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}] * containers}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "amounts", "said"),
+    [
+        (MOST_CONTAINERS, 1, ""),
+        (MOST_CONTAINERS + 1, 0, "spec.template.spec.containers: Too many: 1001: must have at most 1000 items"),
+        (1, MOST_AMOUNTS, ""),
+        (10, MOST_AMOUNTS // 10 + 1, "spec.template.spec: Too many: 1010: must name at most 1000 amounts of resources"),
+    ],
+)
+def test_a_pod_has_so_many_containers_and_amounts(containers: int, amounts: int, said: str):
+    found = validate(job(queue="main", template=pod_with(containers, amounts)), None, SIMPLE)
+    assert [str(error)[: len(said)] for error in found] == ([said] if said else [])

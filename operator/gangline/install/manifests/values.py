@@ -151,8 +151,8 @@ class Webhooks(Component):
     replicas: Replicas = 2
     """All of them answer. Jobs with a queue are refused while there is none."""
     client_ca: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
-    """A ConfigMap with `ca.crt`: reviews of objects need a client certificate of this CA, which the admission configuration of the
-    API server has to give it first. Without it everybody who reaches the port may ask."""
+    """A ConfigMap with `ca.crt`: reviews of objects need a client certificate of this CA, which the API server's admission
+    configuration has to give it first. Without it everybody who reaches the port may ask."""
     resources: WebhookResources = WebhookResources()
 
 

@@ -140,8 +140,10 @@ async def test_one_address_has_few_reviews_at_a_time_and_few_wait_in_all() -> No
         await tokens.user("y", "10.6.6.6")
     other = asyncio.ensure_future(tokens.user("valid", "10.0.0.1"))
     await asyncio.sleep(0.01)
-    assert server.reviewed == ["x0", "x1", "valid"]
-    rest = [asyncio.ensure_future(tokens.user(f"z{n}", f"10.1.1.{n}")) for n in range(AT_ONCE + WAITING - 3)]
+    assert server.reviewed == [*(f"x{n}" for n in range(PER_ADDRESS)), "valid"]
+    rest = [
+        asyncio.ensure_future(tokens.user(f"z{n}", f"10.1.1.{n}")) for n in range(AT_ONCE + WAITING - PER_ADDRESS - 1)
+    ]
     await asyncio.sleep(0.01)
     with pytest.raises(BusyError):
         await tokens.user("late", "10.2.2.2")

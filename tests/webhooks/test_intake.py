@@ -120,7 +120,7 @@ async def test_the_namespace_that_has_used_least_is_next():
 
 async def test_a_review_that_waits_too_long_is_refused_and_its_turn_is_not_lost(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "PATIENCE", 0.02)
-    desk = Desk()
+    desk = Desk()  # made after that
     for _ in range(3):
         desk.open.clear()
         taken = [asyncio.ensure_future(desk.ask(f"first{number}")) for number in range(AT_ONCE)]

@@ -1,9 +1,9 @@
 """How reviews come in: within limits of bytes, and large ones in turn, so that no namespace takes the time of the others.
 
 A small review is answered at once. A large one waits for its turn: the namespace that has used least time of late goes first.
-Each namespace has an allowance of CPU time for large objects, which refills steadily; until then further ones are refused before
-they are read. What is refused is answered as a review, so that its author gets the reason, and a 429 with the time after which
-clients send it again by themselves.
+Each namespace has an allowance of CPU time for large objects, which refills steadily; where it is used up, further ones are
+refused before they are read. What is refused is answered as a review, so that its author gets the reason, and a 429 with the time
+after which clients send it again by themselves.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ TOGETHER: Final = 64 * 2**20
 PER_NAMESPACE: Final = 16 * 2**20
 #: large reviews that are judged at a time: they share one thread, but may wait for facts of the cluster
 AT_ONCE: Final = 4
-#: seconds that a large review waits for its turn; an API server waits 2 at least
+#: seconds that a large review waits for its turn: an API server waits 2 at least, and 30 for a conversion, which is of no namespace
 PATIENCE: Final = 1.0
+MORE_PATIENCE: Final = 15.0
 #: CPU seconds for large reviews that a namespace may use at once, and those that it gets back in a second
 ALLOWANCE: Final = 2.0
 REFILL: Final = 0.1
@@ -96,8 +97,9 @@ class Allowances:
 class Turns:
     """So many large reviews are judged at a time; of those that wait, one of the namespace that has used least is next."""
 
-    def __init__(self, allowances: Allowances) -> None:
+    def __init__(self, allowances: Allowances, patience: float) -> None:
         self._allowances = allowances
+        self._patience = patience
         self._free = AT_ONCE
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -118,7 +120,7 @@ class Turns:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, deque()).append(turn)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self._patience):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
@@ -180,19 +182,17 @@ class Intake:
         self._by_namespace = by_namespace
         self._bodies = Bodies(longest, within, TOGETHER, PER_NAMESPACE if by_namespace else TOGETHER)
         self._allowances = Allowances(clock)
-        self._turns = Turns(self._allowances)
+        self._turns = Turns(self._allowances, PATIENCE if by_namespace else MORE_PATIENCE)
 
     async def answer(self, chunks: AsyncIterable[bytes], judge: Judge) -> bytes:
         """Raises RefusedError, TimeoutError, and what the judge raises."""
         chunks = aiter(chunks)
         beginning = b""
         async with asyncio.timeout(self.within):
-            async for chunk in chunks:
+            while len(beginning) <= SMALL and (chunk := await anext(chunks, None)) is not None:
                 beginning += chunk
-                if len(beginning) > SMALL:
-                    break
-            else:
-                return await _judged(judge, beginning)
+        if len(beginning) <= SMALL:
+            return await _judged(judge, beginning)
         head = Head.of(beginning)
         namespace = head.namespace if self._by_namespace else ""
         try:

@@ -28,7 +28,7 @@ PATIENCE: Final = 5.0
 #: reviews at a time, those that wait for their turn, and those of one address, made or waiting
 AT_ONCE: Final = 4
 WAITING: Final = 16
-PER_ADDRESS: Final = 2
+PER_ADDRESS: Final = 3
 
 
 class TokenReviews:

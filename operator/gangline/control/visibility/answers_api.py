@@ -54,9 +54,10 @@ SIMULATIONS: Final = (2, 8, 1)
 SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves"})
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
-#: bytes and levels of a request's body
+#: bytes, levels and values of a request's body
 LONGEST: Final = 512 * 1024
 DEEPEST: Final = 60
+MOST_VALUES: Final = 50_000
 
 Answer: TypeAlias = Callable[["Request"], Awaitable[Json]]
 #: a page of rows about a namespace ("" = all) or a ClusterQueue
@@ -358,7 +359,7 @@ def _is_watch(request: web.Request, served: Served) -> bool:
 def _document(body: bytes) -> Json:
     """Raises WrongJobError."""
     try:
-        found = bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST)
+        found = bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST, most_values=MOST_VALUES)
     except bounded.BadJsonError as error:
         raise whatif.WrongJobError(f"the body is {error}") from None
     if not isinstance(found, dict):

@@ -95,16 +95,16 @@ class Extender:
         self._turns = Turnstile(1, WAITING, AT_ONCE)
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_post("/extender/{policy}/{verb:filter|prioritize}", self._post)
-        app.router.add_post("/extender/{policy}/{key}/{verb:filter|prioritize}", self._post)
+        app.router.add_post("/extender/{policy:[^/]+(?:/[^/]+)?}/{verb:filter|prioritize}", self._post)
 
     async def _post(self, request: web.Request) -> web.Response:
-        address = request.remote or ""
+        address, verb = request.remote or "", request.match_info["verb"]
+        policy, _, key = request.match_info["policy"].partition("/")
         try:
-            self._placement(request.match_info["policy"])  # no policy, no reading
-            self._check_key(request.match_info["policy"], request.match_info.get("key", ""))
+            self._placement(policy)  # no policy, no reading
+            self._check_key(policy, key)
             async with self._bodies.read(request.content.iter_any(), address) as body, self._turns.turn(address):
-                return web.json_response(await self._answered(request.match_info, body))
+                return web.json_response(await self._answered(policy, verb, body))
         except (BadRequestError, bounded.TooLongError, parse.ParseError) as error:
             return web.Response(status=400, text=f"{error}\n")
         except bounded.BadJsonError as error:
@@ -120,12 +120,12 @@ class Extender:
         except BusyError as error:
             return web.Response(status=429, text=f"{error}\n", headers=error.headers)
 
-    async def _answered(self, asked: Mapping[str, str], body: bytes) -> Any:
+    async def _answered(self, policy: str, verb: str, body: bytes) -> Any:
         """Whoever asks without a pause gets half of the time of this process: the rest is for admission."""
         before = time.thread_time()
         try:
             document = bounded.load_json(body, most_bytes=LONGEST, most_values=MOST_VALUES)
-            return self.answer(asked["policy"], asked["verb"], Asked(document))
+            return self.answer(policy, verb, Asked(document))
         finally:
             await asyncio.sleep(time.thread_time() - before)
 

@@ -33,7 +33,7 @@ SMALL: Final = 16 * 2**10
 TOGETHER: Final = 64 * 2**20
 PER_NAMESPACE: Final = 16 * 2**20
 #: large reviews that are judged at a time: they share one thread, but may wait for facts of the cluster
-AT_ONCE: Final = 4
+AT_ONCE: Final = 2
 #: seconds that a large review waits for its turn, and a large conversion: API servers wait 2 at least, and 30 for conversions
 PATIENCE: Final = 1.0
 MORE_PATIENCE: Final = 15.0

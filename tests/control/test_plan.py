@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tests.control.gang_pods import a_pod
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job, role
 
@@ -24,6 +25,7 @@ from gangline.control.plan.plan_steps import (
     DeleteWorkload,
     JobView,
     Note,
+    Own,
     PatchJob,
     PatchWorkload,
     Step,
@@ -33,7 +35,8 @@ from gangline.control.status.change import Change
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError, UnknownClassError
+from gangline.jobs.base import Children, Delete, JobError, UnknownClassError
+from gangline.kube import resources as kube
 
 Json = dict[str, Any]
 JOB_KIND = next(kind for kind in KINDS if kind.kind == "Job")
@@ -267,6 +270,25 @@ def test_quota_is_not_released_while_pods_that_were_told_to_go_still_run() -> No
     workload["metadata"]["finalizers"] = [names.IN_USE_FINALIZER]
     assert steps(gone, workload, lingering=True) == []
     assert kinds(steps(gone, workload)) == ["PatchWorkload"]
+
+
+def test_pods_that_lost_their_controller_are_deleted_when_their_gang_stops() -> None:
+    """Their tenant took them from their Job: nobody else would delete them, and the gang's quota would never be free."""
+    held = a_job(suspend=True)
+    workload = a_workload(held, admitted=admitted, evicted=evicted)
+    pod = read_pod(a_pod("p"), "ns/j")
+    view = JobView(JOB_KIND, held, [workload], Children(), lingering=True, stranded=[pod])
+    assert job_plan.plan(view, Lookups()) == [Own(Delete(kube.PODS, "ns", "p", "uid-p", "Background"))]
+    gone = a_job(suspend=True, deletionTimestamp="2026-01-01T00:00:00Z")
+    view = JobView(JOB_KIND, gone, [a_workload(held, admitted=admitted)], Children(), lingering=True, stranded=[pod])
+    assert job_plan.plan(view, Lookups()) == [Own(Delete(kube.PODS, "ns", "p", "uid-p", "Background"))]
+
+
+def test_a_job_that_is_deleted_while_its_pods_stay_lets_its_workload_answer_for_them() -> None:
+    gone = a_job(suspend=False, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["orphan"])
+    workload = a_workload(a_job(), admitted=admitted)
+    workload["metadata"]["finalizers"] = [names.IN_USE_FINALIZER]
+    assert steps(gone, workload) == []
 
 
 def test_an_evicted_job_is_stopped_then_its_quota_released() -> None:

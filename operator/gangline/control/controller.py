@@ -62,7 +62,7 @@ from gangline.control.provisioning.provisioning import Provisioning
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
 from gangline.control.recovery import stuck_pods, unhealthy_nodes
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
-from gangline.control.recovery.fencing import Fencing
+from gangline.control.recovery.fencing import Fencing, out_of_reach_since
 from gangline.control.recovery.silent_nodes import SilentNodes
 from gangline.control.recovery.stray_pods import StrayPods
 from gangline.control.recovery.stuck_pods import StuckPods
@@ -168,7 +168,7 @@ class Controller:
         listed = mirror.objects.__getitem__
         metrics.show_queues(lambda: Scrape(engine, metrics.kueue, tally, mirror.get, listed, sheets))
 
-        owners = PodOwners(mirror)
+        owners = PodOwners(mirror, out_of_reach=lambda node: out_of_reach_since(node) is not None)
         self.pods = pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
         inventory = InventoryFeed(
@@ -350,7 +350,7 @@ class Controller:
             ReplacedSlices(mirror, writes, recorder, metrics, quarantine, wake=self.wake),
             groups,  # plain pods and pod groups
             # Workloads that no job plans for
-            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine, planned=groups.plans),
+            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine, wake=self.wake, planned=groups.plans),
             ClassPriorities(mirror, writes, quarantine, wake=self.wake),  # Workloads whose class has another value now
             ClearedGates(mirror, writes, recorder),  # Workloads that are gated no more
             *([FreshWorkloads(mirror, writes)] if gates.get("UnadmittedWorkloadsExplicitStatus", False) else []),

@@ -46,8 +46,11 @@ from gangline.jobs.base import (
     Patch,
     PodSetInfo,
 )
+from gangline.kube import resources as kube
 from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
 
+#: the API server's finalizer of an object that is deleted while what it owns stays
+ORPHANS = "orphan"
 #: characters of the longest note: longer ones are cut anyway
 _LONGEST_NOTE = 1024
 
@@ -154,9 +157,14 @@ def _hold(view: JobView, workload: Json) -> list[Step] | None:
 
 
 def _release_deleted(view: JobView) -> list[Step]:
-    """The job is being deleted: its quota is released when its last pod has ended."""
-    if view.lingering or view.kind.is_active(view.job, view.children):
+    """The job is being deleted: its quota is released when its last pod has ended.
+
+    With `--cascade=orphan` its Workload stays, and answers for the pods that stay (`control.plan.unowned_workloads`).
+    """
+    if ORPHANS in (view.job["metadata"].get("finalizers") or ()):
         return []
+    if view.lingering or view.kind.is_active(view.job, view.children):
+        return _delete_stranded(view)
     return [step for workload in view.workloads for step in drop_finalizer(workload)]
 
 
@@ -385,8 +393,13 @@ def stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Seque
     """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, go on with `after`."""
     stopping = _stop(view, workload, why)
     if stopping or _still_stops(view):
-        return stopping + _sync(view, None)
+        return stopping + _delete_stranded(view) + _sync(view, None)
     return [*_sync(view, None), *after()]
+
+
+def _delete_stranded(view: JobView) -> list[Step]:
+    namespace = view.job["metadata"]["namespace"]
+    return [Own(Delete(kube.PODS, namespace, pod.name, pod.uid, "Background")) for pod in view.stranded]
 
 
 def _still_stops(view: JobView) -> bool:

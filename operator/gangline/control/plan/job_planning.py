@@ -130,6 +130,7 @@ class JobPlanning(Part):
             or any(are_in_the_way(self._pods.of(key_of(w))) for w in workloads),
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),
+            stranded=[pod for pod in self._pods_of(_leaving(job, workloads)) if pod.alive and not pod.job],
             may_start_pods=self._unseen.may_start_pods(ref, kind, job, self._pods_of(workloads)),
             completing=any(completing(w, self._pods.of(key_of(w))) for w in workloads),
             named=named,
@@ -172,8 +173,8 @@ class JobPlanning(Part):
     def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
         """Whether pods of a job that is being stopped still run."""
         jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
-        leaving = [workload for workload in workloads if job_workload.leaving(job, workload)]
-        return any(lingering(self._pods.of(key_of(w)), jobs, self._mirror.objects[kube.NODES].get) for w in leaving)
+        nodes = self._mirror.objects[kube.NODES].get
+        return any(lingering(self._pods.of(key_of(w)), jobs, nodes) for w in _leaving(job, workloads))
 
     def _carry_out(self, ref: JobRef, job: Json, step: plan_steps.Step) -> None:
         match step:
@@ -236,6 +237,10 @@ class JobPlanning(Part):
         """A write of the job is resolved, or its pause after a refused one is over."""
         self._changed.add(ref)
         self._wake()
+
+
+def _leaving(job: Json, workloads: Iterable[Json]) -> list[Json]:
+    return [workload for workload in workloads if job_workload.leaving(job, workload)]
 
 
 def completing(workload: Json, pods: Iterable[Pod]) -> bool:

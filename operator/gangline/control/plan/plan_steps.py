@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from gangline.control.mirror.pod import Pod
 from gangline.control.status.change import Change
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch
@@ -65,6 +66,8 @@ class JobView:
     unreachable: bool = False
     #: terminating pods still run
     lingering: bool = False
+    #: pods of a gang that is to stop which have lost their controller: nobody else deletes them
+    stranded: Sequence[Pod] = ()
     #: it was suspended so soon after its start that its controller may not know it yet
     may_start_pods: bool = False
     #: pods have completed, and all others are ready: a status that counts fewer is a moment old

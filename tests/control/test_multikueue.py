@@ -233,6 +233,12 @@ def test_rounds_of_an_incremental_dispatcher() -> None:
 # --- it runs ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_job_that_was_admitted_before_its_queue_got_the_check_runs_on_here() -> None:
+    """Whoever its controller is: nothing of it is sent, and the check does not reject it."""
+    for manager in (CONTROLLER, ""):
+        assert planned(workload(ADMITTED), job(suspend=False, manager=manager), east=EMPTY) == []
+
+
 def test_the_first_cluster_that_admits_it_wins() -> None:
     early, late = (condition(names.ADMITTED, at=f"2026-01-31T12:00:0{second}Z") for second in (1, 2))
     asked = workload(nominatedClusterNames=["a", "b"])

@@ -57,6 +57,10 @@ class World:
         if done is not None:
             done(None)
 
+    def end_pod(self, pod: str, uid: str, *, done: Any = None, **_: Any) -> None:
+        self.patched.append({"uid": uid})
+        done(None)
+
     def record(self, obj: Json, kind: str, reason: str, note: str, *, one_series: bool = False) -> None:
         self.events.append((obj["metadata"]["name"], kind, reason, note))
         if one_series:

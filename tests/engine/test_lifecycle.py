@@ -20,6 +20,7 @@ from gangline.engine.model import (
     Flavor,
     Gone,
     LocalQueue,
+    PodSet,
     PodSetAssignment,
     PodsReadyPolicy,
     Put,
@@ -55,6 +56,49 @@ def test_a_check_that_its_queue_got_later_is_asked_as_well() -> None:
     assert world.decide() == [], "once"
     world.change("w", checks=(CheckState("capacity", "Ready"), CheckState("license", "Ready")))
     assert of(world.decide(), CompleteAdmission) == ["w"]
+
+
+def test_checks_follow_those_of_the_queue_while_it_waits_for_them_and_while_it_runs() -> None:
+    """As in Kueue; what runs goes on, whatever the state of a check that its queue got later."""
+    checks = map(AdmissionCheck, ("capacity", "license"))
+    world = World(*checks, cluster_queue("q", 8, checks=(CheckRef("capacity"),)), gang("w", 4))
+    world.decide()
+    world.change("w", checks=(CheckState("capacity", "Pending"),))
+    world.put(cluster_queue("q", 8))
+    decisions = world.decide()
+    assert [each.checks for each in decisions if isinstance(each, AskChecks)] == [()]
+    world.change("w", checks=())
+    assert of(world.decide(), CompleteAdmission) == ["w"]
+    world.put(cluster_queue("q", 8, checks=(CheckRef("license"),)))
+    (asked,) = world.decide()
+    assert isinstance(asked, AskChecks) and asked.checks == ("license",)
+    assert world.decide() == [], "once"
+    world.change("w", checks=(CheckState("license", "Pending"),))
+    assert world.decide() == [], "it runs on"
+    world.put(cluster_queue("q", 8))
+    (asked,) = world.decide()
+    assert isinstance(asked, AskChecks) and asked.checks == ()
+
+
+def test_who_waits_for_checks_and_requests_more_by_now_is_queued_again() -> None:
+    """A RuntimeClass or a LimitRange was edited: the pods that are to be made are not those for which quota was reserved."""
+    world = checked_world()
+    world.change("w", checks=(CheckState("capacity", "Ready"),), pod_sets=(PodSet("main", 1, {GPU: 4}),))
+    assert of(world.decide(), CompleteAdmission) == ["w"], "less is no harm"
+    world = checked_world()
+    world.change("w", checks=(CheckState("capacity", "Ready"),), pod_sets=(PodSet("main", 1, {GPU: 10}),))
+    (evict,) = evictions(world.decide())
+    assert evict.reason == "RequestsChanged"
+    assert evict.message == (
+        "The pods of pod set main request 10 of nvidia.com/gpu by now, and 8 are reserved: it is queued again"
+    )
+
+
+def test_who_runs_keeps_what_was_reserved_whatever_its_pods_request_by_now() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 8))
+    world.decide()
+    world.change("w", pod_sets=(PodSet("main", 1, {GPU: 10}),))
+    assert world.decide() == []
 
 
 def test_who_waits_is_asked_the_checks_of_every_flavor() -> None:

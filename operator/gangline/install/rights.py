@@ -175,6 +175,7 @@ WEBHOOKS: Final = Account(
         # checks whether an owner of a job is itself queued
         *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(queued_owners())),
         Right(kube.PODS, ("get",)),  # a driver of Spark owns its executors
+        Right(kube.WORKLOADS, ("get",)),  # whether the GPUJob to which a new Job belongs is admitted
         _own_role(ownership.WEBHOOKS),
         Right(kube.MUTATING_WEBHOOKS, ("create",)),
         Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),

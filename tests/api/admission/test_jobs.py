@@ -770,3 +770,20 @@ def test_a_gpujob_that_is_stored_already_may_go_on():
     made["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 4}}
     stored = gpujob(queue="main", roles=[{"name": "worker", "gpus": 8, "template": made}])
     assert not [error for error in errors(relabelled(stored, other="label"), stored) if "gpus" in error]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_child_of_a_queued_job_runs_no_sooner_than_that(waits: bool):
+    context = Context(owner_is_queued=lambda *_: True, owner_waits=lambda *_: waits)
+    child, held = job(), job()
+    for each in (child, held):
+        each["metadata"]["ownerReferences"] = [
+            {"apiVersion": "gangline.io/v1alpha1", "kind": "GPUJob", "name": "g", "uid": "u", "controller": True}
+        ]
+    held["spec"]["suspend"] = True
+    assert bool(default(child, None, context).obj["spec"].get("suspend")) is waits
+    started = default(child, held, context)
+    assert bool(started.obj["spec"].get("suspend")) is waits
+    said = ['it belongs to GPUJob "g", which waits for its quota: it is suspended'] if waits else []
+    assert list(started.warnings) == said
+    assert not default(child, child, context).obj["spec"].get("suspend"), "it runs: the operator stops it"

@@ -142,6 +142,10 @@ def _no_owner(namespace: str, reference: Json, child: Json) -> bool:
     return False
 
 
+def _no_waiting_owner(namespace: str, reference: Json) -> bool:
+    return False
+
+
 def _every_namespace(namespace: str, queued: bool) -> bool:
     return True
 
@@ -177,6 +181,8 @@ class Context:
     group_size_stays: bool = True
     #: the object that describes the pods of a job; None if it is not there, or not known
     look: Look = _unknown
+    #: whether the queued one among the owners of a child, in this (namespace, owner reference), waits for its quota now
+    owner_waits: Callable[[str, Json], bool] = _no_waiting_owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,12 @@ def _pod_level(spec: Json, aggregated: dict[str, int]) -> dict[str, int]:
     limits = amounts(resources, "limits", "resources")
     found = {resource: limit for resource, limit in limits.items() if resource not in aggregated}
     found |= amounts(resources, "requests", "resources")
-    return {name: size for name, size in found.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
+    return {name: size for name, size in found.items() if is_pod_level(name)}
+
+
+def is_pod_level(resource: str) -> bool:
+    """Whether a pod may request it as a whole."""
+    return resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)
 
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:

@@ -195,6 +195,8 @@ class JobPlanning(Part):
                 send(ObjectKey.of(resource, job), verb, plan_steps.fenced(job, patch.body), priority=priority)
             case plan_steps.Own(Create(child, body)):
                 send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP)
+            case plan_steps.Own(Delete(kube.PODS, namespace, name, uid)):
+                self._writes.end_pod(f"{namespace}/{name}", uid, owner=ref)
             case plan_steps.Own(Delete(child, namespace, name, uid, propagation)):
                 key = ObjectKey(child, namespace, name)
                 delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP)

@@ -28,7 +28,7 @@ from gangline.control.parts.part import Part
 from gangline.control.plan import job_workload, plan_steps
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.status import run_changes, status_changes
-from gangline.control.writes.outgoing import Priority, Verb
+from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
@@ -160,29 +160,31 @@ class UnownedWorkloads(Part):
             namespace = key.partition("/")[0]
             job = self._mirror.get(kube.JOBS, f"{namespace}/{pod.job}") if pod.job else None
             if job is None:
-                self._send(ObjectKey.parse(kube.PODS, pod.key), "delete", {"uid": pod.uid}, key)
+                self._attempts.sent(key)
+                self._writes.end_pod(
+                    pod.key, pod.uid, done=partial(self._stopped, key), failed=partial(self._refused, key)
+                )
             elif not job["spec"].get("suspend") and not self._mirror.managed_ancestor(job):
-                body = plan_steps.fenced(job, {"spec": {"suspend": True}})
-                self._send(ObjectKey.of(kube.JOBS, job), "patch", body, key)
+                self._attempts.sent(key)
+                self._writes.send(
+                    ObjectKey.of(kube.JOBS, job),
+                    "patch",
+                    plan_steps.fenced(job, {"spec": {"suspend": True}}),
+                    priority=Priority.START_STOP,
+                    slot="outlived",
+                    done=partial(self._stopped, key),
+                    failed=partial(self._refused, key),
+                )
 
-    def _send(self, target: ObjectKey, verb: Verb, body: Json, workload: str) -> None:
-        def refused(error: ApiError) -> None:
-            self._attempts.resolved(workload)
-            if self._writes.expected(error):
-                self._look_again(workload)
-            else:
-                self._attempts.pause(workload)
+    def _stopped(self, workload: str, answer: Json | None) -> None:
+        self._attempts.resolved(workload)
 
-        self._attempts.sent(workload)
-        self._writes.send(
-            target,
-            verb,
-            body,
-            priority=Priority.START_STOP,
-            slot="outlived",
-            done=lambda _: self._attempts.resolved(workload),
-            failed=refused,
-        )
+    def _refused(self, workload: str, error: ApiError) -> None:
+        self._attempts.resolved(workload)
+        if self._writes.expected(error):
+            self._look_again(workload)
+        else:
+            self._attempts.pause(workload)
 
     def _drop_finalizer(self, workload: Json) -> None:
         for step in job_workload.drop_finalizer(workload):

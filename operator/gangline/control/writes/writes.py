@@ -198,6 +198,35 @@ class Writes:
         options = {"uid": uid} | ({"propagation": propagation} if propagation else {})
         self.send(key, "delete", options, priority=priority, owner=owner)
 
+    def end_pod(
+        self, pod: str, uid: str, *, owner: JobRef | None = None, done: Done | None = None, failed: Failed | None = None
+    ) -> None:
+        """Delete a pod and give it its grace period. Pods are not in the mirror: their watch says what becomes of them."""
+        key = ObjectKey.parse(kube.PODS, pod)
+
+        def ended(answer: Json | None) -> None:
+            if done is not None:
+                done(answer)
+            self._messages.publish(WriteResolved(owner, None, key))
+
+        def refused(error: ApiError) -> None:
+            if failed is not None:
+                failed(error)
+            self._messages.publish(WriteResolved(owner, error, key))
+
+        self._writer.submit(
+            Write(
+                key,
+                "delete",
+                {"uid": uid},
+                Priority.START_STOP,
+                slot="end",
+                owner=owner,
+                on_done=ended,
+                on_error=refused,
+            )
+        )
+
     # --- changes of a Workload's status ---
 
     def change(

@@ -213,8 +213,8 @@ class WorkloadState:
         self.victim_key: tuple[int, int, str] = (0, 0, "")
         #: how far it is known to be past its forecast, see engine.state.overrun
         self.overrun = ""
-        #: checks that were listed for it, though no fact says so yet
-        self.asked_checks: tuple[str, ...] = ()
+        #: checks that were listed for it, though no fact says so yet; None = none were
+        self.asked_checks: tuple[str, ...] | None = None
         #: failed attempts to place its pods after its checks, or those of a failed node
         self.second_passes = 0
         #: when pods of its failed node are placed elsewhere, as in Kueue; None = it has none
@@ -252,7 +252,7 @@ class WorkloadState:
         self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
         self.requeue_assumed = False
-        self.asked_checks = ()
+        self.asked_checks = None
         self.since = queue_time(workload, settings)
         new = (workload.pod_sets, workload.reclaimable, workload.allowed_flavors, workload.replaces, workload.job_uid)
         if (*new, priority) != old:

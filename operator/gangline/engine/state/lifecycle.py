@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gangline.engine.model import (
+    UNLIMITED,
     Admission,
     AskChecks,
     CheckState,
@@ -29,6 +30,7 @@ from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.overrun import Overruns
 from gangline.engine.state.replacement import fails_fast, is_mended
 from gangline.engine.state.store import Store
+from gangline.engine.text import quantity_text
 from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.decision_error import DecisionError
 from gangline.engine.topology.placement import PENDING, READY, mend, on_host, placing, with_placements
@@ -113,7 +115,7 @@ class Lifecycle:
             return eviction, None
         if queue is None:  # its ClusterQueue is gone, and asks for no more checks than it has
             return self._complete_without_queue(gang, now), again
-        if checks := _unlisted(gang, queue.config):
+        if (checks := _changed_checks(gang, queue.config)) is not None:
             gang.asked_checks = checks
             return AskChecks(gang.key, gang.uid, checks), again
         if _waits_for_places(gang):
@@ -150,7 +152,10 @@ class Lifecycle:
         if gang.workload.deactivation is not None:
             return _deactivate(gang, *gang.workload.deactivation), None
         found = (
-            (self._stopped(gang, queue) if queue is not None else None) or _check_failed(gang, now) or _stalled(gang)
+            (self._stopped(gang, queue) if queue is not None else None)
+            or _check_failed(gang, now)
+            or _outgrown(gang)
+            or _stalled(gang)
         )
         if found is not None:
             return found, None
@@ -336,13 +341,15 @@ def _of_every_flavor(config: ClusterQueue) -> tuple[str, ...]:
     return tuple(check.name for check in config.checks if not check.on_flavors or flavors.issubset(check.on_flavors))
 
 
-def _unlisted(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...]:
-    """The checks that apply, if some are not in its status: its queue got them after its quota was reserved."""
-    if gang.admitted or gang.workload.admission is None:
-        return ()
+def _changed_checks(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...] | None:
+    """The checks that apply, if its status lists others: its queue got or lost some after its quota was reserved. Who runs goes
+    on, whatever the state of a check that came later.
+    """
+    if gang.workload.admission is None:
+        return None
     required = required_checks(config, gang.workload.admission)
     listed = {check.name for check in gang.workload.checks}
-    return required if required != gang.asked_checks and not listed.issuperset(required) else ()
+    return required if listed != set(required) and required != gang.asked_checks else None
 
 
 def _complete(gang: WorkloadState, config: ClusterQueue) -> bool:
@@ -381,6 +388,25 @@ def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
         f"Evicted due to {_listed(retry, 'Retry')}",
         requeue_at=max(waits, default=None),
     )
+
+
+def _outgrown(gang: WorkloadState) -> Evict | None:
+    """It waits for its checks, and its pods would request more by now than was reserved: the overhead of their RuntimeClass or a
+    LimitRange has changed. Nothing of it runs, so it is queued again, at its old position.
+    """
+    admission = gang.workload.admission
+    if gang.admitted or admission is None or gang.replaces:
+        return None
+    counted = {pod_set.name: pod_set.counted for pod_set in gang.workload.pod_sets}
+    for assigned in admission.pod_sets:
+        for resource, size in counted.get(assigned.name, {}).items():
+            wanted, reserved = min(UNLIMITED, size * assigned.count), assigned.usage.get(resource, 0)
+            if resource in assigned.flavors and wanted > reserved:
+                asked, held = quantity_text.text(resource, wanted), quantity_text.text(resource, reserved)
+                amounts = f"{asked} of {resource} by now, and {held} are reserved"
+                message = f"The pods of pod set {assigned.name} request {amounts}: it is queued again"
+                return Evict(gang.key, gang.uid, "RequestsChanged", message)
+    return None
 
 
 def _unwanted(gang: WorkloadState) -> Evict | None:

@@ -110,6 +110,9 @@ def job_rules(
     """
 
     def default(job: Json, old: Json | None, context: Context) -> list[str]:
+        starts = (old is None or suspension.read(old)) and not suspension.read(job)
+        if starts and belongs_to_queued_owner(job, context):
+            return _hold_with_owner(job, context, suspension)
         if old is None:
             made = hold_queued(job, context, suspension) + _default_manager(job, context, managed_by, own_manager)
             return (
@@ -155,6 +158,19 @@ def hold_queued(job: Json, context: Context, suspension: Holding) -> list[str]:
             if context.elastic:
                 elastic.hold_pods(job)
     return warnings
+
+
+def _hold_with_owner(job: Json, context: Context, suspension: Holding) -> list[str]:
+    """A child of a queued job needs no queue, but it runs no sooner than that job: an owner reference is written by anybody.
+
+    The operator would suspend it too, but only after its pods have started.
+    """
+    owner = controller_of(job)
+    if owner is None or suspension.read(job) or not context.owner_waits(text(metadata(job).get("namespace")), owner):
+        return []
+    suspension.hold(job)
+    kind, name = text(owner.get("kind"))[:63], text(owner.get("name"))[:253]
+    return [f'it belongs to {kind} "{name}", which waits for its quota: it is suspended']
 
 
 def _default_manager(job: Json, context: Context, where: Path, own: str) -> list[str]:

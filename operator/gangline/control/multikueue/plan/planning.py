@@ -57,13 +57,20 @@ def plan(view: View) -> list[Step]:
         return []
     if ends or not _reserved(workload):
         return [*stopping.withdraw(view, view.clusters), *(stopping.settle(view) if stopping.settles(view) else ())]
-    if view.row["state"] == REJECTED or view.listed is None:
+    if view.row["state"] == REJECTED or view.listed is None or _runs_here(view):
         return []
     if (refusal := _refusal(view)) is not None:
         return [SetCheck(view.row, REJECTED, _before(view.row, refusal), "Warning")]
     if not view.jobs:
         return []
     return _with_quota(view, view.row, view.listed)
+
+
+def _runs_here(view: View) -> bool:
+    """Its queue got the check when the job was admitted already, to run in this cluster."""
+    status = view.workload["status"]
+    named = bool(status.get("clusterName") or status.get("nominatedClusterNames"))
+    return view.row is not None and view.row["state"] == PENDING and not named and stopping.has(view.workload, names.ADMITTED)
 
 
 def _refusal(view: View) -> str | None:

@@ -272,6 +272,22 @@ def test_quota_is_not_released_while_pods_that_were_told_to_go_still_run() -> No
     assert kinds(steps(gone, workload)) == ["PatchWorkload"]
 
 
+def test_a_check_that_contradicts_a_flavor_starts_nothing_and_both_are_named() -> None:
+    """Kueue refuses it as well; the later one won here, and the pods ran on nodes of which no quota was counted."""
+    held = a_job(suspend=True)
+    workload = a_workload(held, admitted=admitted)
+    update = {"name": "main", "nodeSelector": {"pool": "g", "zone": "b"}}
+    workload["status"]["admissionChecks"] = [{"name": "nodes", "state": "Ready", "podSetUpdates": [update]}]
+    finish, note = steps(held, workload)
+    assert isinstance(finish, ChangeStatus) and isinstance(note, Note)
+    assert note.reason == "FailedToStart"
+    assert note.message == 'nodeSelector[pool] is "f" by flavor f and "g" by admission check nodes'
+    update["nodeSelector"]["pool"] = "f"
+    (start, *_) = steps(held, workload)
+    assert isinstance(start, PatchJob)
+    assert start.patch.body["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "f", "zone": "b"}
+
+
 def test_pods_that_lost_their_controller_are_deleted_when_their_gang_stops() -> None:
     """Their tenant took them from their Job: nobody else would delete them, and the gang's quota would never be free."""
     held = a_job(suspend=True)

@@ -37,6 +37,8 @@ class PodSetInfo:
     patience: Sequence[Json] = ()
     #: host names of nodes to avoid, if the kind lets its pods' affinity be changed
     avoid: Sequence[str] = ()
+    #: what flavors and admission checks contradict each other about, "" = nothing: such pods are not started
+    conflict: str = ""
 
 
 @dataclass(frozen=True, slots=True)

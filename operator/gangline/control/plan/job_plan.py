@@ -303,6 +303,8 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
     if outdated := _outdated_children(view, infos):
         return _steps(outdated)
     try:
+        if conflict := next(filter(None, (info.conflict for info in infos)), ""):
+            raise JobError(conflict)
         patch = view.kind.start(view.job, infos)
     except JobError as error:
         return [

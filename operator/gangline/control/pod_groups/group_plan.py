@@ -390,6 +390,8 @@ def _run(
     if waiting and groups.may_start(divided, kept):
         infos = {info.name: info for info in pod_set_infos(workload, lookups)}
         try:
+            if conflict := next(filter(None, (info.conflict for info in infos.values())), ""):
+                raise JobError(conflict)
             bodies = [composition.start(pod, infos[groups.role_of(kept, pod)]) for pod in waiting]
         except JobError as error:
             return [

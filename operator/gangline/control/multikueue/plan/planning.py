@@ -70,7 +70,12 @@ def _runs_here(view: View) -> bool:
     """Its queue got the check when the job was admitted already, to run in this cluster."""
     status = view.workload["status"]
     named = bool(status.get("clusterName") or status.get("nominatedClusterNames"))
-    return view.row is not None and view.row["state"] == PENDING and not named and stopping.has(view.workload, names.ADMITTED)
+    return (
+        view.row is not None
+        and view.row["state"] == PENDING
+        and not named
+        and stopping.has(view.workload, names.ADMITTED)
+    )
 
 
 def _refusal(view: View) -> str | None:

@@ -306,6 +306,7 @@ async def test_an_order_that_took_long_to_make_is_good_for_longer() -> None:
 def test_pages_are_bounded_and_must_be_numbers() -> None:
     assert Page.of({}) == Page(0, 1000)
     assert Page.of({"offset": "-3", "limit": "9999999"}) == Page(0, 100_000)
+    assert Page.of({"limit": "0"}) == Page.of({}) == Page(0, 1000), "as in Kueue"
     with pytest.raises(PageError, match="limit must be a whole number, not 'many'"):
         Page.of({"limit": "many"})
 

@@ -10,6 +10,7 @@ from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, g
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
+    UNLIMITED,
     AdmissionCheck,
     Admit,
     CheckRef,
@@ -573,3 +574,24 @@ def test_who_selects_a_label_that_no_node_of_its_flavors_has_waits_for_such_a_no
     assert 'no node of flavor spare has the selected label gpu="a100", which flavor a100 names' in waiting.message
     world.put(Node("n2", {"pool": "x", "gpu": "a100"}, {GPU: 8, "pods": 110}))
     assert of(world.decide(), Admit) == ["w"]
+
+
+def test_a_local_queue_made_anew_for_another_cluster_queue_shows_the_usage_of_that_one() -> None:
+    world = World(cluster_queue("q", 8), cluster_queue("other", 8), gang("w1", 4))
+    world.decide()
+    world.put(LocalQueue("team", "q", "other"), gang("w2", 2))
+    world.decide()
+    status = world.engine.local_queue_status("team/q")
+    assert (status.reserving, status.admitted, status.pending) == (1, 1, 0)
+    assert [(row.resource, row.total) for row in status.usage] == [(GPU, 2)]
+
+
+def test_what_saturates_fits_no_quota() -> None:
+    """A quota of 1E cores has no end, as in Kueue; so had requests that can't be counted, which were admitted."""
+    quota = group({"a100": {"cpu": UNLIMITED}})
+    absurd = (PodSet("main", 2**31 - 1, {"cpu": UNLIMITED // 1000}),)
+    world = World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=absurd))
+    waiting = reported_pending(world.decide())["w"].explanation
+    assert waiting.reason == "ExceedsMaxQuota"
+    large = (PodSet("main", 1000, {"cpu": 10**12}),)
+    assert of(World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=large)).decide(), Admit) == ["w"]

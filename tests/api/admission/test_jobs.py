@@ -226,6 +226,16 @@ def test_with_partial_admission_growing_is_refused():
     assert any("spec.parallelism: Forbidden: cannot change when partial" in error for error in errors(new, old))
 
 
+def test_the_author_of_a_running_job_that_shrinks_hears_that_it_starts_again():
+    old = running(job(queue="main", parallelism=4, completions=4))
+    smaller = default(resized(old, parallelism=2), old, INCURIOUS)
+    assert smaller.obj["spec"]["suspend"] is False, "the operator stops it, as Kueue does"
+    assert any("asks for fewer pods" in warning for warning in smaller.warnings)
+    assert not default(resized(old, parallelism=4), old, INCURIOUS).warnings
+    waiting = job(queue="main", parallelism=4, suspend=True)
+    assert not default(resized(waiting, parallelism=2), waiting, INCURIOUS).warnings
+
+
 @pytest.mark.parametrize(
     "change, grown", [({"replicas": 3}, True), ({"replicas": 1}, False), ({"name": "other"}, True)]
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
 
-#: items of one answer, where the request gives no limit, and at most
+#: items of one answer, where the request gives no limit or 0, and at most
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 100_000
 #: a computed order is reused for this many times as long as it took, and at most for this many seconds
@@ -60,7 +60,7 @@ class Page:
                 raise PageError(f"{name} must be a whole number, not {bounded.shown(text)}")
             return 0 if text.startswith("-") else found
 
-        return cls(number("offset", 0), min(MAX_LIMIT, number("limit", DEFAULT_LIMIT)))
+        return cls(number("offset", 0), min(MAX_LIMIT, number("limit", 0) or DEFAULT_LIMIT))
 
 
 class Visibility:

@@ -27,7 +27,7 @@ from gangline.engine.flavors.assignment import (
 from gangline.engine.flavors.flavor_match import contradiction
 from gangline.engine.flavors.flavor_needs import asked_of
 from gangline.engine.flavors.placement_preview import preview
-from gangline.engine.model import Flavor, Fungibility, PodSet, Settings, TopologyAssignment
+from gangline.engine.model import UNLIMITED, Flavor, Fungibility, PodSet, Settings, TopologyAssignment
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
@@ -395,7 +395,7 @@ class Assigner:
         `can_never_fit`: another resource ruled the flavor out, and only the obstacle matters.
         """
         value = before + amount
-        if value > cell.potential:
+        if value > cell.potential or value >= UNLIMITED:  # what cannot be counted fits nowhere, whatever the quota
             obstacles.append(Obstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
             return _NO_FIT
         borrow, below_root = cell.height(value)

@@ -184,10 +184,15 @@ def _default_manager(job: Json, context: Context, where: Path, own: str) -> list
 def _hold_what_grew(job: Json, old: Json, suspension: Holding, grown: Grown) -> list[str]:
     """A running job that asks for more pods is suspended in the same write, so that none of them starts without quota.
 
-    The operator would suspend it too, as Kueue does, but only after the pods of the new size have started.
+    The operator would suspend it too, as Kueue does, but only after the pods of the new size have started. It stops one that asks
+    for fewer as well: its author hears of both.
     """
-    if not queue_name(job) or suspension.read(job) or not grown(job, old):
+    if not queue_name(job) or suspension.read(job):
         return []
+    if not grown(job, old):
+        shrunk = not suspension.read(old) and grown(old, job)
+        told = "the job asks for fewer pods than it was admitted with: all its pods are stopped, and it queues again"
+        return [told] if shrunk else []
     suspension.hold(job)
     return [
         "the job asks for more pods than it was admitted with: it is suspended and waits in its queue for all of them"

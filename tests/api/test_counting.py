@@ -389,3 +389,11 @@ def test_requests_are_told_where_templates_do_not_say_them() -> None:
     ]
     ordinary = workload(pod(container({"cpu": "1"})))
     assert as_written(ordinary, parse.workload(ordinary, rules(CONTAINER)).pod_sets)
+
+
+def test_pods_that_together_request_more_than_can_be_counted_are_not_admitted() -> None:
+    """A quota of 1E cores has no end: 2³¹-1 pods of so many cores were admitted on it."""
+    absurd = parse.workload(workload(pod(container({"cpu": "1P"})), count=2**31 - 1))
+    assert absurd.violation == "spec.podSets[0].count: all pods together request more of cpu than can be counted"
+    assert absurd.pod_sets[0].counted["cpu"] * absurd.pod_sets[0].count <= UNLIMITED
+    assert parse.workload(workload(pod(container({"cpu": "1k"})), count=2**31 - 1)).violation == ""

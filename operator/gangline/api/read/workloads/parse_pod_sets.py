@@ -68,8 +68,9 @@ def _count(bodies: Sequence[Json], whole: Mapping[str, tuple[str, int]], rules: 
     ]
     named = [(pod_set.name, spec) for pod_set, spec in zip(pod_sets, specs, strict=True)]
     faults = (f"spec.podSets[{i}].template.{each.fault}" for i, each in enumerate(asked) if each.fault)
-    violation = counting.violation(specs, rules) or next(faults, "")
-    return Counted(_within_64_bits(pod_sets), violation, counting.unclaimable(named, rules))
+    bounded = _within_64_bits(pod_sets)
+    violation = counting.violation(specs, rules) or next(faults, "") or _beyond_counting(pod_sets, bounded)
+    return Counted(bounded, violation, counting.unclaimable(named, rules))
 
 
 def _completed_spec(body: Json, path: str, rules: counting.Rules) -> Json:
@@ -106,6 +107,15 @@ def _within_64_bits(pod_sets: Sequence[model.PodSet]) -> tuple[model.PodSet, ...
         else pod_set
         for pod_set in pod_sets
     )
+
+
+def _beyond_counting(asked: Sequence[model.PodSet], bounded: Sequence[model.PodSet]) -> str:
+    """Why pods that together request more than 64 bits can say are not admitted: no quota is known to be enough for them."""
+    for i, (before, after) in enumerate(zip(asked, bounded, strict=True)):
+        cut = sorted(name for name, size in before.requests.items() if size > after.requests[name])
+        if cut:
+            return f"spec.podSets[{i}].count: all pods together request more of {cut[0]} than can be counted"
+    return ""
 
 
 def _at_most(most: int, requests: model.Requests) -> dict[str, int]:

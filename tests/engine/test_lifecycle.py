@@ -12,6 +12,7 @@ from gangline.engine.model import (
     AdmissionCheck,
     Admit,
     AskChecks,
+    BoundPod,
     CheckRef,
     CheckState,
     ClusterQueue,
@@ -20,6 +21,7 @@ from gangline.engine.model import (
     Flavor,
     Gone,
     LocalQueue,
+    Node,
     PodSet,
     PodSetAssignment,
     PodsReadyPolicy,
@@ -27,8 +29,11 @@ from gangline.engine.model import (
     Requeue,
     Settings,
     Withdraw,
+    WorkloadPods,
 )
+from gangline.engine.queues.workload_state import queue_time
 from gangline.engine.state.inactive import why_inactive
+from gangline.engine.state.lifecycle import NODES_WITHIN
 
 CHECKED = cluster_queue("q", 8, checks=(CheckRef("capacity"), CheckRef("elsewhere", ("h100",))))
 
@@ -446,3 +451,49 @@ def test_one_check_sends_workloads_to_other_clusters_alone(refs: tuple[CheckRef,
     # a topology of other clusters need not exist here
     flavors = {"a100": Flavor("a100", topology="theirs")}
     assert why_inactive(queue, flavors, {}, checks, in_cycle=False) == said
+
+
+# --- nodes that an autoscaler makes -----------------------------------------------------------------------------------
+
+
+def growing_world(**fields: object) -> World:
+    flavor = Flavor("a100", {"pool": "a"}, autoscaled=True)
+    node = Node("n1", {"pool": "a"}, {GPU: 4, "pods": 110})
+    world = World(flavor, node, cluster_queue("q", 8), gang("w1", 4, pods=2), gang("w2", 8))
+    assert of(world.decide(), Admit) == ["w1"], "quota alone bounds it"
+    world.change("w1", pods_ready_at=world.now, **fields)
+    return world
+
+
+def test_quota_is_not_kept_for_nodes_that_do_not_come() -> None:
+    world = growing_world()
+    bound = BoundPod("p", "main", "n1", None, False, False, 0)
+    world.put(WorkloadPods("team/w1", (bound,)))
+    assert world.decide() == []
+    due = world.engine.next_wakeup(world.now)
+    assert due == world.workloads["team/w1"].admitted_at + NODES_WITHIN
+    world.now = due
+    (evict,) = evictions(world.decide())
+    assert (evict.workload, evict.reason) == ("team/w1", "NodesMissing")
+    assert evict.message == "Nodes of flavor a100 have not come within 15m: 1 pods have none"
+    assert evict.requeue_at is not None and evict.requeue_at > world.now, "others may use its quota meanwhile"
+
+
+def test_it_is_queued_again_at_its_old_place() -> None:
+    waiting = gang("w1", 4, evicted="NodesMissing", evicted_at=START + 9_000_000, requeued=True)
+    assert queue_time(waiting, Settings()) == waiting.created
+
+
+@pytest.mark.parametrize("fields", [{"pods_ready": True}, {"pods_were_ready": True}, {"unowned": True}])
+def test_who_runs_or_does_not_say_whether_it_does_keeps_its_quota(fields: dict[str, object]) -> None:
+    world = growing_world(**fields)
+    world.now += 2 * NODES_WITHIN
+    assert evictions(world.decide()) == []
+
+
+def test_pods_that_have_nodes_are_waited_for() -> None:
+    world = growing_world()
+    bound = [BoundPod(name, "main", name, None, False, False, 0) for name in ("n1", "n2")]
+    world.put(Node("n2", {"pool": "a"}, {GPU: 4, "pods": 110}), WorkloadPods("team/w1", tuple(bound)))
+    world.now += 2 * NODES_WITHIN
+    assert evictions(world.decide()) == [], "they may still fetch their image"

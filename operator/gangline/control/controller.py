@@ -58,6 +58,7 @@ from gangline.control.plan.retention import Retainer
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
 from gangline.control.pod_groups.group_planning import GroupPlanning
 from gangline.control.provisioning.activity import CONTROLLER as BY_PROVISIONING
+from gangline.control.provisioning.autoscalers import Autoscalers
 from gangline.control.provisioning.provisioning import Provisioning
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
 from gangline.control.recovery import stuck_pods, unhealthy_nodes
@@ -243,6 +244,9 @@ class Controller:
                 mirror, writes, messages, wake=self.wake, knows_better=stalls.knows_better, wanted=wanted
             )
 
+        #: flavors whose nodes an autoscaler makes
+        self.autoscalers = autoscalers = Autoscalers(client, mirror, now=now, wake=self.wake)
+
         #: what order and backfill by forecasts cost, and which queues follow something else for now
         self.floor = floor = FloorWatch(engine, mirror, messages, now=now, wake=self.wake)
 
@@ -383,6 +387,7 @@ class Controller:
             outbox,  # and their delivery
             stalls,  # gangs that hang
             refused,  # gangs whose pods the API server refuses
+            autoscalers,  # flavors that can get more nodes
             # the history of the cluster
             *([ClusterRecord(mirror, record, now)] if record is not None else []),
             LastWrites(writer),  # closed here: nothing is written any more

@@ -8,7 +8,7 @@ last good value of a configuration object stays in force, so that one typo does 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +68,8 @@ class Mirror(OwnedObjects):
     mode_of: Callable[[str], Mode] = field(default=lambda cluster_queue: POLICY)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
+    #: flavors whose nodes a cluster autoscaler can make, and by what
+    growing: Mapping[str, str] = field(default_factory=dict[str, str])
     #: objects of `KEPT_WHILE_IN_USE` that are being deleted
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
     _values: dict[str, model.Workload] = field(default_factory=dict)
@@ -213,6 +215,8 @@ class Mirror(OwnedObjects):
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
             item = under(item, self.mode_of(item.name))
+        if isinstance(item, model.Flavor) and item.name in self.growing:
+            item = replace(item, autoscaled=True)
         if isinstance(item, model.LocalQueue) and self.is_leaving(item.namespace):
             item = replace(item, terminating=True)  # nothing can be created there: its jobs get no quota any more
         if isinstance(item, model.Workload):

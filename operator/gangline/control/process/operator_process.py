@@ -235,6 +235,9 @@ class Operator:
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
             self._guard(self.controller.silence.run(lambda: self.leading.is_set() and not self._lost), "silence"),
             self._guard(self.controller.refused.run(lambda: self.leading.is_set() and not self._lost), "refused pods"),
+            self._guard(
+                self.controller.autoscalers.run(lambda: self.leading.is_set() and not self._lost), "autoscalers"
+            ),
         ]
         if self.forecasting is not None:
             tasks.append(self._guard(self.forecasting.run(), "forecasts"))

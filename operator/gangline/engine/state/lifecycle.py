@@ -39,6 +39,9 @@ from gangline.engine.topology.placement_failures import no_replacement
 #: Pause before the second pass is tried again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
 
+#: Nodes that an autoscaler makes for an admitted gang come within this time, in milliseconds: it gives up on one itself then.
+NODES_WITHIN = 15 * 60_000
+
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
 
@@ -164,6 +167,7 @@ class Lifecycle:
             limits = (
                 self._execution_limit(gang),
                 self._readiness_limit(gang, now),
+                self._growth_limit(gang, queue, now),
                 *([self._refusal_limit(gang, queue, now)] if queue is not None else ()),
             )
             for deadline, evict in limits:
@@ -224,6 +228,39 @@ class Lifecycle:
         backoff = policy or PodsReadyPolicy()
         due = since + (backoff.timeout if chosen is None else chosen)
         return due, _not_ready(gang, backoff, now, "PodsRefused", "The API server refuses its pods")
+
+    def _growth_limit(
+        self, gang: WorkloadState, queue: ClusterQueueState | None, now: Millis
+    ) -> tuple[Millis | None, Evict | None]:
+        """When the nodes must have come that an autoscaler makes for its pods: others can use its quota meanwhile.
+
+        It keeps its place, and is admitted again after a pause.
+        """
+        workload, due = gang.workload, gang.admitted_at + NODES_WITHIN
+        reported = workload.pods_ready_at > 0 and not workload.unowned  # else nobody says which pods are its own
+        if not reported or workload.pods_ready or workload.pods_were_ready or (queue is not None and queue.elsewhere):
+            return None, None
+        growing = self._growing(gang)
+        without = self._without_node(gang) if due <= now else 0
+        if not growing or (due <= now and not without):
+            return None, None
+        message = f"Nodes of flavor {growing} have not come within {NODES_WITHIN // 60_000}m: {without} pods have none"
+        return due, _not_ready(gang, self._store.settings.pods_ready or PodsReadyPolicy(), now, "NodesMissing", message)
+
+    def _growing(self, gang: WorkloadState) -> str:
+        """A flavor of its whose nodes an autoscaler makes, "" = it has none."""
+        pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
+        for name in (name for pod_set in pod_sets for name in pod_set.flavors.values()):
+            flavor = self._store.flavors.get(name)
+            if flavor is not None and flavor.autoscaled and not flavor.topology:
+                return name
+        return ""
+
+    def _without_node(self, gang: WorkloadState) -> int:
+        """How many pods it has by its admission, and that no node runs or has run."""
+        pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
+        on_nodes = len(self._store.capacity.pod_locations.lasting(gang.key)) + sum(gang.workload.reclaimable.values())
+        return max(0, sum(pod_set.count for pod_set in pod_sets) - on_nodes)
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 

@@ -239,7 +239,7 @@ DATASETS: Final = f"{OWN_GROUP}/datasets"
 DOWNLOAD: Final = f"{OWN_GROUP}/download-mbps"
 #: label on nodes: how fast pods run there, in percent of what is usual
 SPEED: Final = f"{OWN_GROUP}/speed"
-#: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them
+#: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them; "false": none does, whatever is found
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"
 #: scheduling gate of pods until their domain is known
 DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"

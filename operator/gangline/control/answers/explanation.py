@@ -109,6 +109,8 @@ _REMEDIES = {
     "WaitingForPodsReady": "the workloads admitted before it have to have all their pods ready",
     "WaitingForReplacementPods": "the pods of the group that are missing have to be created",
     "WaitingForPreemptedWorkloads": "the pods of the preempted workloads have to end; then it starts",
+    "WaitingForCapacity": "nodes of its flavors have to become free or usable; where an autoscaler that is not found by itself "
+    "adds such nodes, an administrator has to annotate the flavor: gangline.io/autoscaled=true",
     "TopologyPlacementFailed": "enough nodes within one topology domain have to become free",
     "PendingEvaluation": "nothing: it is evaluated when it is next in its queue",
 }

@@ -391,14 +391,19 @@ def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace:
     for status in LIFE:
         body = json.dumps({"status": status})
         kubectl("patch", "workload", "by-hand", "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
-    child = placed(job(labels={names.GPUJOB_LABEL: "llama"}), namespace, "llama-worker")
-    owner = kubectl.json("get", "gpujob", "llama", "-n", namespace)["metadata"]
-    child["metadata"]["ownerReferences"] = [
-        {"apiVersion": names.V1ALPHA1, "kind": "GPUJob", "name": "llama", "uid": owner["uid"], "controller": True}
-    ]
-    assert not create(kubectl, child)["spec"]["suspend"]
-
     assert _calls(kubectl) == before
+
+    child = placed(job(), namespace, "set-w-0")
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u", "controller": True}
+    child["metadata"]["ownerReferences"] = [owner]
+    controller = ("--as=system:serviceaccount:jobset-system:controller", "--as-group=system:masters")
+    kubectl("create", "-f", "-", *controller, stdin=json.dumps(child))
+    assert _calls(kubectl) == before, "controllers create children without a call"
+    own = ("--as=system:serviceaccount:" + namespace + ":default", "--as-group=system:masters")
+    child["metadata"]["name"] = "set-w-1"
+    kubectl("create", "-f", "-", *own, stdin=json.dumps(child))
+    seen = _calls(kubectl)["children.spec-suspend.mutating.gangline.io"]
+    assert seen == before.get("children.spec-suspend.mutating.gangline.io", 0) + 1, "and nobody else"
 
 
 def said_so(kind: str, holds: bool) -> Json:

@@ -146,16 +146,16 @@ def _groups_in(status: str) -> tuple[NodeGroup, ...]:
     return tuple([*found, *_group(rows)][:_MOST_GROUPS])
 
 
+@bounded.parser(1024, instead=None, worst=("cloudProviderTarget=1 ", "cloudProviderTarget=", "maxSize=9", " "))
+def _sizes(health: str) -> tuple[str, str] | None:
+    """The size that is wanted, and the most that is possible, in the text of an older autoscaler."""
+    found = _SIZES.search(health)
+    return (found[1], found[2]) if found is not None else None
+
+
 def _group(rows: Mapping[str, str]) -> list[NodeGroup]:
-    sizes = _SIZES.search(rows.get("health", "")[:512])
-    target, most = (
-        (sizes[1], sizes[2])
-        if sizes is not None
-        else (
-            rows.get("health.cloudProviderTarget"),
-            rows.get("health.maxSize"),
-        )
-    )
+    sizes = _sizes(rows.get("health", "")) or (rows.get("health.cloudProviderTarget"), rows.get("health.maxSize"))
+    target, most = sizes
     name, wanted, limit = rows.get("name", ""), bounded.whole(target), bounded.whole(most)
     if not name or wanted is None or limit is None:
         return []
@@ -221,24 +221,28 @@ def _has_node(group: NodeGroup, node: NamedNode) -> bool:
     """Google and Azure name nodes after their group, with a few characters more."""
     name, node_labels = node
     rest = name.removeprefix(group.stem) if name.startswith(group.stem) else ""
-    return bool(_SUFFIX.fullmatch(rest)) or _is_of(group, _pools_of(node_labels))
+    return _is_suffix(rest) or _is_of(group, _pools_of(node_labels))
 
 
-_SUFFIX: Final = re.compile(r"-[a-z0-9]{4}|[0-9a-z]{6}")
+@bounded.parser(8, instead=False, worst=("-", "a"))
+def _is_suffix(rest: str) -> bool:
+    return re.fullmatch(r"-[a-z0-9]{4}|[0-9a-z]{6}", rest) is not None
 
 
 def _is_of(group: NodeGroup, pools: Iterable[str]) -> bool:
     """The group has the name of a pool, or one that Amazon's EKS, eksctl or kops build from it."""
     for pool in pools:
         eks = group.stem.removeprefix(f"eks-{pool}-")
-        if group.stem == pool or (eks != group.stem and _UUID.fullmatch(eks)):
+        if group.stem == pool or (eks != group.stem and _is_uuid(eks)):
             return True
         if group.stem.startswith(f"{pool}.") or f"-nodegroup-{pool}-NodeGroup-" in group.stem:
             return True
     return False
 
 
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+@bounded.parser(36, instead=False, worst=("-", "a"))
+def _is_uuid(rest: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{8}-[0-9a-f-]{27}", rest) is not None
 
 
 def _makes(pool: NodePool, selected: Mapping[str, str]) -> bool:

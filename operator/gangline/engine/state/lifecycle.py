@@ -118,14 +118,14 @@ class Lifecycle:
             return eviction, None
         if queue is None:  # its ClusterQueue is gone, and asks for no more checks than it has
             return self._complete_without_queue(gang, now), again
-        if (checks := _changed_checks(gang, queue.config)) is not None:
-            gang.asked_checks = checks
-            return AskChecks(gang.key, gang.uid, checks), again
         if _waits_for_places(gang):
             return self._place(gang, queue, now)
         if not gang.admitted and _complete(gang, queue.config):
             self._store.assume_admitted(gang, now)
             return CompleteAdmission(gang.key, gang.uid), again
+        if (checks := _changed_checks(gang, queue.config)) is not None:
+            gang.asked_checks = checks
+            return AskChecks(gang.key, gang.uid, checks), again
         return None, again
 
     def _complete_without_queue(self, gang: WorkloadState, now: Millis) -> CompleteAdmission | None:

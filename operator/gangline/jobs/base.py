@@ -243,10 +243,14 @@ class JobKind(Protocol):
         ...
 
     def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
-        """The one patch that starts a suspended job with its admission injected. Raises JobError on conflicting keys.
+        """The next patch that starts a suspended job with its admission injected. Raises JobError on conflicting keys.
 
-        None if the job already runs as admitted.
+        Most kinds need one patch, which also unsuspends the job. None if the job already runs as admitted.
         """
+        ...
+
+    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+        """What a patch of `start` with `infos` has written and a job, as the API server has stored it, lacks."""
         ...
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:

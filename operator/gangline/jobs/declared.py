@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gangline.api.jobkinds import declaration_of
-from gangline.api.jobkinds.declaration import Behaviour, Declaration, Place, at, drop, put, shown
+from gangline.api.jobkinds.declaration import UNKNOWN_FIELDS, Behaviour, Declaration, Place, at, drop, put, shown
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, runtime_hints
 from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
@@ -52,16 +52,39 @@ class DeclaredKind(Declared):
         if known.keys() != {place.name for place in places}:
             raise JobError(f"the admission is for the pod sets {', '.join(sorted(known))}: they are others now", "spec")
         if self._behaviour.injection is not None:
+            if self._behaviour.injected_first and not self.not_kept(job, infos):
+                self.declaration.suspension.release(wanted)
+                return Patch(_change(job, wanted))
             added = {
-                place.name: podspec.additions(place.counted, known[place.name], shown(place.path)) for place in places
+                place.name: podspec.additions(
+                    place.counted, known[place.name], shown(place.path), self._behaviour.replaced
+                )
+                for place in places
             }
             self._behaviour.injection.write(wanted, added)
+            if self._behaviour.injected_first:
+                return Patch(_change(job, wanted))
         else:
             for place in places:
                 template = at(job, place.path) or place.default or place.counted
                 put(wanted, place.path, podspec.merge(template, known[place.name], shown(place.path)))
         self.declaration.suspension.release(wanted)
         return Patch(_change(job, wanted))
+
+    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+        known = {info.name: info for info in infos}
+        missing: list[str] = []
+        injection = self._behaviour.injection
+        written = injection.written(job) if injection is not None else {}
+        for place in self._places(job):
+            if (info := known.get(place.name)) is None:
+                continue
+            if injection is not None:
+                have, where = written.get(place.name) or {}, f"pod set {place.name}"
+            else:
+                have, where = podspec.parts_of(at(job, place.path) or {}), shown(place.path)
+            missing += [f"{where}: {part}" for part in podspec.lacking(have, podspec.asked(info))]
+        return missing
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         if self.finished(job):
@@ -100,7 +123,7 @@ class DeclaredKind(Declared):
 
     def attempt(self, job: Json) -> int | None:
         if self._behaviour.injection is not None:
-            written = [{"metadata": added} for added in self._behaviour.injection.written(job)]
+            written = [{"metadata": added} for added in self._behaviour.injection.written(job).values()]
         else:
             written = [at(job, place.path) for place in self._places(job)]
         return min((podspec.attempt_of(template) for template in written if template is not None), default=0)
@@ -176,7 +199,8 @@ def _draft(job: Json) -> Json:
     """The parts of a job that starting and stopping write, to be changed."""
     annotations = job["metadata"].get("annotations")
     metadata: Json = {"annotations": dict(annotations)} if annotations else {}
-    return {"metadata": metadata, "spec": copy.deepcopy(job["spec"])}
+    draft: Json = {"metadata": metadata, "spec": copy.deepcopy(job["spec"])}
+    return {**draft, UNKNOWN_FIELDS: job[UNKNOWN_FIELDS]} if UNKNOWN_FIELDS in job else draft
 
 
 def _change(job: Json, wanted: Json) -> Json:

@@ -85,6 +85,13 @@ class BatchJob(Declared):
             _scale(wanted, job, info.count)
         return Patch({"spec": merge.difference(spec, wanted)})
 
+    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+        (info,) = infos
+        have = podspec.parts_of(job["spec"]["template"])
+        missing = [f"spec.template: {part}" for part in podspec.lacking(have, podspec.asked(info))]
+        more = _min_count(job) is not None and _count(job["spec"]) > info.count
+        return [*missing, "spec.parallelism"] if more else missing
+
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         mark = {"metadata": {"annotations": {names.STOPPING: "true"}}}
         spec = job["spec"]

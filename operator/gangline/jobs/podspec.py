@@ -43,21 +43,56 @@ def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json
     return merged
 
 
-def additions(template: Json, info: PodSetInfo, path: str) -> Json:
+def additions(template: Json, info: PodSetInfo, path: str, replaced: Collection[str] = ()) -> Json:
     """What an admission adds to the pods of a template that it can't be merged into, those parts that there are.
 
+    `replaced`: the lists that the job's controller puts in place of the template's; such a list has the template's entries, too.
     Raises JobError, naming the key below `path`, if the template already has another value for it.
     """
     merged = merge(template, info, path)
-    patience = [row for row in info.patience if row in (merged.get("spec") or {}).get("tolerations", ())]
+    patience = [dict(row) for row in info.patience if row in (merged.get("spec") or {}).get("tolerations", ())]
+    added = asked(info)
+    if tolerations := [*added.get("tolerations", ()), *patience]:
+        added["tolerations"] = tolerations
+    return {part: copy.deepcopy(merged["spec"][part]) if part in replaced else rows for part, rows in added.items()}
+
+
+def asked(info: PodSetInfo) -> Json:
+    """What an admission adds to any pods of a pod set, in the form of `additions`."""
     parts: Json = {
         "labels": dict(info.labels),
         "annotations": dict(info.annotations),
         "nodeSelector": dict(info.node_selector),
-        "tolerations": [*map(dict, info.tolerations), *map(dict, patience)],
+        "tolerations": [dict(row) for row in info.tolerations],
         "schedulingGates": [dict(gate) for gate in info.scheduling_gates],
     }
     return {part: added for part, added in parts.items() if added}
+
+
+def parts_of(template: Json) -> Json:
+    """The parts of a template to which an admission adds, in the form of `additions`."""
+    rows = [((template.get(part) or {}).get(name), name) for part, name in (*_INJECTED_MAPS, *_INJECTED_LISTS)]
+    return {name: found for found, name in rows if found}
+
+
+def lacking(have: Json, wanted: Json) -> list[str]:
+    """What of `wanted` is not in `have`, as fields such as nodeSelector[pool]. Both have the form of `additions`.
+
+    Fields that an API server fills in, and entries that others add, are not missed.
+    """
+    missing: list[str] = []
+    for part, added in wanted.items():
+        there: Any = have.get(part) or ()
+        if isinstance(added, dict):
+            found = there if isinstance(there, dict) else {}
+            missing += [f"{part}[{key}]" for key, value in added.items() if found.get(key) != value]
+        elif not all(any(_covers(row, item) for row in there) for item in added):
+            missing.append(part)
+    return missing
+
+
+def _covers(row: Any, item: Json) -> bool:
+    return isinstance(row, dict) and item.items() <= row.items()
 
 
 def keep_off(template: Json, hosts: Sequence[str]) -> Json:

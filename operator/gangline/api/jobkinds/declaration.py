@@ -185,8 +185,8 @@ class Injection(Protocol):
         """Back to what the user wrote. `originals`: pod set -> its template in the Workload."""
         ...
 
-    def written(self, job: Json) -> Sequence[Json]:
-        """The additions of each pod set, as they stand in the job."""
+    def written(self, job: Json) -> Mapping[str, Json]:
+        """Pod set -> its additions, as they stand in the job; none for pod sets that have got nothing."""
         ...
 
 
@@ -209,6 +209,10 @@ class Behaviour:
     reclaimable: Callable[[Json], dict[str, int]] = _nothing_reclaimable
     #: None: an admission goes into the templates at the paths of the pod sets
     injection: Injection | None = None
+    #: lists of an injection that the job's controller puts in place of those of the pods, instead of adding to them
+    replaced: tuple[str, ...] = ()
+    #: what is injected is written first, while the job is suspended: its controller refuses both in one write
+    injected_first: bool = False
     #: what was injected may be withdrawn only once none of the job's pods runs, in a second write
     withdrawn_at_rest: bool = False
     #: the status of an active job once none of its pods runs; asked for where its controller does not write it, since it ran in
@@ -275,6 +279,8 @@ Look: TypeAlias = Callable[[Reference], Json | None]
 #: have no such names, in the operator only
 DESCRIPTION: Final = "(description)"
 RUNS_WITH: Final = "(runs with)"
+#: where a job carries the fields of its kind that the API server was seen not to know, of those in `Declaration.alternatives`
+UNKNOWN_FIELDS: Final = "(unknown fields)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +351,10 @@ class Declaration:
     descriptions: tuple[Resource, ...] = ()
     #: the templates of the pod sets are made of other fields, so they are compared as Kueue compares them
     derived: bool = False
+    #: fields that different versions of the kind have for the same thing: an admission goes into the first that is known
+    alternatives: tuple[Path, ...] = ()
+    #: the software that has a field into which an admission can go, as its users call it
+    needs: str = ""
     #: fields of a job for which that object has no place, as sentences for its author
     unused: Callable[[Json, Look], Sequence[str]] = _all_used
     #: a job may name a prebuilt Workload

@@ -198,8 +198,10 @@ class _IntoRoles:
         if moved:
             job["metadata"]["annotations"][MOVED] = None
 
-    def written(self, job: Json) -> Sequence[Json]:
-        return [mapping_at(job, ("spec", role)) for role in (DRIVER, EXECUTOR)]
+    def written(self, job: Json) -> Mapping[str, Json]:
+        roles = {role: mapping_at(job, ("spec", role)) for role in (DRIVER, EXECUTOR)}
+        gates = {role: rows_at(body, ("template", "spec", "schedulingGates")) for role, body in roles.items()}
+        return {role: {**body, "schedulingGates": gates[role]} for role, body in roles.items()}
 
 
 def _set(body: Json, part: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from gangline.api import names
 from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.api.admission.of_jobs.jobs import queue_name
-from gangline.api.jobkinds.declaration import DESCRIPTION
+from gangline.api.jobkinds.declaration import DESCRIPTION, at
 from gangline.api.read import merge
 from gangline.api.read.workloads import swap_record
 from gangline.control.mirror import slices
@@ -46,7 +46,7 @@ from gangline.jobs.base import (
     Patch,
     PodSetInfo,
 )
-from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
+from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of, true_condition
 
 #: characters of the longest note: longer ones are cut anyway
 _LONGEST_NOTE = 1024
@@ -216,6 +216,8 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
         return _expire(view, workload) or stop_then(
             view, workload, why, lambda: [ChangeStatus(workload, "release", status_changes.release)]
         )
+    if admitted and view.written and (lost := kind.not_kept(job, view.written)):
+        return _not_kept(view, workload, lost)
     if prebuilt_workload(job) and not in_sync(view, workload):
         return _out_of_sync(view, workload)
     if not admitted and not suspended and not _goes_on(view, workload):
@@ -257,12 +259,45 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
     if not suspended and _is_outdated(view, workload):
         why = "Nodes were lost: the gang starts again"
         return _stop(view, workload, why) + _sync(view, None) + _not_ready(workload)
+    if run_changes.why_not_started(workload) == run_changes.NOT_KEPT:
+        return _stop(view, workload, "Its admission was not kept") + _sync(view, None) + _not_ready(workload)
     infos = unconstrained(pod_set_infos(workload, lookups), workload)
     if view.elastic:
         infos = behind_gate(infos, view.kind.resizable(view.job))
     if suspended:
-        return _start(view, workload, infos)
-    return _running(view, workload, infos)
+        return _start_refused(view, workload) + _start(view, workload, infos)
+    return _start_accepted(workload) + _running(view, workload, infos)
+
+
+def _not_kept(view: JobView, workload: Json, lost: Sequence[str]) -> list[Step]:
+    """What was written to start the job is not what was stored: an admission webhook has changed it. The job is held again."""
+    first, more = lost[0], f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    message = (
+        f"The API server did not keep what the admission adds to the pods ({first}{more}): an admission webhook of "
+        f"{view.kind.resource.plural}.{view.kind.resource.group or 'core'} drops or changes it. The job stays suspended"
+    )
+    refused = run_changes.pods_refused(True, run_changes.NOT_KEPT, message)
+    return [
+        ChangeStatus(workload, "pods-refused", refused),
+        Note("Warning", names.PODS_REFUSED, message),
+        *_stop(view, workload, "Its admission was not kept"),
+    ]
+
+
+def _start_refused(view: JobView, workload: Json) -> list[Step]:
+    known = true_condition(workload, names.PODS_REFUSED) or {}
+    if not view.start_refused or known.get("message") == view.start_refused:
+        return []
+    refused = run_changes.pods_refused(True, run_changes.UNKNOWN_FIELD, view.start_refused)
+    return [ChangeStatus(workload, "pods-refused", refused), Note("Warning", names.PODS_REFUSED, view.start_refused)]
+
+
+def _start_accepted(workload: Json) -> list[Step]:
+    if not run_changes.why_not_started(workload):
+        return []
+    return [
+        ChangeStatus(workload, "pods-refused", run_changes.pods_refused(False, "Accepted", "The job has been started"))
+    ]
 
 
 def _checks_so_far(workload: Json) -> list[Step]:
@@ -302,10 +337,12 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
             Note("Warning", "FailedToStart", str(error)),
         ]
     queue = workload["status"]["admission"]["clusterQueue"]
-    started: list[Step] = []
-    if patch is not None:
-        started = [PatchJob(patch), Note("Normal", "Started", f"Admitted by clusterQueue {queue}")]
-    return started
+    if patch is None:
+        return []
+    suspension = view.kind.declaration.suspension
+    if at(patch.body, suspension.path) is not suspension.inverted:  # the admission goes first, by itself
+        return [PatchJob(patch, infos)]
+    return [PatchJob(patch, infos), Note("Normal", "Started", f"Admitted by clusterQueue {queue}")]
 
 
 def _not_ready(workload: Json) -> list[Step]:

@@ -24,6 +24,7 @@ from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import elastic_plan, job_workload, plan_steps
+from gangline.control.plan.starts import Starts
 from gangline.control.plan.unseen_stops import UnseenStops
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.recovery.fencing import lingering, started_pods
@@ -82,6 +83,7 @@ class JobPlanning(Part):
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
         self._attempts = Attempts[JobRef](self._again)
         self._unseen = UnseenStops(self._again)
+        self._starts = Starts()
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def lead(self) -> None:
@@ -100,6 +102,7 @@ class JobPlanning(Part):
         job = self._mirror.get(resource, key)
         if job is None or job["metadata"].get("namespace") in names.EXCLUDED_NAMESPACES:
             self._unseen.forget(ref)
+            self._starts.forget(ref)
             return
         workloads, named = self._mirror.workloads_of(job), self._mirror.named_workload(job)
         if any(
@@ -110,7 +113,9 @@ class JobPlanning(Part):
         children = self._mirror.children_of(job)
         kind = JOB_KINDS[resource]
         mine = [*workloads, *([named] if named is not None and not workloads else [])]
-        job = self._mirror.described(kind, job, min(mine, key=_holds_nothing, default=None))
+        job = self._starts.informed(
+            kind, self._mirror.described(kind, job, min(mine, key=_holds_nothing, default=None))
+        )
         grows = self._mirror.managed.elastic and elastic.resizes(job)
         heirs = self._mirror.heirs_of(mine) if grows and named is not None else []
         cluster = self._running_cluster(kind, job) if grows else None
@@ -139,6 +144,8 @@ class JobPlanning(Part):
             sizes=ray.sizes(job, cluster) if cluster is not None else {},
             ready_pods=sum(pod.ready or pod.ended for pod in pods),
             served=self._served,
+            written=self._starts.written(ref),
+            start_refused=self._starts.refusal(ref),
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
@@ -187,11 +194,13 @@ class JobPlanning(Part):
         resource, _ = ref
         send, delete = partial(self._writes.send, owner=ref), partial(self._writes.delete, owner=ref)
         match step:
-            case plan_steps.PatchJob(patch):
+            case plan_steps.PatchJob(patch, infos):
                 urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
                 priority = Priority.START_STOP if urgent else Priority.STATUS
                 verb = "status" if patch.subresource else "patch"
-                send(ObjectKey.of(resource, job), verb, plan_steps.fenced(job, patch.body), priority=priority)
+                key, body = ObjectKey.of(resource, job), plan_steps.fenced(job, patch.body)
+                done = partial(self._starts.answered, ref, infos) if infos else None
+                send(key, verb, body, priority=priority, strict=bool(infos), done=done)
             case plan_steps.Own(Create(child, body)):
                 send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP)
             case plan_steps.Own(Delete(child, namespace, name, uid, propagation)):
@@ -216,6 +225,8 @@ class JobPlanning(Part):
 
     def _report(self, owner: JobRef, key: ObjectKey, error: ApiError) -> None:
         job = self._mirror.get(*owner)
+        if job is not None and key.resource == owner[0] and self._starts.has_alternative(owner, error):
+            return  # the job is planned again, with the other field
         if job is not None:
             log.warning("%s: %s: %s", owner[1], key, error)
             self._recorder.record(job, "Warning", "WriteRefused", f"{key.resource.kind} {key.name}: {error.message}")

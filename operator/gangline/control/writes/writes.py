@@ -141,10 +141,13 @@ class Writes:
         doubt: bool = False,
         not_before: float = 0.0,
         slot: str = "",
+        strict: bool = False,
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
         """Submit a write. `verb`: create, patch, status (merge patch of the status) or delete. Times are time.monotonic().
+
+        `strict`: a patch with a field that the API server would drop is refused.
 
         A newer write of this object in the same `slot` replaces it while it waits; by default one of the same owner with the same
         verb. The result of the newer one is then that of both, but for `done`, which is not called.
@@ -159,6 +162,7 @@ class Writes:
                 slot=slot,
                 owner=owner,
                 not_before=not_before,
+                strict=strict,
                 on_done=lambda answer: self._finish(asked, answer),
                 on_error=lambda error: self._refused(asked, error),
                 on_replaced=lambda by: self._replaced(asked, by),

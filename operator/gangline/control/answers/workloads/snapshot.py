@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.control.answers.workloads.reasons import parse, preemption
+from gangline.control.status import run_changes
 from gangline.engine import QuotaLimits, accelerators
 from gangline.kube.resources import Json
 
@@ -255,7 +256,8 @@ def _warnings(obj: Json) -> tuple[str, ...]:
     if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
         rows.append(stalled)
     refused = condition(obj, names.PODS_REFUSED)
-    told = [f"its pods are refused ({refused.get('reason')}): {refused.get('message')}"] if is_true(refused) else []
+    what = "it is not started" if run_changes.why_not_started(obj) else "its pods are refused"
+    told = [f"{what} ({refused.get('reason')}): {refused.get('message')}"] if is_true(refused) else []
     preview = condition(obj, names.PLACEMENT_PREVIEW)
     if is_true(preview):
         told.append(f"a placement policy with dryRun says: {preview.get('message')}")

@@ -172,6 +172,9 @@ class SentAlone:
     def marks(self, job: Json) -> Mapping[str, str]:
         return {}
 
+    def finished(self, job: Json) -> Outcome | None:
+        return None
+
 
 class Declared(SentAlone):
     """What all kinds have from their declaration."""
@@ -417,7 +420,12 @@ class RunsElsewhere(Protocol):
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         """`spec` of the job for another cluster: suspended, run by the controller there, with the pod templates of `pod_sets`,
-        which no admission here has changed."""
+        which no admission here has changed. It does not delete itself: its end is read first, and then it is deleted from here.
+        """
+        ...
+
+    def finished(self, job: Json) -> Outcome | None:
+        """How the job has ended; None while it has not, or for a kind whose jobs may go at any time."""
         ...
 
     def mirrored(self, job: Json, remote: Json | None) -> Json | None:

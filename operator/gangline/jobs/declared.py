@@ -147,7 +147,9 @@ class DeclaredKind(Declared):
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         body: Json = {"spec": self.restored(job, pod_sets)}
-        drop(body, self.managed_by)
+        for path in (self.managed_by, self.declaration.expiry):
+            if path:
+                drop(body, path)
         return body["spec"]
 
     def size_of(self, job: Json) -> Json:

@@ -159,7 +159,7 @@ class BatchJob(Declared):
         return []
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        dropped = ("managedBy", "selector", "manualSelector")
+        dropped = ("managedBy", "selector", "manualSelector", self.declaration.expiry[-1])
         spec = {name: value for name, value in _restored(job, pod_sets).items() if name not in dropped}
         return {**spec, "suspend": True, "template": podspec.without_labels(spec["template"], _GENERATED_LABELS)}
 

@@ -314,6 +314,8 @@ class Declaration:
     managed_by: Path = ()
     #: the name there that means the kind's usual controller
     controller: str = ""
+    #: how long a job stays after its end before its controller deletes it; () = it stays
+    expiry: Path = ()
     #: fields of a job here that the one in another cluster follows while it runs
     followed: tuple[Path, ...] = ()
     #: fields that cannot change while the job runs

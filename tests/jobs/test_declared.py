@@ -14,6 +14,7 @@ from tests.merging import merge_patch
 from gangline import jobs
 from gangline.api import admission, jobkinds, names
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH, at
+from gangline.api.read import parse
 from gangline.api.read.configuration import declared_kinds
 from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.jobs import kind_of, workload
@@ -419,3 +420,45 @@ def test_annotations_in_which_kueue_keeps_the_state_of_a_ray_cluster_are_not_rea
     expected = keys if case.job["apiVersion"] == "ray.io/v1" else []
     assert [line.split()[1] for line in told if "raycluster" in line] == expected
     assert not admission.default(written, written, admission.Context()).warnings, "told once"
+
+
+def at_template(case: Case, obj: Json) -> Json:
+    """The object with labels and annotations of some pod of the job, as its user writes it."""
+    declaration = kind(case).declaration
+    assert declaration.behaviour is not None
+    found = at(obj, declaration.behaviour.places(obj)[0].path)
+    assert isinstance(found, dict)
+    return found if case.name == "SparkApplication" else found.setdefault("metadata", {})
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("part", "written", "told"),
+    [
+        ("labels", {"a/b/c": "x"}, "prefix part a lowercase RFC 1123 subdomain must consist of"),
+        ("labels", {"a": "x y z"}, "a valid label must be"),
+        ("annotations", {"a b": "x"}, "name part must consist of"),
+        ("annotations", {"a": "x" * 300_000}, "may not be more than 262144 bytes"),
+    ],
+)
+def test_pods_that_cannot_exist_are_refused_or_hold_no_quota(case: Case, part: str, written: Json, told: str) -> None:
+    """The same words for a job and for its Workload, which may be older than the rule, or have pods that no webhook sees."""
+    made = copy.deepcopy(held(case))
+    if case.description is not None:
+        rows = made[DESCRIPTION]["spec"]["template"]["spec"]["replicatedJobs"]
+        rows[-1]["template"]["spec"]["template"]["metadata"] = {part: written}
+    else:
+        at_template(case, made)[part] = written
+        errors = admission.validate(made, None, admission.Context())
+        assert any(f".metadata.{part}" in error.path and told in error.detail for error in errors), errors
+    body = workload.build(kind(case), made, kind(case).pod_sets(made), queue="main", priority=0)
+    body["metadata"]["uid"] = "w"
+    said = parse.workload(body).violation
+    assert f".template.metadata.{part}: " in said and told in said
+
+
+@each_kind
+def test_pods_that_can_exist_are_no_violation(case: Case) -> None:
+    body = workload.build(kind(case), held(case), kind(case).pod_sets(held(case)), queue="main", priority=0)
+    body["metadata"]["uid"] = "w"
+    assert parse.workload(body).violation == ""

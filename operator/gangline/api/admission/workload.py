@@ -78,7 +78,7 @@ def _pod_sets(workload: Json) -> list[FieldError]:
             errors.append(duplicate(f"{path}.name", name))
         seen.add(name)
         errors += _counts(path, pod_set)
-        errors += _template(f"{path}.template", mapping(pod_set.get("template")))
+        errors += pods.check_pods(f"{path}.template", mapping(pod_set.get("template")))
         errors += _slices(f"{path}.topologyRequest", mapping(pod_set.get("topologyRequest")))
     shrinking = sum(pod_set.get("minCount") is not None for pod_set in pod_sets)
     if shrinking > 1:
@@ -87,16 +87,6 @@ def _pod_sets(workload: Json) -> list[FieldError]:
         message = "partial admission and elastic job cannot be used together"
         errors.append(invalid("spec.podSets", shrinking, message))
     return errors
-
-
-def _template(path: str, template: Json) -> list[FieldError]:
-    meta = mapping(template.get("metadata"))
-    return [
-        *syntax.label_map(f"{path}.metadata.labels", meta.get("labels")),
-        *syntax.annotation_map(f"{path}.metadata.annotations", meta.get("annotations")),
-        *pods.check_requests(path, template),
-        *pods.check_placement(path, template),
-    ]
 
 
 def _slices(path: str, request: Json) -> list[FieldError]:

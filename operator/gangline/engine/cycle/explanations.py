@@ -220,6 +220,6 @@ def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | 
         return Explanation(
             MISCONFIGURED,
             gang.workload.violation,
-            needs=f"Change its requests, or what namespace {gang.workload.namespace} allows.",
+            needs=f"Change its pod templates, or what namespace {gang.workload.namespace} allows.",
         )
     return None

@@ -118,7 +118,7 @@ def _pods(behaviour: Behaviour, job: Json, old: Json | None) -> list[FieldError]
     for place in places:
         path = shown(place.path)
         if old is None or at(job, place.path) != at(old, place.path):
-            errors += pods.check_requests(path, place.counted)
+            errors += pods.check_pods(path, place.counted)
         errors += topology_request.check_template(path, place.counted, place.count)
     return errors + topology_request.check_groups([(shown(place.path), place.counted, place.count) for place in places])
 

@@ -69,7 +69,7 @@ def _check(job: Json, old: Json | None) -> list[FieldError]:
     for group in groups:
         known = before.get(group.path)
         if known is None or known.template != group.template:
-            errors += pods.check_requests(group.pods_path, group.template)
+            errors += pods.check_pods(group.pods_path, group.template)
         errors += topology_request.check_template(group.pods_path, group.template, group.count)
     return errors + topology_request.check_groups([(group.pods_path, group.template, group.count) for group in groups])
 

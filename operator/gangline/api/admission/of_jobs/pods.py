@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from gangline.api.admission import amounts
+from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
     FieldError,
     Json,
@@ -24,6 +24,17 @@ PODS: Final = "pods"
 _TEXTS: Final = ("priorityClassName", "runtimeClassName", "schedulerName")
 _LISTS_OF_OBJECTS: Final = ("tolerations", "resourceClaims", "schedulingGates", "topologySpreadConstraints")
 CONTAINER_LISTS: Final = ("initContainers", "containers")
+
+
+def check_pods(path: str, template: Json) -> list[FieldError]:
+    """The pods of a template could exist, and what they ask for can be read. Workloads and jobs of all kinds are checked so."""
+    meta = mapping(template.get("metadata"))
+    return [
+        *syntax.label_map(f"{path}.metadata.labels", meta.get("labels")),
+        *syntax.annotation_map(f"{path}.metadata.annotations", meta.get("annotations")),
+        *check_requests(path, template),
+        *check_placement(path, template),
+    ]
 
 
 def check_requests(path: str, template: Json) -> list[FieldError]:
@@ -108,7 +119,7 @@ def _objects(path: str, value: object) -> list[FieldError]:
 
 def check_template(path: str, template: Json) -> list[FieldError]:
     """The template of a GPUJob: it also needs a container. In other kinds the API server looks for it."""
-    errors = check_requests(path, template) + check_placement(path, template)
+    errors = check_pods(path, template)
     if not objects(mapping(template.get("spec")).get("containers")):
         errors.append(required(f"{path}.spec.containers", "a pod needs at least one container"))
     return errors

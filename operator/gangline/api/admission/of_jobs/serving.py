@@ -182,7 +182,7 @@ def _own(marks: _Marks, obj: Json, old: Json | None) -> list[FieldError]:
     templates = [(shown(path), mapping(at(obj, path)), count) for path, count in counted]
     for (path, template, count), (place, _) in zip(templates, counted, strict=True):
         if old is None or at(old, place) != at(obj, place):
-            errors += pods.check_requests(path, template)
+            errors += pods.check_pods(path, template)
         errors += topology_request.check_template(path, template, count)
     return errors + topology_request.check_groups(templates)
 

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from gangline import bounded
+from gangline.api.label_syntax import annotation_faults, label_faults
 from gangline.api.read import counting, podspec
 from gangline.api.read.reading import Json, ParseError, child, flag, items, number, optional_number, text
 from gangline.api.sharing import neighbours, traits
@@ -68,8 +70,20 @@ def _count(bodies: Sequence[Json], whole: Mapping[str, tuple[str, int]], rules: 
     ]
     named = [(pod_set.name, spec) for pod_set, spec in zip(pod_sets, specs, strict=True)]
     faults = (f"spec.podSets[{i}].template.{each.fault}" for i, each in enumerate(asked) if each.fault)
-    violation = counting.violation(specs, rules) or next(faults, "")
+    violation = _impossible(bodies) or counting.violation(specs, rules) or next(faults, "")
     return Counted(_within_64_bits(pod_sets), violation, counting.unclaimable(named, rules))
+
+
+def _impossible(bodies: Sequence[Json]) -> str:
+    """Why no pod of a template can exist; "" if it can. Webhooks refuse such a template where they see it."""
+    for i, body in enumerate(bodies):
+        path = f"spec.podSets[{i}].template"
+        meta = child(child(body, "template", f"spec.podSets[{i}]"), "metadata", path)
+        for part, faults in (("labels", label_faults), ("annotations", annotation_faults)):
+            for value, fault in faults(child(meta, part, f"{path}.metadata")):
+                named = "" if value is None else f"Invalid value: {bounded.shown(str(value))}: "
+                return f"{path}.metadata.{part}: {named}{fault}"
+    return ""
 
 
 def _completed_spec(body: Json, path: str, rules: counting.Rules) -> Json:

@@ -90,9 +90,8 @@ async def test_an_admission_goes_where_the_crd_keeps_it_or_the_job_is_held_and_s
 
     row = await api.until(refused, "the Workload says why its job is not started")
     assert row["reason"] == run_changes.UNKNOWN_FIELD
-    assert row["message"].startswith(
-        "The CRD pytorchjobs.kubeflow.org has no spec.pytorchReplicaSpecs.Master.template.metadata."
-    )
+    assert row["message"].startswith("The CRD pytorchjobs.kubeflow.org has no field for the admission of the job")
+    assert "spec.pytorchReplicaSpecs.Master.template.metadata." in row["message"]
     stored = await api.client.get(declaration(PYTORCH).resource, "default", held)
     assert declaration(PYTORCH).suspension.read(stored)
     assert at(stored, ("spec", "pytorchReplicaSpecs", "Master", "template", "spec", "nodeSelector")) is None

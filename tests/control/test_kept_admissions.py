@@ -195,7 +195,7 @@ def test_an_older_trainer_gets_overrides_and_one_that_has_neither_is_named() -> 
 
     assert starts.has_alternative(ref, unknown("spec.runtimePatches"))
     assert starts.has_alternative(other, unknown("spec.runtimePatches")), "it was sent before the answer to the first"
-    assert not starts.refusal(ref)
+    assert not starts.why_refused(ref)
     running = started(kind, starts.informed(kind, job), wanted)
     assert "runtimePatches" not in running["spec"]
     assert [row["targetJobs"] for row in running["spec"]["podTemplateOverrides"]] == [
@@ -204,8 +204,9 @@ def test_an_older_trainer_gets_overrides_and_one_that_has_neither_is_named() -> 
     assert kind.not_kept(running, wanted) == []
 
     assert not starts.has_alternative(ref, unknown("spec.podTemplateOverrides"))
-    told = starts.refusal(ref)
-    assert told.startswith("The CRD trainjobs.trainer.kubeflow.org has no spec.podTemplateOverrides")
+    told = starts.why_refused(ref)
+    assert told.startswith("The CRD trainjobs.trainer.kubeflow.org has no field for the admission of the job")
+    assert "(spec.runtimePatches, spec.podTemplateOverrides)" in told
     assert "Kubeflow Trainer 2.0 or newer is needed" in told
     assert starts.informed(kind, job) is job, "the CRD may be newer by the next attempt"
 
@@ -215,6 +216,6 @@ def test_other_refusals_are_not_about_fields() -> None:
     ref = (kind.resource, "default/mine")
     assert not starts.has_alternative(ref, Conflict(409, "Conflict", 'unknown field "spec.x"'))
     assert not starts.has_alternative(ref, Invalid(422, "Invalid", "no"))
-    assert starts.refusal(ref) == ""
+    assert starts.why_refused(ref) == ""
     assert not starts.has_alternative(ref, unknown("spec.pytorchReplicaSpecs.Worker.template.metadata.labels"))
-    assert "has no spec.pytorchReplicaSpecs.Worker.template.metadata.labels" in starts.refusal(ref)
+    assert "(spec.pytorchReplicaSpecs.Worker.template.metadata.labels)" in starts.why_refused(ref)

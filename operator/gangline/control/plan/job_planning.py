@@ -145,7 +145,7 @@ class JobPlanning(Part):
             ready_pods=sum(pod.ready or pod.ended for pod in pods),
             served=self._served,
             written=self._starts.written(ref),
-            start_refused=self._starts.refusal(ref),
+            start_refused=self._starts.why_refused(ref),
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:

@@ -33,7 +33,7 @@ class Starts:
         """The admission that was written into the job, if it has not been compared yet: it is compared once."""
         return self._written.pop(ref, ())
 
-    def refusal(self, ref: JobRef) -> str:
+    def why_refused(self, ref: JobRef) -> str:
         """Why its start was refused, if that has not been recorded yet."""
         return self._refusals.pop(ref, "")
 
@@ -63,7 +63,9 @@ class Starts:
             self._unknown[ref[0]] = unknown
             return True
         self._unknown.pop(ref[0], None)  # the CRD may be another one by the next attempt
-        self._refusals[ref] = _reason(declaration, fields)
+        self._refusals[ref] = _says(
+            declaration, [name for name in map(shown, declaration.alternatives) if name in unknown] or fields
+        )
         return False
 
 
@@ -71,9 +73,9 @@ def _within(field: str, name: str) -> bool:
     return field == name or field.startswith((f"{name}.", f"{name}["))
 
 
-def _reason(declaration: Declaration, fields: Sequence[str]) -> str:
+def _says(declaration: Declaration, fields: Sequence[str]) -> str:
     resource = declaration.resource
-    more = f" and {len(fields) - 1} more" if len(fields) > 1 else ""
-    missing = f"The CRD {resource.plural}.{resource.group} has no {fields[0]}{more}, where the admission has to go"
+    listed = ", ".join(fields[:2]) + (f" and {len(fields) - 2} more" if len(fields) > 2 else "")
+    missing = f"The CRD {resource.plural}.{resource.group} has no field for the admission of the job ({listed})"
     wanted = f"{declaration.needs} or newer is needed" if declaration.needs else "a newer version of it is needed"
     return f"{missing}: {wanted}. The job stays suspended"

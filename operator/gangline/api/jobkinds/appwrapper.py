@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline import bounded
-from gangline.api.jobkinds import kubeflow
+from gangline.api.jobkinds import kubeflow, ray
 from gangline.api.jobkinds.declaration import (
     MOST_PODS,
     Behaviour,
@@ -152,7 +152,8 @@ def _of_ray(*cluster: str) -> Callable[[Json, Path], Iterable[_Pods]]:
         yield _Pods(head, 1)
         groups: Path = (*obj, *cluster, "workerGroupSpecs")
         for i in range(len(rows_at(job, groups))):
-            yield from _replicas(job, (*groups, i))
+            if isinstance(at(job, (*groups, i, "template")), dict):
+                yield _Pods((*groups, i, "template"), ray.workers(job, (*groups, i)))
 
     return pods
 

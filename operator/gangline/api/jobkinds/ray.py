@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gangline.api import names, quantity
 from gangline.api.jobkinds.declaration import (
+    MOST_PODS,
     Behaviour,
     Declaration,
     JobError,
@@ -62,8 +63,8 @@ _COUNTS_OF_WORKERS: Final = ("availableWorkerReplicas", "readyWorkerReplicas")
 _OF_THE_RUN: Final = ("dashboardURL", "jobStatus", "rayClusterName", "rayClusterStatus")
 _MOST_POD_SETS: Final = 18
 _GROUPS: Final[Path] = ("spec", "workerGroupSpecs")
-#: what says how many pods a group has; KubeRay keeps replicas within the bounds
-_SIZES: Final = ("replicas", "minReplicas", "maxReplicas", "numOfHosts")
+#: what says how many pods a group has
+_SIZES: Final = ("replicas", "minReplicas", "maxReplicas", "numOfHosts", "suspend")
 
 
 # --- pod sets ---------------------------------------------------------------------------------------------------------
@@ -86,9 +87,21 @@ def _group(job: Json, path: Path) -> Place:
     if not isinstance(name, str) or not name:
         raise JobError("a group of workers needs a name", shown((*path, "groupName")))
     template = (*path, "template")
-    hosts = number_at(job, (*path, "numOfHosts"), 1)
-    count = number_at(job, (*path, "replicas"), 1) * max(1, hosts)
-    return Place(name=name.lower(), count=count, path=template, counted=template_at(job, template))
+    return Place(name=name.lower(), count=workers(job, path), path=template, counted=template_at(job, template))
+
+
+def workers(job: Json, group: Path) -> int:
+    """The pods that KubeRay runs for the group of workers at this path: it keeps the replicas within their bounds, and runs none
+    for a suspended group. Raises JobError.
+    """
+    replicas, hosts = number_at(job, (*group, "replicas"), 1), number_at(job, (*group, "numOfHosts"), 1)
+    least, most = number_at(job, (*group, "minReplicas"), 0), number_at(job, (*group, "maxReplicas"), MOST_PODS)
+    if at(job, (*group, "suspend")) is True:
+        return 0
+    count = (least if replicas < least else min(replicas, most)) * max(1, hosts)
+    if count > MOST_PODS:
+        raise JobError(f"{count} pods: must be 0 to {MOST_PODS}", shown((*group, "replicas")))
+    return count
 
 
 def _counted_head(job: Json, cluster: Path, path: Path, extra: Sequence[Json]) -> Json:
@@ -296,7 +309,7 @@ RAY_CLUSTER: Final = Declaration(
     found_by=("ray.io/cluster",),
     pod_set_of=_group_of,
     words=Words(
-        pod_sets="`head`: 1; each worker group: replicas × numOfHosts",
+        pod_sets="`head`: 1; each worker group: replicas within their bounds × numOfHosts",
         ready="`status.state` ready",
         finished="never",
     ),

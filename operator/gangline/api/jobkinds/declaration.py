@@ -353,6 +353,8 @@ class Declaration:
     descriptions: tuple[Resource, ...] = ()
     #: the templates of the pod sets are made of other fields, so they are compared as Kueue compares them
     derived: bool = False
+    #: the pod sets of a job as Kueue, or an earlier version, has counted them: a running job with such a Workload goes on
+    counted_before: Callable[[Json], Sequence[Json]] | None = None
     #: fields that different versions of the kind have for the same thing: an admission goes into the first that is known
     alternatives: tuple[Path, ...] = ()
     #: the software that has a field into which an admission can go, as its users call it

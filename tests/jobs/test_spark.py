@@ -11,7 +11,7 @@ from tests.merging import merge_patch
 
 from gangline.api import admission
 from gangline.api.jobkinds.spark import MOVED
-from gangline.jobs import kind_of, workload
+from gangline.jobs import kind_of, owners, workload
 from gangline.jobs.base import JobError, PodSetInfo
 
 KIND = kind_of("sparkoperator.k8s.io/v1beta2", "SparkApplication")

@@ -327,6 +327,70 @@ def test_a_pod_that_cannot_end_on_a_lost_node_leaves_its_place_to_another_one():
     assert not world.wrong
 
 
+def of_stateful_set(pod: Json) -> Json:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+@pytest.mark.parametrize("serving", ["true", "false"])
+def test_a_deleted_pod_of_a_stateful_set_makes_room_for_the_next_one_of_its_name(serving: str):
+    world = World(*gang("g", "1", "1", "1", pod_group_serving=serving))
+    of_stateful_set(world.pods["g-0"])
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    world.settle()
+    world.delete("g-0")
+    world.settle()
+    assert world.pods["g-0"]["metadata"]["finalizers"], "it still runs"
+    world.run()
+    world.settle()
+    assert "g-0" not in world.pods
+    assert world.workload is not None
+    assert true_condition(world.workload, names.WAITING_FOR_REPLACEMENT) is not None
+    world.add(of_stateful_set(a_pod("g-0", group="g", total=3, age=9, pod_group_serving=serving)))
+    world.settle()
+    world.run()
+    assert running(world) == 3
+    assert true_condition(world.workload, names.WAITING_FOR_REPLACEMENT) is None
+    assert not world.wrong
+
+
+def test_a_deleted_pod_of_another_owner_keeps_its_place_until_it_is_replaced():
+    world = started("1", "1", pod_group_serving="true")
+    world.delete("g-0")
+    world.run()
+    world.settle()
+    assert world.pods["g-0"]["metadata"]["finalizers"]
+
+
+def test_an_evicted_group_of_a_stateful_set_keeps_its_workload():
+    """Its pods own it, and none of them is there for a moment otherwise."""
+    world = World(*map(of_stateful_set, gang("g", "1", "1", "1", pod_group_serving="true")))
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    world.preempt()
+    world.settle()
+    world.run()
+    world.settle()
+    assert list(world.pods) == ["g-2"]
+    for number in (0, 1):
+        world.add(of_stateful_set(a_pod(f"g-{number}", group="g", total=3, age=9, pod_group_serving="true")))
+    world.settle()
+    assert sorted(world.pods) == ["g-0", "g-1"], "now the last one goes"
+    world.add(of_stateful_set(a_pod("g-2", group="g", total=3, age=10, pod_group_serving="true")))
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    assert running(world) == 3
+    assert not world.wrong
+
+
 def test_a_gang_all_of_whose_pods_were_lost_is_not_given_up():
     world = started("1", "1")
     for name in ("g-0", "g-1"):

@@ -19,7 +19,7 @@ from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, Delet
 from gangline.control.pod_groups import group_plan
 from gangline.control.pod_groups.group_index import GroupIndex
 from gangline.control.pod_groups.group_plan import DeletePod, GroupView, MarkPod, PatchPod, Step, TellPod
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
 from gangline.engine import model
 from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition
@@ -325,6 +325,44 @@ def test_a_pod_that_cannot_end_on_a_lost_node_leaves_its_place_to_another_one():
     assert not world.pods["g-1"]["metadata"].get("finalizers")
     assert true_condition(world.workload, names.WAITING_FOR_REPLACEMENT) is None
     assert not world.wrong
+
+
+def test_pods_whose_admission_was_not_kept_are_stopped_and_none_is_started():
+    """Until the quota was given to others. What was kept is compared with what was written."""
+    world = World(*gang("g", "1", "1"))
+    world.settle()
+    world.admit()
+    starts = [step for step in world.plan() if isinstance(step, PatchPod)]
+    assert [step.starts_with is not None for step in starts] == [True, True]
+    for step in starts:
+        world.carry_out(step)
+        assert step.starts_with is not None
+        stored = copy.deepcopy(world.pods[step.pod.name])
+        assert composition.not_kept(stored, step.starts_with) == []
+        del stored["spec"]["nodeSelector"]
+        assert composition.not_kept(stored, step.starts_with) == ["nodeSelector[pool]"]
+    world.run()
+    group = PodGroup.of("g", read(*world.pods.values()))
+    view = GroupView(group, world.workload, True, True, world.now, not_kept=["pod g-0: nodeSelector[pool]"])
+    for step in group_plan.plan(view, Lookups()):
+        world.carry_out(step)
+    assert world.workload is not None
+    row = true_condition(world.workload, names.PODS_REFUSED)
+    assert row["reason"] == run_changes.NOT_KEPT and "(pod g-0: nodeSelector[pool])" in row["message"]
+    world.settle()
+    world.run()
+    world.settle()
+    assert not running(world)
+    for number in (2, 3):
+        world.add(a_pod(f"g-{number}", group="g", total=2, age=9))
+    world.settle()
+    assert world.admitted and all(map(gated, world.pods.values())), "they wait"
+    world.preempt()
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    assert running(world) == 2
 
 
 def of_stateful_set(pod: Json) -> Json:

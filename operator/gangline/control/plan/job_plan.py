@@ -271,12 +271,8 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
 
 def _not_kept(view: JobView, workload: Json, lost: Sequence[str]) -> list[Step]:
     """What was written to start the job is not what was stored: an admission webhook has changed it. The job is held again."""
-    first, more = lost[0], f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-    message = (
-        f"The API server did not keep what the admission adds to the pods ({first}{more}): an admission webhook of "
-        f"{view.kind.resource.plural}.{view.kind.resource.group or 'core'} drops or changes it. The job stays suspended"
-    )
-    refused = run_changes.pods_refused(True, run_changes.NOT_KEPT, message)
+    resource = view.kind.resource
+    refused, message = run_changes.not_kept(f"{resource.plural}.{resource.group}", lost)
     return [
         ChangeStatus(workload, "pods-refused", refused),
         Note("Warning", names.PODS_REFUSED, message),

@@ -5,7 +5,7 @@ Condition types, reasons and messages are Kueue's, where Kueue has them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -47,6 +47,16 @@ def pods_refused(holds: bool, reason: str, message: str) -> Change:
         conditions.put(rows_of(status), names.PODS_REFUSED, holds, reason, message, now=now)
 
     return change
+
+
+def not_kept(what: str, lost: Sequence[str]) -> tuple[Change, str]:
+    """Record that what an admission adds to pods was not kept by the API server, and the words for it. `what`: pods or jobs."""
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    message = (
+        f"The API server did not keep what the admission adds to the pods ({lost[0]}{more}): "
+        f"an admission webhook of {what} drops or changes it. Nothing of it is started"
+    )
+    return pods_refused(True, NOT_KEPT, message), message
 
 
 def why_not_started(workload: Json) -> str:

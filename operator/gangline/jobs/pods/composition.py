@@ -138,6 +138,11 @@ def start(pod: Member, info: PodSetInfo) -> Json:
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": pod.version}}
 
 
+def not_kept(pod: Json, info: PodSetInfo) -> list[str]:
+    """What the patch of `start` has added to a pod, and the pod, as the API server has stored it, lacks."""
+    return podspec.lacking(podspec.parts_of(pod), podspec.asked(replace(info, scheduling_gates=())))
+
+
 def marked(pod: Member, reason: str, message: str, at: str) -> Json:
     """The strategic merge patch of the status of a pod that is about to be deleted: it says why."""
     row = {"type": TERMINATION_TARGET, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}

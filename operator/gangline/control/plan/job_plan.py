@@ -272,9 +272,9 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
 def _not_kept(view: JobView, workload: Json, lost: Sequence[str]) -> list[Step]:
     """What was written to start the job is not what was stored: an admission webhook has changed it. The job is held again."""
     resource = view.kind.resource
-    refused, message = run_changes.not_kept(f"{resource.plural}.{resource.group}", lost)
+    message = run_changes.lost_words(f"{resource.plural}.{resource.group}", lost)
     return [
-        ChangeStatus(workload, "pods-refused", refused),
+        ChangeStatus(workload, "pods-refused", run_changes.pods_refused(True, run_changes.NOT_KEPT, message)),
         Note("Warning", names.PODS_REFUSED, message),
         *_stop(view, workload, "Its admission was not kept"),
     ]

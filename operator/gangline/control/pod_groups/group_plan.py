@@ -389,9 +389,9 @@ def _run(
 ) -> list[Step]:
     """Start the pods that wait, and report those that run. `wanted`: how many there are to be, if an owner says it."""
     if view.not_kept:
-        change, message = run_changes.not_kept("pods", view.not_kept)
+        message = run_changes.lost_words("pods", view.not_kept)
         return [
-            ChangeStatus(workload, "pods-refused", change),
+            ChangeStatus(workload, "pods-refused", run_changes.pods_refused(True, run_changes.NOT_KEPT, message)),
             TellPod(kept.leader, "Warning", names.PODS_REFUSED, message),
             *_stop(view, run_changes.NOT_KEPT, message),
         ]

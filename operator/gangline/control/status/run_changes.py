@@ -49,14 +49,13 @@ def pods_refused(holds: bool, reason: str, message: str) -> Change:
     return change
 
 
-def not_kept(what: str, lost: Sequence[str]) -> tuple[Change, str]:
-    """Record that what an admission adds to pods was not kept by the API server, and the words for it. `what`: pods or jobs."""
+def lost_words(what: str, lost: Sequence[str]) -> str:
+    """That the API server has not kept what an admission adds to pods. `what`: the resource that was written."""
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-    message = (
+    return (
         f"The API server did not keep what the admission adds to the pods ({lost[0]}{more}): "
         f"an admission webhook of {what} drops or changes it. Nothing of it is started"
     )
-    return pods_refused(True, NOT_KEPT, message), message
 
 
 def why_not_started(workload: Json) -> str:

@@ -392,7 +392,7 @@ def _run(
         message = run_changes.lost_words("pods", view.not_kept)
         return [
             ChangeStatus(workload, "pods-refused", run_changes.pods_refused(True, run_changes.NOT_KEPT, message)),
-            TellPod(kept.leader, "Warning", names.PODS_REFUSED, message),
+            TellPod(kept.leader, "Warning", "PodsRefused", message),
             *_stop(view, run_changes.NOT_KEPT, message),
         ]
     if run_changes.why_not_started(workload):

@@ -21,7 +21,7 @@ from gangline.control.plan.injection import pod_set_infos
 from gangline.control.plan.plan_steps import ChangeStatus, JobView, Note, PatchJob, Step
 from gangline.control.plan.starts import Starts
 from gangline.control.status import run_changes, status_changes
-from gangline.jobs import kind_of
+from gangline.jobs import kind_of, podspec
 from gangline.jobs.base import Children, JobKind, PodSetInfo
 from gangline.kube.errors import Conflict, Invalid
 
@@ -116,6 +116,14 @@ def test_what_others_add_is_nobodys_loss(name: str) -> None:
 
     running = started(kind, job, wanted)
     assert kind.not_kept({**running, "spec": more(running["spec"])}, wanted) == []
+
+
+def test_empty_fields_are_no_loss() -> None:
+    wanted = {"tolerations": [{"key": "a", "operator": "Exists", "value": "", "effect": None}], "labels": {"x": ""}}
+    kept = {"tolerations": [{"key": "a", "operator": "Exists"}], "labels": {"x": ""}}
+    assert podspec.lacking(kept, wanted) == []
+    assert podspec.lacking({**kept, "labels": {}}, wanted) == ["labels[x]"]
+    assert podspec.lacking({**kept, "tolerations": [{"key": "b", "operator": "Exists"}]}, wanted) == ["tolerations"]
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.cluster import declared
 from tests.cluster.conftest import System
 from tests.cluster.declared import CONFIGURATION, declaration, everything, job_of, with_gpus
@@ -16,6 +18,7 @@ from tests.jobs.foreign import CASES, TRAIN_JOB, Case, Json
 
 from gangline.api import names
 from gangline.api.jobkinds.declaration import at
+from gangline.console.cli import main
 from gangline.control.status import run_changes
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -92,6 +95,11 @@ async def test_an_admission_goes_where_the_crd_keeps_it_or_the_job_is_held_and_s
     assert row["reason"] == run_changes.UNKNOWN_FIELD
     assert row["message"].startswith("The CRD pytorchjobs.kubeflow.org has no field for the admission of the job")
     assert "spec.pytorchReplicaSpecs.Master.template.metadata." in row["message"]
+    command = ["why", held, "--kubeconfig", str(older.kubeconfig), "-n", "default"]
+    why = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert "it is not started (UnknownField): The CRD pytorchjobs.kubeflow.org" in " ".join(why.output.split()), (
+        why.output
+    )
     stored = await api.client.get(declaration(PYTORCH).resource, "default", held)
     assert declaration(PYTORCH).suspension.read(stored)
     assert at(stored, ("spec", "pytorchReplicaSpecs", "Master", "template", "spec", "nodeSelector")) is None

@@ -97,7 +97,13 @@ def _executors(job: Json) -> int:
 
 def _written(job: Json, role: str, field: str, *keys: str) -> tuple[Any, Path] | None:
     """What a role's field says, or else the first of these keys of Spark's configuration; and where it is written."""
-    places: list[Path] = [("spec", role, field), *((*_CONF, Key(key)) for key in keys)]
+    typed: Path = ("spec", role, field)
+    return (at(job, typed), typed) if at(job, typed) is not None else _configured(job, *keys)
+
+
+def _configured(job: Json, *keys: str) -> tuple[Any, Path] | None:
+    """What the first of these keys of Spark's configuration says, and where it is written."""
+    places: list[Path] = [(*_CONF, Key(key)) for key in keys]
     return next(((found, where) for where in places if (found := at(job, where)) is not None), None)
 
 
@@ -194,9 +200,9 @@ def _memory(job: Json, role: str) -> int:
     total = memory + (_mib(overhead, 0) if overhead is not None else max(int(_factor(job, role) * memory), _OVERHEAD))
     if role == EXECUTOR:
         if at(job, ("spec", "type")) == "Python":
-            total += _mib(_written(job, role, "", "spark.executor.pyspark.memory"), 0)
+            total += _mib(_configured(job, "spark.executor.pyspark.memory"), 0)
         if str(at(job, (*_CONF, "spark.memory.offHeap.enabled"))).lower() == "true":
-            total += _mib(_written(job, role, "", "spark.memory.offHeap.size"), 0, unit="")
+            total += _mib(_configured(job, "spark.memory.offHeap.size"), 0, unit="")
     if total > _MOST_MIB:
         raise JobError(f"{total}Mi of memory are more than a pod can request", shown(("spec", role, "memory")))
     return total
@@ -205,8 +211,8 @@ def _memory(job: Json, role: str) -> int:
 def _factor(job: Json, role: str) -> Any:
     """The share of the memory that is added, if no amount is written."""
     keys = (f"spark.{role}.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
-    places: list[Path] = [*((*_CONF, Key(key)) for key in keys), ("spec", "memoryOverheadFactor")]
-    written = next(((found, where) for where in places if (found := at(job, where)) not in (None, "")), None)
+    path: Path = ("spec", "memoryOverheadFactor")
+    written = _configured(job, *keys) or ((at(job, path), path) if at(job, path) else None)
     if written is None:
         return quantity.parse_number("0.4" if at(job, ("spec", "type")) in ("Python", "R") else "0.1")
     try:

@@ -216,7 +216,7 @@ def _factor(job: Json, role: str) -> Any:
     if written is None:
         return quantity.parse_number("0.4" if at(job, ("spec", "type")) in ("Python", "R") else "0.1")
     try:
-        factor = quantity.parse_number(_short(str(written[0])))
+        factor = quantity.parse_number(_kubernetes(str(written[0])))
     except (ValueError, quantity.QuantityError) as error:
         raise JobError(str(error), shown(written[1])) from None
     if not 0 <= factor <= _MOST_FACTOR:
@@ -274,11 +274,6 @@ def _kubernetes(text: str) -> str:
     """An amount of memory as the JVM writes it, in Kubernetes' units: 512m is 512Mi. Others stay as they are."""
     found = _JAVA_MEMORY.fullmatch(text.strip())
     return f"{found[1]}{found[2].upper()}i" if found else text.strip()
-
-
-@bounded.parser(_LONGEST_AMOUNT, refuse=_too_long, worst=("9", "0.", " "))
-def _short(text: str) -> str:
-    return text.strip()
 
 
 def _volumes(job: Json, path: Path) -> tuple[list[Json], list[Json]]:

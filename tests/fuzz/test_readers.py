@@ -7,6 +7,8 @@ from tests.fuzz import readers
 
 #: no reader of texts: what is converted is a number already, by its type, by a schema or by a marked parser
 NUMBERS = (
+    "gangline.api.jobkinds.spark._memory",
+    "gangline.api.jobkinds.spark._mib",
     "gangline.api.quantity._parse_number",
     "gangline.api.quantity.parse_number",
     "gangline.api.read.configuration.file._pods_ready",
@@ -99,6 +101,7 @@ API_SERVER = (
     "gangline.bounded._cut",
     "gangline.bounded.load_shallow",
     "gangline.kube.discovery.ServedVersions._ask",
+    "gangline.kube.errors.Invalid.unknown_fields",
     "gangline.kube.errors._seconds",
     "gangline.kube.errors.from_response",
     "gangline.kube.resources.as_revision",

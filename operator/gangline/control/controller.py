@@ -47,7 +47,7 @@ from gangline.control.notify.notices import Notices
 from gangline.control.notify.outbox import Outbox
 from gangline.control.notify.secrets import SecretReader
 from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, ObjectQuarantined
+from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, NoticeLimited, ObjectQuarantined
 from gangline.control.parts.part import Part
 from gangline.control.plan.class_priorities import ClassPriorities
 from gangline.control.plan.cleared_gates import ClearedGates
@@ -207,6 +207,7 @@ class Controller:
             SecretReader(client).read,
             outcome=metrics.notified,
             complain=lambda to, why: messages.publish(DeliveryFailed(to.namespace, to.name, why)),
+            limited=lambda workload, why: messages.publish(NoticeLimited(workload, why)),
         )
         self.notices = notices = Notices(mirror, outbox.put, now=now, messages=messages)
         Announcements(mirror, notices, recorder, messages, leading=leading)

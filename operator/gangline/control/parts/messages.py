@@ -103,6 +103,14 @@ class OwnPaceEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeLimited:
+    """Notices about a workload, given by its key, are held back or not sent to its address; `why` names the bound."""
+
+    workload: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeliveryFailed:
     """A receiver of notices, named by its Secret, begins to fail."""
 

@@ -120,6 +120,9 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "Overdue": EventRow(_WORKLOAD, OURS, "it runs far longer than was forecast"),
     "RanPastForecast": EventRow(_WORKLOAD, OURS, "it runs longer than was forecast"),
     "StartMoved": EventRow(_WORKLOAD, OURS, "its expected start moves"),
+    "NotificationLimited": EventRow(
+        _WORKLOAD, OURS, "its job's own address is not permitted, or its namespace has reached a bound of notifications"
+    ),
     # policies
     "ForecastModelInUse": EventRow(_POLICY, OURS, "forecasts come from the trained model"),
     "ForecastModelOff": EventRow(_POLICY, OURS, "forecasts are too wrong to be used"),

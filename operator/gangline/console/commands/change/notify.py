@@ -11,7 +11,7 @@ import click
 
 from gangline.console.commands.change import notify_set
 from gangline.console.views import access
-from gangline.control.notify.notices import ADDRESS, KINDS, Notice, compose
+from gangline.control.notify.notices import ADDRESS, KINDS, Notice, compose, permitted
 from gangline.control.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
 from gangline.kube.client import NotFound
 from gangline.kube.resources import QUEUE_POLICIES, SECRETS
@@ -93,6 +93,9 @@ async def _receivers(
         for rule in rules:
             ref = rule["secretRef"]
             name = f"Secret {ref.get('namespace', 'gangline-system')}/{ref['name']}"
+            if to and not permitted(to, rule.get("addresses") or ()):
+                found.append((name, [], f"spec.notify[].addresses does not permit jobs to give the address {to}"))
+                continue
             try:
                 secret = await api.get(SECRETS, ref.get("namespace", "gangline-system"), ref["name"])
                 found.append((name, urls_of(secret.get("data") or {}, to), ""))

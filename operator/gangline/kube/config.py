@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from gangline import files
 from gangline.kube.client_tls import ClientTls, TlsFiles
 from gangline.kube.tokens import ExecToken, FileToken, FixedToken, LoginError, OidcToken, TokenSource
 
@@ -126,7 +127,7 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
     if given := os.environ.get("POD_NAMESPACE"):
         return given
     try:
-        return (account / "namespace").read_text().strip()
+        return files.read_text(account / "namespace").strip()
     except OSError:
         return ""
 
@@ -135,7 +136,7 @@ def in_cluster(account: Path = SERVICE_ACCOUNT) -> Login:
     """The login of the pod's service account; its token and CA are read again every minute, and the token after a 401."""
     try:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-        namespace = (account / "namespace").read_text().strip()
+        namespace = files.read_text(account / "namespace").strip()
         tls = ClientTls(ssl.create_default_context(cafile=str(account / "ca.crt")))
         certificates = TlsFiles(tls, account / "ca.crt")
     except KeyError as error:
@@ -186,7 +187,7 @@ class _Entry:
                 raise LoginError(f"{self.file}: {name}-data: {error}") from error
         path = self.path(name)
         try:
-            return path.read_bytes() if path else b""
+            return files.read_bytes(path) if path else b""
         except OSError as error:
             raise LoginError(f"{self.file}: {name}: {path}: {error.strerror}") from error
 
@@ -204,7 +205,7 @@ class _Kubeconfig:
         merged = cls()
         for path in paths:
             try:
-                document = yaml.safe_load(path.read_text()) or {}
+                document = yaml.safe_load(files.read_text(path)) or {}
             except OSError as error:
                 raise LoginError(f"{path}: {error.strerror}") from error
             except yaml.YAMLError as error:

@@ -83,7 +83,7 @@ class FileToken:
     async def token(self) -> str:
         if time.monotonic() - self._read_at >= TOKEN_FILE_PERIOD:
             try:
-                self._value = self._path.read_text().strip()
+                self._value = files.read_text(self._path).strip()
             except OSError as error:
                 if not self._value:  # a rotation in progress must not discard a token that may still be valid
                     raise LoginError(f"token file {self._path}: {error.strerror}") from error
@@ -245,14 +245,14 @@ class OidcToken(_Renewed):
     def _stored(self) -> dict[str, Any]:
         """The present content of the kubeconfig; nothing if it cannot be read."""
         try:
-            return self._section(yaml.safe_load(self._file.read_text()))
+            return self._section(yaml.safe_load(files.read_text(self._file)))
         except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
             return {}
 
     def _store(self, new: Mapping[str, str]) -> None:
         """An issuer may revoke the refresh token that was used, so the file needs the new one; it may be read-only."""
         with suppress(OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
-            document = yaml.safe_load(self._file.read_text())
+            document = yaml.safe_load(files.read_text(self._file))
             self._section(document).update(new)
             files.write(self._file.resolve(), yaml.safe_dump(document, sort_keys=False))
 

@@ -32,8 +32,8 @@ KINDS: Final = (
 )
 #: kinds that are bad news
 WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
-#: a {to} address: e-mail, channel, phone number; without characters that could change the rest of a URL
-ADDRESS: Final = re.compile(r"(?=.{1,254}\Z)[A-Za-z0-9._+#-]*@?[A-Za-z0-9._+#-]*")
+_LONGEST_ADDRESS: Final = 254
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9._+#-]*@?[A-Za-z0-9._+#-]*")
 #: characters of user-written text (names, reasons) in one line of a message
 MOST_SHOWN: Final = 1000
 #: values of the job's annotation that switch notices off
@@ -187,7 +187,7 @@ class Notices(Part):
             return
         self._refused[key_of(workload)] = shown
         why = "is not permitted by spec.notify[].addresses of its queue's QueuePolicy"
-        if not ADDRESS.fullmatch(address):
+        if not is_address(address):
             why = "is not an address, a channel or a number"
         self._messages.publish(NoticeLimited(key_of(workload), f"annotation {names.NOTIFY_TO}: {shown} {why}"))
 
@@ -220,6 +220,12 @@ class Notices(Part):
         return _cut(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
 
 
+@bounded.parser(_LONGEST_ADDRESS, instead=False, worst=("a", "@", "a@"))
+def is_address(text: str) -> bool:
+    """Whether it can stand for {to}: e-mail, channel, phone number; without characters that could change the rest of a URL."""
+    return bool(text) and _ADDRESS.fullmatch(text) is not None
+
+
 def permitted(address: str, patterns: Collection[str]) -> bool:
     """Whether one of the patterns permits a job's own address. A pattern is an address, or `*` and how addresses end.
 
@@ -227,7 +233,7 @@ def permitted(address: str, patterns: Collection[str]) -> bool:
     (True, False)
     """
     folded = address.lower()
-    return ADDRESS.fullmatch(address) is not None and any(
+    return is_address(address) and any(
         folded.endswith(pattern[1:].lower()) if pattern.startswith("*") else folded == pattern.lower()
         for pattern in patterns
     )

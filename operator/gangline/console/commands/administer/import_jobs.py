@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from gangline import files
 from gangline.api import quantity
 from gangline.api.read.configuration import Configuration, ManagedJobs
 from gangline.api.read.counting.resource_rules import ResourceRules
@@ -142,7 +143,7 @@ def _rules(label: str, mapping: tuple[str, ...], file: Path | None) -> tuple[Rul
     if file is None:
         return from_pairs(label, _pairs(mapping, "--queuemapping"))
     try:
-        return from_file(file.read_text())
+        return from_file(files.read_text(file))
     except (ValueError, OSError) as error:
         raise click.ClickException(f"{file}: {error}") from error
 

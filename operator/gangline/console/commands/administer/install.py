@@ -12,6 +12,7 @@ import click
 from gangline.api import names
 from gangline.console.options import Span
 from gangline.console.views import access
+from gangline.files import read_text
 from gangline.install import inventory, removal, rollout
 from gangline.install.cluster_kinds import told
 from gangline.install.differences import MOST_LINES
@@ -170,7 +171,7 @@ def _chosen(files: tuple[Path, ...], settings: tuple[str, ...], image: str | Non
     try:
         for path in files:
             try:
-                given.append(values.load(path.read_text(encoding="utf-8")))
+                given.append(values.load(read_text(path)))
             except (ValuesError, UnicodeDecodeError) as error:
                 raise click.ClickException(f"{path}: {error}") from error
         given += map(values.setting, settings)

@@ -11,7 +11,7 @@ import click
 
 from gangline.console.commands.change import notify_set
 from gangline.console.views import access
-from gangline.control.notify.notices import ADDRESS, KINDS, Notice, compose, permitted
+from gangline.control.notify.notices import KINDS, Notice, compose, is_address, permitted
 from gangline.control.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
 from gangline.kube.client import NotFound
 from gangline.kube.resources import QUEUE_POLICIES, SECRETS
@@ -55,7 +55,7 @@ def test(
     """
     if bool(policy) == bool(urls):
         raise click.UsageError("give the name of a QueuePolicy, or --url")
-    if to and not ADDRESS.fullmatch(to):
+    if to and not is_address(to):
         raise click.BadParameter("must be an address, a channel or a number, without spaces", param_hint="--to")
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="  %(message)s")

@@ -12,7 +12,7 @@ from gangline.api import names
 from gangline.console.output.selection import words
 from gangline.console.views import access, completing, targets
 from gangline.control.answers.workloads.snapshot import FINISHED
-from gangline.control.notify.notices import ADDRESS, KINDS
+from gangline.control.notify.notices import KINDS, is_address
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import DEPLOYMENTS, PODS, WORKLOADS, Json, Resource
 
@@ -56,7 +56,7 @@ def command(
     if events:
         wanted[names.NOTIFY] = kinds(words(events))
     if to is not None:
-        if to != NONE and not ADDRESS.fullmatch(to):
+        if to != NONE and not is_address(to):
             raise click.BadParameter("must be an address, a channel or a number, without spaces", param_hint="--to")
         wanted[names.NOTIFY_TO] = None if to == NONE else to
 

@@ -21,6 +21,7 @@ from gangline.console.output import presenting
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.replaying import cluster_record, policy_file
 from gangline.engine.model import Settings
+from gangline.files import read_text
 from gangline.record import preparing
 from gangline.record.history import RecordError
 from gangline.replay import policies, report
@@ -297,7 +298,7 @@ def _from_files(files: tuple[Path, ...]) -> tuple[list[Policy], list[str]]:
     notes: list[str] = []
     for file in files:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = read_text(file)
         except (OSError, UnicodeDecodeError) as error:
             raise ReplayError(f"--policy-file {file}: {error}") from error
         more, left_out = policy_file.read(text, file.name)

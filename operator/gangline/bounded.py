@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
@@ -85,6 +86,35 @@ def shown(text: object, most: int = SHOWN) -> str:
         text = text[: most + 1]
     quoted = repr(text)
     return quoted if len(quoted) <= most else quoted[: most - 3] + "..."
+
+
+#: what a terminal shows as nothing, though Unicode calls them letters, symbols and marks
+_BLANK: Final = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0))
+
+
+class _Printable(dict[int, str]):
+    """Code point -> what is printed in its place, found when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        kind = unicodedata.category(char)
+        # control, format (bidi overrides, zero width), surrogate, private, unassigned; line and paragraph separators
+        hidden = kind[0] == "C" or kind in ("Zl", "Zp") or code in _BLANK
+        self[code] = found = "�" if hidden else " " if kind == "Zs" else char
+        return found
+
+
+_PRINTABLE: Final = _Printable()
+
+
+def printable(text: str) -> str:
+    r"""The text of somebody else as it may be shown: in place of every character that moves a cursor, changes the direction of
+    writing or cannot be seen stands `�`.
+
+    >>> printable("a\x1b[2Jb\u202ec")
+    'a�[2Jb�c'
+    """
+    return text if text.isascii() and text.isprintable() else text.translate(_PRINTABLE)
 
 
 @parser(MOST_DIGITS, instead=None, worst=("9", "0", "٣"))

@@ -123,14 +123,15 @@ def running(directory: Path) -> dict[str, int | None]:
     return found
 
 
-#: characters of a line of a log that are shown
+#: characters of a line of a log that are shown, and bytes of the log in which the last lines are looked for
 LONGEST_SHOWN: Final = 500
+MOST_READ: Final = 2**20
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
     """The last lines of a log, each cut to a readable length."""
     try:
-        found = files.read_tail(path, lines * LONGEST_SHOWN).decode(errors="replace").splitlines()
+        found = files.read_tail(path, MOST_READ).decode(errors="replace").splitlines()
         return "\n".join(line[:LONGEST_SHOWN] for line in found[-lines:])
     except OSError:
         return "(no log)"

@@ -30,6 +30,7 @@ from gangline.console.importing.adoptions import Adoption, Job, Parent, RollOut,
 from gangline.console.importing.handing_over import HandingOver
 from gangline.console.importing.mapping import MappingError, Rule, from_file, from_pairs, pairs
 from gangline.console.importing.serving_handover import UnmarkedError
+from gangline.console.output import terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.views import access
 from gangline.jobs import BY_RESOURCE, declare
@@ -130,7 +131,7 @@ def command(
         roll_out,
     )
     outcome = access.run(_import(order, kubeconfig, context))
-    click.echo(document(output.kind, _as_json(order, outcome)) if output.kind else _rendered(order, outcome))
+    terminal.say(document(output.kind, _as_json(order, outcome)) if output.kind else _rendered(order, outcome))
     if outcome.faults:
         sys.exit(1)
 

@@ -15,6 +15,7 @@ from gangline.api.read.conditions import millis_of
 from gangline.api.read.configuration.manager import KUEUES
 from gangline.api.read.workloads import card_levels
 from gangline.api.read.workloads.topology_slices import SlicesError
+from gangline.console.output import terminal
 from gangline.console.views import access
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -53,11 +54,11 @@ def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: 
 
     outcome = access.run(work())
     for name in outcome.changed:
-        click.echo(f"workload/{name}: {'would name no cards' if dry_run else 'names no cards any more'}")
+        terminal.say(f"workload/{name}: {'would name no cards' if dry_run else 'names no cards any more'}")
     for name, why in outcome.failed:
-        click.echo(f"workload/{name}: {why}", err=True)
+        terminal.say(f"workload/{name}: {why}", err=True)
     if not outcome.changed and not outcome.failed:
-        click.echo("No admission names cards.")
+        terminal.say("No admission names cards.")
     if outcome.failed:
         sys.exit(1)
 

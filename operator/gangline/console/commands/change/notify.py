@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from gangline.console.commands.change import notify_set
+from gangline.console.output import terminal
 from gangline.console.views import access
 from gangline.control.notify.notices import KINDS, Notice, compose, is_address, permitted
 from gangline.control.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
@@ -68,16 +69,16 @@ def test(
     for name, found, trouble in receivers:
         if trouble or not found:
             failed += 1
-            click.echo(f"{name}: {trouble or 'its URL has a placeholder for an address: give --to'}", err=True)
+            terminal.say(f"{name}: {trouble or 'its URL has a placeholder for an address: give --to'}", err=True)
         for number, url in enumerate(found, 1):
             which = name if len(found) == 1 else f"{name}, URL {number}"
             try:
                 send_with_apprise(url, message, quiet=not verbose)
             except DeliveryError as error:
                 failed += 1
-                click.echo(f"{which}: {error}", err=True)
+                terminal.say(f"{which}: {error}", err=True)
             else:
-                click.echo(f"{which}: sent")
+                terminal.say(f"{which}: sent")
     raise SystemExit(1 if failed else 0)
 
 

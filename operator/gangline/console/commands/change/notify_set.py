@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from gangline.api import names
+from gangline.console.output import terminal
 from gangline.console.output.selection import words
 from gangline.console.views import access, completing, targets
 from gangline.control.answers.workloads.snapshot import FINISHED
@@ -63,7 +64,7 @@ def command(
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             told = await notifying(api, namespace or api.login.namespace, job, wanted, dry_run=dry_run)
-            click.echo(told + (" (dry run: nothing is changed)" if dry_run else ""))
+            terminal.say(told + (" (dry run: nothing is changed)" if dry_run else ""))
 
     access.run(work())
 

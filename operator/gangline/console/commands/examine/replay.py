@@ -17,7 +17,7 @@ from gangline import traces
 from gangline.console.commands.examine.replay_report import lines
 from gangline.console.configuration_file import read_configuration
 from gangline.console.options import Instant, Span
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.replaying import cluster_record, policy_file
 from gangline.engine.model import Settings
@@ -156,7 +156,7 @@ def command(
     **options: Any,
 ) -> None:
     """Replay a job TRACE, or a cluster's record, under several policies; write OUT/replay.json and OUT/report.html."""
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     if (trace is None) == (record is None):
         raise click.UsageError("name either a TRACE or --cluster-record DIRECTORY")
     if config is not None and record is None:
@@ -179,7 +179,7 @@ def command(
     if schedule or schedule_format:
         for story in done.stories:
             schedules.write(story.result, out / "schedule", story.policy, kind)
-    click.echo(document(output.kind, body) if output.kind else "\n".join(lines(done, presenting.width())))
+    terminal.say(*([document(output.kind, body)] if output.kind else lines(done, presenting.width())))
     console.print(f"[dim]{out / 'report.html'}  {out / 'replay.json'}[/dim]")
 
 

@@ -12,6 +12,7 @@ import click
 from gangline import bounded
 from gangline.conformance import tas_vectors
 from gangline.conformance.scheduling_vectors import compare as compare_scheduling
+from gangline.console.output import terminal
 from gangline.files import read_lines
 from gangline.kube.resources import Json
 
@@ -32,10 +33,10 @@ def command(files: tuple[Path, ...]) -> None:
             if difference is None:
                 good += 1
             else:
-                click.echo(f"{file.name}, line {number}, {scenario.get('name', 'unnamed')}: {difference}")
-        click.echo(f"{_name(file)}: {good} of {count} scenarios agree")
+                terminal.say(f"{file.name}, line {number}, {scenario.get('name', 'unnamed')}: {difference}")
+        terminal.say(f"{_name(file)}: {good} of {count} scenarios agree")
         total, agreed = total + count, agreed + good
-    click.echo(f"total: {agreed} of {total} scenarios agree")
+    terminal.say(f"total: {agreed} of {total} scenarios agree")
     sys.exit(0 if agreed == total else 1)
 
 

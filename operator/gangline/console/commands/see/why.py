@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gangline.api import names
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.output.layout import wrapped
 from gangline.console.views import access, asking, completing, history, own_rights
@@ -44,7 +44,7 @@ def command(
     if output.kind:
         told = {**items.as_json(view), "explanation": [[line.label, line.text] for line in lines]}
         told |= {"remedies": offers.get("remedies", [])}
-        click.echo(document(output.kind, told))
+        terminal.say(document(output.kind, told))
         return
     show(view, lines)
 
@@ -139,11 +139,11 @@ async def _history(
 def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: Format) -> None:
     if output.kind:
         body = {**items.as_json(view), "history": [event.as_json() for event in events], "source": source}
-        click.echo(document(output.kind, body))
+        terminal.say(document(output.kind, body))
         return
-    click.echo(f"{view.job} in namespace {view.namespace}, workload {view.name}")
-    click.echo(history.rendered(events))
-    click.echo(f"({source})", err=True)
+    terminal.say(f"{view.job} in namespace {view.namespace}, workload {view.name}")
+    terminal.say(*history.rendered(events))
+    terminal.say(f"({source})", err=True)
 
 
 async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
@@ -176,21 +176,21 @@ def _unqueued(obj: Json, resource: Resource) -> str:
 
 def show(view: WorkloadView, lines: list[Line]) -> None:
     """Print aligned lines, with Kueue's own message last."""
-    click.echo(rendered(view, lines, presenting.width()))
+    terminal.say(*rendered(view, lines, presenting.width()))
 
 
-def rendered(view: WorkloadView, lines: list[Line], columns: int | None) -> str:
+def rendered(view: WorkloadView, lines: list[Line], columns: int | None) -> list[str]:
     """For a terminal of so many columns; None: for a pipe, one line per fact."""
     new = view.message and not any(line.text.endswith(view.message) for line in lines)
     facts = [*lines, Line("message", view.message)] if new else lines
     width = max(len(fact.label) for fact in facts)
     title = wrapped(f"{view.job} in namespace {view.namespace}, workload {view.name}", columns)
-    told = title if columns is None else [click.style(part, bold=True) for part in title]
+    told: list[str] = [*title] if columns is None else [terminal.style(part, bold=True) for part in title]
     before = ""
     for fact in facts:
         label, before = "" if fact.label == before else fact.label, fact.label
         for part in wrapped(fact.text, columns and columns - width - 4):
             head = f"  {label:{width}}  "
-            told.append((head if columns is None else click.style(head, bold=True)) + part)
+            told.append((head if columns is None else terminal.style(head, bold=True)) + part)
             label = ""
-    return "\n".join(told)
+    return told

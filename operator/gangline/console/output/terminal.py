@@ -24,7 +24,7 @@ class Styled(str):
     __slots__ = ()
 
     def __add__(self, other: str) -> Styled:
-        return Styled(str.__add__(self, other if isinstance(other, Styled) else clean(other)))
+        return Styled(super().__add__(other if isinstance(other, Styled) else clean(other)))
 
 
 def style(text: str, **how: Any) -> Styled:

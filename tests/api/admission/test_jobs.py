@@ -117,7 +117,8 @@ def test_the_author_hears_of_a_hint_that_is_no_duration(hint: Any, told: bool):
 def test_the_author_of_a_gpujob_hears_that_it_is_outside_of_any_queue():
     [warning] = default(gpujob(queue=""), None, SIMPLE).warnings
     assert "names no queue" in warning and "takes no quota" in warning
-    assert default(gpujob(queue=""), None, replace(SIMPLE, without_queue=True)).warnings == ()
+    [held] = default(gpujob(queue=""), None, replace(SIMPLE, without_queue=True)).warnings
+    assert held == "it names no queue (label kueue.x-k8s.io/queue-name): it is held until it names one"
     assert default(job(queue=""), None, SIMPLE).warnings == ()
 
 

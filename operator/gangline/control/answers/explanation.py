@@ -140,6 +140,8 @@ def needs(view: WorkloadView, snapshot: Snapshot, room: Room = NO_ROOM) -> str:
 
 
 def _missing_queue(view: WorkloadView) -> str:
+    if not view.queue:
+        return f"to name a LocalQueue of namespace {view.namespace} in the job's label kueue.x-k8s.io/queue-name"
     if not view.cluster_queue:
         wanted = f"a LocalQueue {view.queue!r} in namespace {view.namespace}"
         return f"{wanted}, or another name in the job's label kueue.x-k8s.io/queue-name"

@@ -81,6 +81,7 @@ class JobAnswers(Desk):
     async def _unqueued(self, wish: Wish, routes: Routes) -> list[WorkloadView]:
         """Wanted jobs without a Workload, and why they have none."""
         found: list[WorkloadView] = []
+        warned, now = self.source.warnings(), self.source.now() / 1000
         spaces = None if wish.cluster_queue or not wish.namespace else wish.namespace
         for number, view in enumerate(unqueued.unqueued(self.source.mirror, routes, self._strangers(), spaces)):
             if number % SLICE == SLICE - 1:
@@ -88,7 +89,7 @@ class JobAnswers(Desk):
             if view is None or wish.cluster_queue not in ("", view.cluster_queue):
                 continue
             if wish.cluster_queue or wish.namespace in ("", view.namespace):
-                found.append(view)
+                found.append(circumstances.with_warnings(view, warned, now))
         return found
 
     def _is_wanted(self, key: str, raw: Json, wish: Wish, routes: Routes) -> bool:

@@ -189,7 +189,13 @@ class Operator:
         forecasting, controller = self.forecasting, self.controller
         forecasts = forecasting.forecasts if forecasting is not None else None
         source = AnswersSource(
-            controller.mirror, self.engine, forecasts, self._client.clock.millis, controller.pods, controller.cards
+            controller.mirror,
+            self.engine,
+            forecasts,
+            self._client.clock.millis,
+            controller.pods,
+            controller.cards,
+            self.recorder.warnings,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)

@@ -152,6 +152,7 @@ def hold_queued(job: Json, context: Context, suspension: Holding) -> list[str]:
             _default_priority(job, context)
             suspension.hold(job)
             warnings += job_warnings.missing(namespace, written, context)
+            warnings += [] if queue_name(job) else [job_warnings.HELD_WITHOUT_QUEUE]
             if context.elastic:
                 elastic.hold_pods(job)
     return warnings

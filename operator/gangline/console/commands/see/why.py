@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from gangline.control.answers.workloads import items
 from gangline.control.answers.workloads.lookup import KINDS, matches, singular
 from gangline.control.answers.workloads.snapshot import Snapshot, State, WorkloadView
 from gangline.control.answers.workloads.words import age
+from gangline.control.writes.events import Warned
 from gangline.kube.client import ApiClient, Forbidden, NotFound
 from gangline.kube.resources import WORKLOADS, Json, Resource
 
@@ -59,6 +61,7 @@ async def _why(
             answer = await _asked(api, where, job, "why")
         except own_rights.NoOperator as error:
             view, seen = await _looked_up(api, where, job, error)
+            (view,) = own_rights.with_warnings([view], await own_rights.warned(api, where))
             return items.as_json(view), explain(view, seen, time.time()), {}
         lines = [Line(line["label"], line["text"]) for line in answer["lines"]]
         return answer["job"], lines, await _remedies(api, where, job, answer["job"])
@@ -151,7 +154,9 @@ async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
     kind, _, name = job.rpartition("/")
     for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
         try:
-            return _unqueued(await api.get(resource, namespace, name), resource)
+            found = await api.get(resource, namespace, name)
+            warned = own_rights.by_uid(await own_rights.warned(api, namespace))
+            return _unqueued(found, resource, warned.get(found["metadata"]["uid"], ()))
         except (NotFound, Forbidden):
             continue
     return ""
@@ -165,12 +170,16 @@ def _elsewhere(seen: Snapshot, namespace: str, job: str) -> str:
     return f"no job {job!r} in namespace {namespace}"
 
 
-def _unqueued(obj: Json, resource: Resource) -> str:
+def _unqueued(obj: Json, resource: Resource, warned: Sequence[Warned]) -> str:
     metadata = obj["metadata"]
     named = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}.get(names.QUEUE_NAME)
     what = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
     if not named:
         return f"{what} names no queue (label {names.QUEUE_NAME}), so Gangline does not manage it"
+    if warned:
+        newest = warned[0]
+        said = f"{newest.reason}, {age(time.time() - newest.at)} ago: {newest.note}"
+        return f"{what} names queue {named!r} and has no Workload; the operator says: {said}"
     return f"{what} names queue {named!r} but has no Workload yet: is the operator running? (`gangline doctor`)"
 
 

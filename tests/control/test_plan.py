@@ -105,6 +105,19 @@ def evicted(status: Json, now: int) -> None:
     status_changes.preempt(decision)(status, now)
 
 
+def test_a_waiting_job_that_loses_its_queue_leaves_the_queue() -> None:
+    """Its Workload used to stay queued, and was admitted later although the job named no queue any more."""
+    left = a_job(queue="")
+    (patched,) = [step for step in steps(left, a_workload(left)) if isinstance(step, PatchWorkload)]
+    assert patched.body["spec"] == {"queueName": None}
+    gone = a_workload(left)
+    del gone["spec"]["queueName"]
+    assert not [step for step in steps(left, gone) if isinstance(step, PatchWorkload)]
+    back = a_job(queue="other")
+    (patched,) = [step for step in steps(back, gone) if isinstance(step, PatchWorkload)]
+    assert patched.body["spec"] == {"queueName": "other"}
+
+
 def steps(job: Json, *owned: Json, ancestor: bool = False, lingering: bool = False) -> list[Step]:
     view = JobView(JOB_KIND, job, owned, Children(), ancestor, lingering=lingering)
     before = copy.deepcopy((job, owned))

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import click
 
+from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read import conditions
 from gangline.console.output import remarks
@@ -22,8 +23,8 @@ from gangline.kube.resources import EVENTS, Json
 
 T = TypeVar("T")
 
-#: who reports the operator's events
-OPERATOR: Final = "gangline.io/operator"
+# the `reportingController` of what the operator records
+OPERATOR: Final = f"{names.OWN_GROUP}/operator"
 #: events that are looked at, and jobs without a Workload that are looked up
 MOST_WARNINGS: Final = 1000
 MOST_HELD: Final = 20

@@ -16,7 +16,7 @@ from gangline.control.answers.pages import Listed
 from gangline.control.answers.refusals import NotWaitingError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError
-from gangline.control.answers.workloads import unqueued
+from gangline.control.answers.workloads import stopping, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Order
 from gangline.control.answers.workloads.snapshot import (
     OUTSIDE,
@@ -184,7 +184,11 @@ class JobAnswers(Desk):
         limits = circumstances.limits(self.source, queue, shown[0], sight)
         seen = Snapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits)
         room = await circumstances.room(self.source, asker, views[0], queue, self._job_names())
-        return as_item(shown[0], None), explain(shown[0], seen, self.source.now() / 1000, room)
+        lines = explain(shown[0], seen, self.source.now() / 1000, room)
+        if views[0].state is State.PENDING and stopping.waits_for_preempted(views[0]):
+            victims = stopping.victims_of(views[0], views[1:])
+            lines += [Line("stopping", text) for text in stopping.lines(self.source, sight, victims)]
+        return as_item(shown[0], None), lines
 
     async def remedies(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
         """A waiting job of the namespace, and what would let it start earlier: see `remedies`.

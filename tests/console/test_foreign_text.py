@@ -216,8 +216,8 @@ def printers(source: str) -> list[int]:
         match node:
             case ast.Call(func=ast.Name(id="print" | "Console" | "pprint")):
                 found.append(node.lineno)
-            case ast.Call(func=ast.Attribute(attr=name, value=of)) if name in PRINTERS.get(ast.unparse(of), ()):
-                found.append(node.lineno)
+            case ast.Attribute(attr=name, value=of) if name in PRINTERS.get(ast.unparse(of), ()):
+                found.append(node.lineno)  # also where it is only handed on
             case ast.Call(func=ast.Attribute(attr="Console")):
                 found.append(node.lineno)
             case ast.ImportFrom(module="click", names=imported) if {each.name for each in imported} & PRINTERS["click"]:
@@ -240,7 +240,14 @@ def test_nothing_else_of_the_console_prints() -> None:
 
 @pytest.mark.parametrize(
     "way",
-    ["print(text)", "click.echo(text)", "sys.stdout.write(text)", "Console().print(text)", "rich.console.Console()"],
+    [
+        "print(text)",
+        "click.echo(text)",
+        "sys.stdout.write(text)",
+        "Console().print(text)",
+        "rich.console.Console()",
+        "wait(click.echo)",
+    ],
 )
 def test_another_way_to_print_is_found(way: str) -> None:
     assert printers(f"def f(text):\n    {way}\n") == [2]

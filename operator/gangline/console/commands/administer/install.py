@@ -121,7 +121,7 @@ def uninstall(
             _show_remains(found, everything)
             if dry_run or not _agreed(yes):
                 return
-            await removal.take_off(api, found, everything=everything, seconds=timeout, say=click.echo)
+            await removal.take_off(api, found, everything=everything, seconds=timeout, say=terminal.say)
 
     access.run(_plainly(work()))
 
@@ -158,10 +158,10 @@ async def _bring(
                 return
             if not decided.is_empty and not _agreed(yes):
                 return
-            await carry_out(api, decided, click.echo)
-            missing = await rollout.wait(api, namespace, timeout, click.echo)
+            await carry_out(api, decided, terminal.say)
+            missing = await rollout.wait(api, namespace, timeout, terminal.say)
             if missing:
-                raise InstallationError(f"not ready after {timeout:g} s: {missing}")
+                raise InstallationError(f"not ready after {timeout:g} s:\n{missing}")
             terminal.say("✓ operator and webhooks are ready")
 
     await _plainly(work())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -134,7 +135,17 @@ def _devices(amounts: Mapping[str, str]) -> int:
 
 
 def _use(node: Json, resource: str) -> str:
-    return f"{node['used'].get(resource, '0')}/{node['capacity'].get(resource, '0')}"
+    """Used of all, both in the one unit that the column has: cores, or Gi."""
+    used, total = (quantity.exact(node[which].get(resource, "0")) for which in ("used", "capacity"))
+    unit, suffix = (1024**3, "Gi") if quantity.is_bytes(resource) else (1, "")
+    return f"{_rounded(used / unit)}/{_rounded(total / unit)}{suffix}"
+
+
+def _rounded(amount: Fraction) -> str:
+    """With one decimal at most; what is little is not nothing."""
+    if 0 < amount < Fraction(1, 20):
+        return "<0.1"
+    return f"{float(amount):.1f}".removesuffix(".0")
 
 
 def _who(node: Json, most: int | None) -> str:

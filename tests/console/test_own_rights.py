@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -37,9 +38,9 @@ class Api:
         self.events = events
         self.jobs = jobs
 
-    async def list(self, resource: Resource, namespace: str | None, *, field_selector: str) -> Any:
+    async def pages(self, resource: Resource, namespace: str | None, *, field_selector: str) -> AsyncGenerator[Any]:
         assert (resource, field_selector) == (EVENTS, "type=Warning")
-        return SimpleNamespace(items=self.events)
+        yield SimpleNamespace(items=self.events)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         if resource != JOBS or name not in self.jobs:
@@ -88,7 +89,8 @@ async def test_a_workload_has_the_warnings_about_its_job() -> None:
 
 async def test_who_may_not_read_events_is_told_the_rest() -> None:
     class Closed(Api):
-        async def list(self, resource: Resource, namespace: str | None, *, field_selector: str) -> Any:
+        async def pages(self, resource: Resource, namespace: str | None, *, field_selector: str) -> AsyncGenerator[Any]:
             raise Forbidden(403, "Forbidden", "events is forbidden")
+            yield
 
     assert await own_rights.warned(Closed([]), "ml") == []  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -66,12 +67,16 @@ async def look(api: ApiClient, namespace: str, error: Exception) -> Snapshot:
 
 async def warned(api: ApiClient, namespace: str | None) -> list[OperatorWarning]:
     """The operator's Warning events about jobs and Workloads, the newest first; none where the user may not read them."""
+    rows: list[OperatorWarning] = []
     try:
-        found = (await api.list(EVENTS, namespace, field_selector="type=Warning")).items
+        async with aclosing(api.pages(EVENTS, namespace, field_selector="type=Warning")) as pages:
+            async for page in pages:
+                rows += [_warning(event) for event in page.items if event.get("reportingController") == OPERATOR]
+                if len(rows) >= MOST_WARNINGS:
+                    break
     except ApiError:
         return []
-    rows = [_warning(event) for event in found if event.get("reportingController") == OPERATOR]
-    return sorted(rows, key=lambda row: -row.at)[:MOST_WARNINGS]
+    return sorted(rows, key=lambda row: -row.at)
 
 
 def _warning(event: Json) -> OperatorWarning:

@@ -594,7 +594,7 @@ def test_a_kueue_in_a_namespace_of_another_name_excludes_its_own() -> None:
 
     chosen = load("kube-system", "gpustack-system")
     assert not chosen.jobs.namespace({"kubernetes.io/metadata.name": "gpustack-system"})
-    assert any("selects kueue-system" in text for text in chosen.warnings)
+    assert any("selects kueue-system" in text and "write that one as `namespace`" in text for text in chosen.warnings)
     assert load("kube-system", "kueue-system").warnings == ()
     with pytest.raises(configuration.ConfigurationError, match='should not match the "mine" namespace'):
         load("kube-system", "kueue-system", namespace="mine")

@@ -159,7 +159,10 @@ def unheeded(root: Json) -> list[str]:
     if written is not None and not root.get("namespace"):
         chosen = selectors.selector(mapping(written, _SELECTOR), _SELECTOR)
         if ManagedJobs(selector=chosen).namespace({_NAME: names.KUEUE_NAMESPACE}):
-            found.append(f"{_SELECTOR}: it selects {names.KUEUE_NAMESPACE}; a Kueue that runs there refuses this file")
+            found.append(
+                f"{_SELECTOR}: it selects {names.KUEUE_NAMESPACE}, which a Kueue that runs there refuses; where Kueue runs in "
+                "another namespace, write that one as `namespace`: both hold their Lease there, so only one of them decides"
+            )
     return found
 
 

@@ -94,8 +94,10 @@ def expressions(size: int) -> Any:
 
 
 def selectors(size: int) -> Any:
-    row = "device.attributes['a'].b == 'c' || " * 20 + "true"
-    return [{"cel": {"expression": f"{row} || {n} > 1"}} for n in range(max(1, size // 760))]
+    """CEL expressions, each as expensive to evaluate as an API server accepts."""
+    row = str(list(range(45)))
+    every = f"{row}.all(a, {row}.all(b, {row}.all(c, a + b + c"
+    return [{"cel": {"expression": f"{every} >= -{n}))) && device.driver != ''"}} for n in range(max(1, size // 700))]
 
 
 def long_text(size: int) -> Any:

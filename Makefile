@@ -26,10 +26,11 @@ PYTEST_ARGS ?=
 NODES ?=
 #: of fuzz: so many times the examples of `make test`
 TIMES ?= 20
-#: of fuzz and fuzz-coverage: for so many seconds each target, or those in whose name a pattern of TARGETS is found
+#: of fuzz and fuzz-coverage: for so many seconds each target (of fuzz-cost: all subjects together), or those in whose name a
+#: pattern of TARGETS is found
 FUZZ_SECONDS ?= 60
 TARGETS ?=
-#: of mutants: so many, and those in whose module's path ONLY is found
+#: of mutants: so many, and those in whose module's path ONLY is found (of fuzz-cost: subjects)
 SAMPLE ?= 300
 ONLY ?=
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
@@ -37,7 +38,7 @@ LOAD ?= baseline
 SIZE ?= full
 #: of bench-admission: a minimalkueue to run the same load against (docs/performance.md)
 KUEUE ?=
-#: of bench-soak and fuzz-cluster (and SEED of mutants); CALM=1: without faults
+#: of bench-soak and fuzz-cluster (and SEED of mutants and fuzz-cost); CALM=1: without faults
 MINUTES ?= 30
 SEED ?= 1
 CALM ?=
@@ -64,7 +65,7 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-curve bench-time crds manifests reference docs lock sbom clean
+.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +98,9 @@ fuzz-coverage: $(FUZZ)/.installed ## coverage-guided: FUZZ_SECONDS=60 for every 
 fuzz-cluster: venv ## a tenant writes at random for MINUTES=30 (SEED=1) while another team's jobs are admitted as ever
 	@$(BIN)/gangline cluster build
 	@GANGLINE_TENANT_SECONDS=$$(($(MINUTES) * 60)) GANGLINE_TENANT_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_tenant.py $(PYTEST_ARGS)
+
+fuzz-cost: venv ## the objects that cost most CPU and memory for their size, sought for FUZZ_SECONDS=60 (SEED=1, ONLY=subject); JSON on stdout
+	@$(BIN)/python -m tests.fuzz.cost --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(ONLY),--only "$(ONLY)")
 
 mutants: venv $(MUTANTS)/.installed ## small faults in the engine: do its tests catch them? SAMPLE=300 drawn with SEED=1; goes on where it was ended
 	@$(MUTANTS)/bin/python scripts/mutants.py --sample $(SAMPLE) --seed $(SEED) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
@@ -162,6 +166,10 @@ bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…
 bench-soak: venv ## a steady load while operator, API server and watches are disturbed (MINUTES=30 SEED=1 CALM=1); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED) $(if $(CALM),--calm)
+
+bench-whole: venv ## for how long GPUs are held by gangs of which a pod can't be bound (MINUTES=30 SEED=1 CALM=1); JSON on stdout
+	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/python -m bench.whole --minutes $(MINUTES) --seed $(SEED) $(if $(CALM),--calm)
 
 bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in 1,000 queues; JSON on stdout
 	@$(BIN)/gangline cluster build >&2

@@ -12,7 +12,7 @@ import pytest
 
 from gangline import logs
 
-FORGED = "a\n2026-11-24T12:00:00.000Z ERROR   gangline: the cluster is on fire\u2028\x1b[31m\r"
+FORGED = "a\n2026-11-24T12:00:00.000Z ERROR   gangline: the cluster is on fire\u202e\u2028\x1b[31m\r"
 
 
 @pytest.fixture(params=logs.FORMATS)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final, ParamSpec, TypeVar
 
 import orjson
@@ -22,6 +24,8 @@ T = TypeVar("T")
 MOST_DIGITS: Final = 18
 #: levels of the deepest JSON that is read: a pod has about ten, a schema in a custom resource rarely thirty
 MOST_DEPTH: Final = 100
+#: values in the largest JSON that is read: every object and list, and everything that stands in one
+MOST_VALUES: Final = 1_000_000
 #: characters of a user's text that a message quotes
 SHOWN: Final = 80
 
@@ -33,7 +37,11 @@ class TooLongError(ValueError):
 
 
 class BadJsonError(ValueError):
-    """Not JSON, or too large or too deeply nested to be read."""
+    """Not JSON, or not within the limits of its reader: the text says which."""
+
+
+class TooLargeJsonError(BadJsonError):
+    """JSON of too many bytes, levels or values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +95,96 @@ def shown(text: object, most: int = SHOWN) -> str:
     return quoted if len(quoted) <= most else quoted[: most - 3] + "..."
 
 
+#: what a terminal shows as nothing, though Unicode calls them letters, symbols and marks
+_BLANK: Final = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0))
+
+
+class _Printable(dict[int, str]):
+    """Code point -> what is printed in its place, found when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        kind = unicodedata.category(char)
+        # control, format (bidi overrides, zero width), surrogate, private, unassigned; line and paragraph separators
+        hidden = kind[0] == "C" or kind in ("Zl", "Zp") or code in _BLANK
+        self[code] = found = "�" if hidden else " " if kind == "Zs" else char
+        return found
+
+
+_PRINTABLE: Final = _Printable()
+
+
+def printable(text: str) -> str:
+    r"""The text of somebody else as it may be shown: in place of every character that moves a cursor, changes the direction of
+    writing or cannot be seen stands `�`.
+
+    >>> printable("a\x1b[2Jb\u202ec")
+    'a�[2Jb�c'
+    """
+    return text if text.isascii() and text.isprintable() else text.translate(_PRINTABLE)
+
+
 @parser(MOST_DIGITS, instead=None, worst=("9", "0", "٣"))
 def whole(text: str | None) -> int | None:
     """A whole number from 0, in ASCII digits only; None for anything else, and for too many digits."""
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def load_json(data: bytes | str, *, most_bytes: int, most_depth: int = MOST_DEPTH) -> Any:
-    """A JSON document. Raises BadJsonError."""
+def load_json(
+    data: bytes | str, *, most_bytes: int, most_depth: int = MOST_DEPTH, most_values: int = MOST_VALUES
+) -> Any:
+    """A JSON document. Raises BadJsonError.
+
+    The limits are checked on the text: what is over them never becomes objects, which take up to fifty times its memory.
+    """
     if len(data) > most_bytes:
-        raise BadJsonError(f"JSON of more than {most_bytes} bytes")
+        raise TooLargeJsonError(f"JSON of more than {most_bytes} bytes")
+    _measure(data, most_depth, most_values)
     try:
-        document = orjson.loads(data)
+        return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise BadJsonError(f"not JSON: {str(error)[:SHOWN]}") from None
-    if _opened(data) > most_depth and deeper_than(document, most_depth):  # most documents have fewer brackets
-        raise BadJsonError(f"JSON of more than {most_depth} levels")
-    return document
+
+
+#: what opens a value, ends it, or stands around a text
+_STRUCTURE: Final = b'"[]{},'
+_OTHER: Final = bytes(byte for byte in range(256) if byte not in _STRUCTURE)
+#: as signed bytes: one level more, and one less
+_LEVELS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+
+
+def _measure(data: bytes | str, most_depth: int, most_values: int) -> None:
+    """Raises TooLargeJsonError for a text with more levels or values. Every step is one pass over the text in C.
+
+    Of a text that is no JSON only the part before the first mistake counts, which a decoder would read as well.
+    """
+    if _opened(data) <= most_depth and _counted(data) < most_values:  # brackets and commas in texts included
+        return
+    structure = _structure(data.encode(errors="surrogatepass") if isinstance(data, str) else data, most_values)
+    if _counted(structure) >= most_values:
+        raise TooLargeJsonError(f"JSON of more than {most_values} values")
+    levels = memoryview(structure.translate(_LEVELS, b",")).cast("b")
+    if max(accumulate(levels), default=0) > most_depth:
+        raise TooLargeJsonError(f"JSON of more than {most_depth} levels")
+
+
+def _opened(data: bytes | str) -> int:
+    """How many brackets are opened, those in texts included."""
+    return data.count("{") + data.count("[") if isinstance(data, str) else data.count(b"{") + data.count(b"[")
+
+
+def _counted(data: bytes | str) -> int:
+    """At most one less than there are values: each is the first in an object or a list, or follows a comma."""
+    return _opened(data) + (data.count(",") if isinstance(data, str) else data.count(b","))
+
+
+def _structure(data: bytes, most_values: int) -> bytes:
+    """The brackets and commas outside of texts. Raises TooLargeJsonError if there are more texts than values are allowed."""
+    kept = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHER).replace(b'""', b"")
+    quotes = kept.count(b'"')
+    if quotes > 4 * most_values:  # a name and a text for each
+        raise TooLargeJsonError(f"JSON of more than {most_values} values")
+    return b"".join(kept.split(b'"')[::2]) if quotes else kept
 
 
 def load_shallow(data: bytes, most_depth: int = MOST_DEPTH) -> Any:
@@ -141,23 +222,3 @@ def _cut(data: bytes, most_depth: int) -> bytes:
             case _:
                 pass
     return b"".join((*kept, data[begin:])) if depth <= most_depth else b""
-
-
-def _opened(data: bytes | str) -> int:
-    """How many brackets are opened, those in texts included."""
-    return data.count("{") + data.count("[") if isinstance(data, str) else data.count(b"{") + data.count(b"[")
-
-
-def deeper_than(value: object, most: int) -> bool:
-    """Whether objects and lists are nested in more than `most` levels. Looks at one level after the other, not recursively."""
-    level: list[Any] = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(most):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, (dict, list))  # half the time of a union of types
-        ]
-        if not level:
-            return False
-    return True

@@ -12,6 +12,8 @@ import sys
 import time
 from typing import Any, Final
 
+from gangline.bounded import printable
+
 FORMATS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 #: characters of the longest message, of the longest value of a field, and of the longest traceback (its end counts)
@@ -21,9 +23,17 @@ LONGEST_TRACE: Final = 16_000
 #: libraries that tell at info level what concerns nobody
 NOISY: Final = ("kopf", "aiohttp", "asyncio")
 
-_CONTROLS: Final = {
-    code: repr(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0xD800, 0xE000))
-}
+
+class _Escaped(dict[int, str]):
+    """Code point -> its escape where a terminal would obey or hide it, else the character itself."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        self[code] = found = char if printable(char) in (char, " ") else ascii(char)[1:-1]
+        return found
+
+
+_CONTROLS: Final = _Escaped()
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,+@*")
 
 

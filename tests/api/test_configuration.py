@@ -347,6 +347,7 @@ def test_labels_are_added_to_metrics_only_with_their_gate() -> None:
         ({"integrations": {"labelKeysToCopy": "team"}}, "integrations.labelKeysToCopy: a list"),
         ({"integrations": {"frameworks": ["batch/jobs"]}}, r"integrations.frameworks\[0\]: 'batch/jobs' is not one of"),
         ({"integrations": {"frameworks": ["pod", "pod"]}}, r"integrations.frameworks\[1\]: pod is listed twice"),
+        ({"integrations": {"frameworks": ["kubeflow.org/mxjob"]}}, "Kueue has had no MXJob since 0.11.*Take it out"),
         ({"integrations": {"podOptions": {}}}, "integrations.podOptions: there is no such field"),
         ({"managedJobsNamespaceSelector": {}}, 'should not match the "kube-system" namespace'),
         ({"managedJobsNamespaceSelector": {"matchLabels": {"a b": "c"}}}, "matchLabels: a label's key"),
@@ -563,3 +564,42 @@ def test_without_its_gate_no_other_kind_is_sent_and_that_is_said() -> None:
 def _managed(root: Json) -> tuple[configuration.ManagedJobs, multikueue.MultiKueue]:
     chosen = configuration.load(root)
     return chosen.jobs, chosen.multikueue
+
+
+def test_resources_in_place_of_kinds_are_taken_with_a_warning() -> None:
+    """A distribution's operator writes them so; Kueue takes them for kinds that no object has."""
+    names = ["pipelineruns.v1.tekton.dev", "pipelineruns.tekton.dev", "PipelineRun.v1.tekton.dev"]
+    chosen = configuration.load(
+        {
+            "integrations": {"externalFrameworks": names},
+            "multiKueue": {"externalFrameworks": [{"name": names[0]}]},
+        }
+    )
+    assert [each.kind for each in chosen.jobs.external] == ["PipelineRun"]
+    assert chosen.multikueue.external == ()
+    warned = [text for text in chosen.warnings if "has no effect: write the kind" in text]
+    assert [text.partition(":")[0] for text in warned] == [
+        "integrations.externalFrameworks[0]",
+        "integrations.externalFrameworks[1]",
+        "multiKueue.externalFrameworks[0].name",
+    ]
+
+
+def test_a_kueue_in_a_namespace_of_another_name_excludes_its_own() -> None:
+    """Kueue takes its pod's namespace for `namespace`: its file does not name kueue-system."""
+
+    def load(*excluded: str, **more: str) -> configuration.Configuration:
+        row = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(excluded)}
+        return configuration.load({"managedJobsNamespaceSelector": {"matchExpressions": [row]}, **more})
+
+    chosen = load("kube-system", "gpustack-system")
+    assert not chosen.jobs.namespace({"kubernetes.io/metadata.name": "gpustack-system"})
+    assert any("selects kueue-system" in text and "write that one as `namespace`" in text for text in chosen.warnings)
+    assert load("kube-system", "kueue-system").warnings == ()
+    with pytest.raises(configuration.ConfigurationError, match='should not match the "mine" namespace'):
+        load("kube-system", "kueue-system", namespace="mine")
+
+
+def test_a_block_string_is_the_file_itself() -> None:
+    text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nfairSharing: {}\n"
+    assert configuration.parse(yaml.safe_dump(text)) == configuration.parse(text)

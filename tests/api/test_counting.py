@@ -106,7 +106,8 @@ def test_a_range_that_cannot_be_read_says_where() -> None:
     ("spec", "expected"),
     [
         pytest.param(pod(container(), initContainers=[container()]), 3000, id="nothing is written"),
-        pytest.param(pod(container(bounds={"cpu": "6"})), 3000, id="a limit alone does not replace the default request"),
+        pytest.param(pod(container(bounds={"cpu": "6"})), 6000, id="a limit is a request before defaults are looked at"),
+        pytest.param(pod(container(bounds={"cpu": "2"})), 2000, id="also a limit below the default request"),
         pytest.param(pod(container({"cpu": "1"}), initContainers=[container()]), 3000, id="the init container asks for more"),
         pytest.param(pod(container({"cpu": "1"})), 1000, id="a request stays"),
         pytest.param(pod(container(), container({"cpu": "500m"})), 3500, id="containers add up"),
@@ -121,21 +122,35 @@ def test_without_a_default_request_the_default_limit_counts() -> None:
     assert counted(pod(container()), rules({"type": "Container", "default": {"cpu": "4"}})) == {"cpu": 4000}
 
 
-def test_defaults_of_pods_are_for_those_with_resources_of_their_own() -> None:
-    by = rules(
-        {
-            "type": "Pod",
-            "default": {"cpu": "4", "memory": "1Gi"},
-            "defaultRequest": {"cpu": "3", "memory": "512Mi"},
-        }
-    )
-    assert counted(pod(container({"cpu": "1"})), by) == {"cpu": 1000}
-    limited = pod(container(), resources={"limits": {"memory": "2Gi"}})
-    assert counted(limited, by) == {"cpu": 3000, "memory": 2**29}
-    assert counted(pod(container(), resources={"limits": {"cpu": "6"}, "requests": {"cpu": "1"}}), by) == {
-        "cpu": 1000,
-        "memory": 2**29,
-    }
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param(pod(container({"cpu": "1"}), resources={"limits": {"cpu": "2"}}), {"cpu": 1000}, id="a container's request"),
+        pytest.param(pod(container(bounds={"cpu": "1"}), resources={"limits": {"cpu": "2"}}), {"cpu": 1000}, id="and its limit"),
+        pytest.param(pod(container(), resources={"limits": {"cpu": "2"}}), {"cpu": 2000}, id="no container requests any"),
+        pytest.param(
+            pod(container({"memory": "1Gi"}), resources={"limits": {"cpu": "2"}}), {"cpu": 2000, "memory": 2**30}, id="another"
+        ),
+        pytest.param(pod(*[container({"cpu": "1"})] * 2, resources={"limits": {"cpu": "3"}}), {"cpu": 2000}, id="their sum"),
+        pytest.param(
+            pod(container({"cpu": "1"}), resources={"limits": {"cpu": "6"}, "requests": {"cpu": "2"}}),
+            {"cpu": 2000},
+            id="written",
+        ),
+        pytest.param(
+            pod(container({"cpu": "1"}), initContainers=[container({"cpu": "2"})], resources={"limits": {"cpu": "6"}}),
+            {"cpu": 2000},
+            id="the peak of init containers",
+        ),
+    ],
+)  # fmt: skip
+def test_a_pod_with_limits_as_a_whole_requests_what_its_containers_do(spec: Json, expected: dict[str, int]) -> None:
+    assert counted(spec) == expected
+
+
+def test_the_default_request_of_a_range_comes_after_the_limit_of_the_pod() -> None:
+    """The API server has decided by then what the pod requests as a whole."""
+    assert counted(pod(container(), resources={"limits": {"cpu": "2"}}), rules(CONTAINER)) == {"cpu": 2000}
 
 
 # --- RuntimeClasses ---------------------------------------------------------------------------------------------------
@@ -374,3 +389,11 @@ def test_requests_are_told_where_templates_do_not_say_them() -> None:
     ]
     ordinary = workload(pod(container({"cpu": "1"})))
     assert as_written(ordinary, parse.workload(ordinary, rules(CONTAINER)).pod_sets)
+
+
+def test_pods_that_together_request_more_than_can_be_counted_are_not_admitted() -> None:
+    """A quota of 1E cores has no end: 2³¹-1 pods of so many cores were admitted on it."""
+    absurd = parse.workload(workload(pod(container({"cpu": "1P"})), count=2**31 - 1))
+    assert absurd.violation == "spec.podSets[0].count: all pods together request more of cpu than can be counted"
+    assert absurd.pod_sets[0].counted["cpu"] * absurd.pod_sets[0].count <= UNLIMITED
+    assert parse.workload(workload(pod(container({"cpu": "1k"})), count=2**31 - 1)).violation == ""

@@ -77,7 +77,7 @@ class Cluster:
         """A Workload with claims by as many templates that are equal."""
         body = {"spec": {"spec": {"devices": {"requests": list(requests)}}}}
         claims = {f"t{n}": device_claims.claim(body) for n in range(templates)}
-        rules = Rules.of(NO_LIMITS, {}, ResourceRules(devices=self.devices), claims, supply=self.supply)
+        rules = Rules.of(NO_LIMITS, {}, ResourceRules(devices=self.devices), claims, supply=self.supply.of("team"))
         rows = [{"name": name, "resourceClaimTemplateName": name} for name in claims] if requests else []
         container = {"name": "c", "resources": {"requests": containers or {}}}
         spec = {"containers": [container], "resourceClaims": rows}
@@ -379,17 +379,20 @@ def test_claims_that_count_differently_are_told() -> None:
     claim = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(CLASS)]}}}})
     other = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(OTHER)]}}}})
     assert not cluster.supply.put_slice("early", device_slices.resource_slice(slice_of(driver="x.com")))
+    supply = cluster.supply.of("team")
     for each in (claim, other):
-        cluster.supply.charge(each, COUNTED)
+        supply.charge(each, COUNTED)
     found = device_slices.resource_slice(slice_of(device("a", memory="1Gi")))
     assert cluster.supply.put_slice("s", found)
     assert not cluster.supply.put_slice("s", found), "nothing has changed"
-    assert cluster.supply.recharge(COUNTED, {claim, other}) == {claim}
-    assert cluster.supply.charge(claim, COUNTED).amounts == {"gpu.memory": GIB}
+    assert [supply.recharge(each, COUNTED) for each in (claim, other)] == [True, False]
+    assert supply.charge(claim, COUNTED).amounts == {"gpu.memory": GIB}
     assert cluster.supply.put_slice("s", None)
-    assert cluster.supply.recharge(COUNTED, {claim, other}) == {claim}
-    assert cluster.supply.put_class(CLASS, None)
-    assert cluster.supply.recharge(COUNTED, set()) == set(), "unused claims are forgotten"
+    assert [supply.recharge(each, COUNTED) for each in (claim, other)] == [True, False]
+    supply.forget(claim)
+    assert not supply.recharge(claim, COUNTED), "unused claims are forgotten"
+    supply.forget(other)
+    assert not cluster.supply.put_class(CLASS, None)
 
 
 def test_what_cannot_be_evaluated_yet_is_asked_for_again() -> None:
@@ -407,12 +410,47 @@ def test_what_cannot_be_evaluated_yet_is_asked_for_again() -> None:
     cluster.supply.put_class(CLASS, ())
     cluster.supply.put_slice("s", device_slices.resource_slice(slice_of(device("a"))))
     assert cluster.refuses(asks(CLASS, "true")) == f"{AT}: Internal error: ResourceClaimTemplate t0: in a moment"
-    assert cluster.supply.postponed
-    judge.paused = False
     claim = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(CLASS, "true")]}}}})
-    assert cluster.supply.recharge(PLAIN, {claim}) == {claim}
+    supply = cluster.supply.of("team")
+    assert cluster.supply.postponed == {"team": {claim}}
+    assert not supply.recharge(claim, PLAIN)
+    judge.paused = False
+    assert supply.recharge(claim, PLAIN)
     assert not cluster.supply.postponed
     assert cluster.counts(asks(CLASS, "true")) == {"gpus": 1}
+
+
+def test_what_was_counted_counts_until_it_is_counted_anew() -> None:
+    class Pausing(LocalJudge):
+        paused = False
+
+        def judge(self, expression: str, groups: Any) -> Any:
+            return [None] * len(groups) if self.paused else super().judge(expression, groups)
+
+    judge = Pausing()
+    supply = DeviceSupply(judge)
+    supply.put_class(CLASS, ())
+    supply.put_slice("s", device_slices.resource_slice(slice_of(device("a"))))
+    claim = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(CLASS, "true")]}}}})
+    assert supply.of("team").charge(claim, PLAIN).amounts == {"gpus": 1}
+    judge.paused = True
+    supply.put_slice("s", device_slices.resource_slice(slice_of(device("b"))))
+    assert not supply.of("team").recharge(claim, PLAIN)
+    assert supply.of("team").charge(claim, PLAIN).amounts == {"gpus": 1}
+    assert supply.postponed == {"team": {claim}}
+    judge.paused = False
+    supply.put_slice("s", None)
+    assert supply.of("team").recharge(claim, PLAIN)
+    assert "insufficient matching devices" in supply.of("team").charge(claim, PLAIN).first[0].words
+    assert not supply.postponed
+
+
+def test_of_one_claim_so_many_selectors_are_evaluated() -> None:
+    cluster = Cluster(PLAIN, slice_of(device("a"), device("b")))
+    many = [f"device.driver != '{n}'" for n in range(33)]
+    assert cluster.counts(asks(CLASS, *many), asks(OTHER, *many[:31])) == {"gpus": 2}
+    said = cluster.refuses(asks(CLASS, *many), asks(OTHER, *many))
+    assert "has more than 64 CEL selectors in all" in said and "requests[1]" in said
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------

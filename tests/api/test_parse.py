@@ -108,8 +108,8 @@ def requests_of(spec: Json) -> dict[str, int]:
         ),
         pytest.param(
             pod(asks({"cpu": 1}), resources={"limits": {"cpu": 4, "memory": "1Gi"}}),
-            {"cpu": 4000, "memory": 2**30},
-            id="a pod-level limit counts as a pod-level request, as in Kueue",
+            {"cpu": 1000, "memory": 2**30},
+            id="a pod-level limit counts only of what no container requests",
         ),
         pytest.param(
             pod(asks({"cpu": 1}), resources={"requests": {"cpu": 4}}, overhead={"cpu": 1}),

@@ -180,7 +180,8 @@ class Leader:
         for number in range(NODES):
             self.run(number, PENDING + number)
         self.controller.sink(kube.PODS)(Synced())
-        self.controller.absorb()
+        while not self.controller.absorb():
+            pass
         self.forecasts.tell_all()
 
     def show(
@@ -276,7 +277,8 @@ class Leader:
             else:
                 self.wait(number)
             # the loop itself: what arrived is read, and the engine decides
-            self.controller.absorb()
+            while not self.controller.absorb():
+                pass
             self.engine.decide(wall(), 0)
 
 

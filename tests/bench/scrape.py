@@ -114,7 +114,8 @@ def _fill(controller: Controller, queues: int, workloads: int) -> None:
         status = _status(queue, number // queues % 3)
         show(kube.WORKLOADS, f"workload-{number}", status, queueName=queue, podSets=pod_sets)
     controller.sink(kube.PODS)(Synced())
-    controller.absorb()
+    while not controller.absorb():
+        pass
 
 
 def _status(queue: str, kind: int) -> Json:

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 from tests.cluster.accounts import RESOURCES
 from tests.cluster.conftest import System
-from tests.cluster.foreign_kinds import crd
+from tests.cluster.foreign_kinds import OPEN, crd
 from tests.cluster.harness import Api, WebhookProcess, cluster_queue
 from tests.jobs.foreign import CASES, DECLARED, OWN, OWN_CASE, Case, Json, conditions, job, template
 
@@ -167,8 +168,17 @@ def everything(name: str, pods: int = 1000, **spec: Any) -> Json:
 
 
 @contextlib.asynccontextmanager
-async def configured(system: System, api: Api, directory: Path, configuration: Json) -> AsyncIterator[System]:
-    """Both processes have the configuration and its rights. The CRDs come when the operator already runs."""
+async def configured(
+    system: System,
+    api: Api,
+    directory: Path,
+    configuration: Json,
+    schemas: Mapping[str, Json] = MappingProxyType({}),
+) -> AsyncIterator[System]:
+    """Both processes have the configuration and its rights. The CRDs come when the operator already runs.
+
+    `schemas`: those of some kinds, by their names; others are kept as they are written.
+    """
     chosen = load(configuration).jobs
     declare(chosen.declared, chosen.external)
     for body in rights.manifests(declared=chosen.declared, external=chosen.external):
@@ -184,7 +194,8 @@ async def configured(system: System, api: Api, directory: Path, configuration: J
     system.operator(jobs=chosen).wait_ready()
     kinds = (*DESCRIPTIONS, *chosen.external, *(declaration(case).resource for case in ALL if case.name not in SERVED))
     for resource in kinds:
-        await api.client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd(resource))
+        body = crd(resource, schemas.get(resource.kind, OPEN))
+        await api.client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, body)
     yield system
     await _remove(api, kinds)
     system.kill_operators()

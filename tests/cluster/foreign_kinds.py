@@ -1,4 +1,4 @@
-"""CRDs of foreign job kinds: without a schema, with a status of their own."""
+"""CRDs of foreign job kinds: without a schema unless one is given, with a status of their own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from gangline.kube.resources import Resource
 Json = dict[str, Any]
 
 
-def crd(resource: Resource) -> Json:
+#: of a part of an object that is kept as it is
+OPEN: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def closed(**properties: Json) -> Json:
+    """The schema of an object of which only these fields are kept."""
+    return {"type": "object", "properties": properties}
+
+
+def crd(resource: Resource, schema: Json = OPEN) -> Json:
     version = {
         "name": resource.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
     }
     return {

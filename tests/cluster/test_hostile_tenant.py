@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.api import accepted
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, flavor, job, local_queue
+from tests.cluster.harness import Api, cluster_queue, flavor, gpu_job, job, local_queue
 
+from gangline.api import names
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 
@@ -87,6 +88,52 @@ async def test_the_smallest_objects_and_hostile_annotations_cost_nobody_else_any
                     await api.client.delete(resource, scope, obj["metadata"]["name"])
                 except ApiError:
                     break
+
+
+def nested(levels: int, size: int) -> list[Any]:
+    """Lists of lists, `levels` deep, as many as have about `size` bytes as JSON."""
+    one: list[Any] = []
+    for _ in range(levels - 2):
+        one = [one]
+    return [copy.deepcopy(one) for _ in range(size // (2 * levels))]
+
+
+async def test_objects_that_cost_much_delay_no_other_tenant_and_take_nobody_the_lease(system: System, api: Api) -> None:
+    """Before work was done in turn, a dozen of these took both operators their lease for as long as they existed."""
+    namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "others"}}
+    await api.apply(namespace)
+    await api.wipe("others")
+    operator = system.operator("leader", leader_election=True).wait_ready()
+    await api.apply(flavor(), cluster_queue("cq", 8), cluster_queue("theirs", 8))
+    await api.apply(local_queue("mine", "cq"), local_queue("others", "theirs", "others"))
+
+    async def lease() -> Json:
+        return (await api.get(kube.LEASES, names.KUEUE_LEASE, names.KUEUE_NAMESPACE))["spec"]
+
+    async def others_run(name: str) -> None:
+        await api.create(job(name, "others", namespace="others"))
+        await api.finished(name, namespace="others")
+
+    try:
+        await others_run("before")
+        standby = system.operator("standby", leader_election=True).wait_ready()
+        before = await lease()
+        assert before["holderIdentity"] == "leader"
+        for number in range(6):
+            large = gpu_job(f"large-{number}", "mine")
+            large["spec"]["template"]["spec"]["padding"] = nested(88, 200_000)
+            await attempt(api, large)
+        for number in range(4):
+            await others_run(f"during-{number}")
+        now = await lease()
+        assert (now["holderIdentity"], now["leaseTransitions"]) == ("leader", before["leaseTransitions"])
+        assert operator.process.is_alive() and standby.process.is_alive()
+        operator.kill()  # and who takes over, with all this in the cluster, does the others' work first
+        await others_run("after")
+        assert (await lease())["holderIdentity"] == "standby"
+    finally:
+        system.kill_operators()
+        await api.wipe("others")
 
 
 async def test_pods_that_only_say_that_they_are_a_gangs_withhold_no_node(system: System, api: Api) -> None:

@@ -240,6 +240,26 @@ async def test_the_first_cluster_with_room_runs_the_job(clusters: Clusters) -> N
     await clusters.nothing_left(FIRST, SECOND)
 
 
+async def test_a_job_that_would_delete_itself_at_once_runs_once(clusters: Clusters) -> None:
+    """The worker's copy has no time to live, so its end is read; the job here goes by its own."""
+    await clusters.quota(worker_1=0, worker_2=1)
+    clusters.operator()
+    short = job("short", "lq", runtime="5s")
+    short["spec"]["ttlSecondsAfterFinished"] = 0
+    await clusters.manager.create(short)
+    assert await clusters.runs_in("short") == SECOND
+    remote = await clusters.there(SECOND, "short") or {}
+    assert "ttlSecondsAfterFinished" not in remote["spec"]
+    await clusters.nothing_left(FIRST, SECOND)
+
+    async def gone() -> bool:
+        return all(each["metadata"]["name"] != "short" for each in await clusters.manager.all(kube.JOBS, "default"))
+
+    await clusters.manager.until(gone, "the job here deletes itself after its end")
+    told = [event for event in await clusters.manager.all(kube.EVENTS) if event["reason"] == "MultiKueue"]
+    assert not any("no longer exists" in event["note"] for event in told)
+
+
 async def test_a_lost_cluster_is_given_up_and_wins_nothing_when_it_comes_back(clusters: Clusters) -> None:
     clusters.operator()
     await clusters.manager.create(job("train", "lq", runtime=""))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, condition, flavor, job, local_queue
+from tests.cluster.harness import Api, cluster_queue, condition, flavor, job, local_queue, priority_class
 
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -99,6 +99,53 @@ async def test_a_job_is_deleted_and_its_pods_take_their_time(system: System, api
     system.operator("second").wait_ready()
     await scene.never_both()
     await api.until(lambda: _workloads(api, 1), "nothing is left of the first one")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_job_is_deleted_and_its_pods_are_not(system: System, api: Api, restarted: bool) -> None:
+    """With `--cascade=orphan` nothing stops them: they keep their quota, and a preemption stops them."""
+    first = system.operator("first").wait_ready()
+    scene = Scene(api)
+    await scene.begin(stopping=3)
+    await api.client.delete(kube.JOBS, "default", "first", propagation="Orphan")
+
+    async def parted() -> bool:
+        pods = await scene.pods("first")
+        workloads = await api.all(kube.WORKLOADS, "default")
+        assert pods, "they run on"
+        return not any("ownerReferences" in each["metadata"] for each in pods) and any(
+            "ownerReferences" not in each["metadata"] for each in workloads
+        )
+
+    await api.until(parted, "neither pods nor Workload have an owner any more", period=0.02)
+    if restarted:
+        first.kill()
+        system.operator("second").wait_ready()
+    await api.create(job("third", "lq", gpus=8, runtime="1h"))
+    await api.until(lambda: api.workload_of("third"), "the third one waits")
+    waiting = await api.workload_of("second")
+    assert waiting is not None and not condition(waiting, "QuotaReserved")
+    assert await scene.pods("first"), "whose quota is theirs"
+    await api.apply(
+        priority_class("high", 100),
+        cluster_queue("cq", 8, preemption={"withinClusterQueue": "LowerPriority"}),
+    )
+    await api.create(job("urgent", "lq", gpus=8, runtime="1h", priority="high"))
+
+    async def taken_over() -> bool:
+        runs = await scene.pods("first")
+        workload = await api.workload_of("urgent")
+        admitted = workload is not None and condition(workload, "QuotaReserved")
+        assert not (admitted and runs and await scene.pods("first")), "granted to both"
+        return admitted
+
+    await api.until(taken_over, "they are stopped, and their quota is used", period=0.02)
+
+    async def ended() -> bool:
+        rows = [each for each in await api.all(kube.WORKLOADS, "default") if "ownerReferences" not in each["metadata"]]
+        return all(condition(each, "Finished") for each in rows)
+
+    await api.until(ended, "their Workload has finished")
 
 
 async def _workloads(api: Api, number: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,45 @@ async def test_from_the_request_to_the_started_job_and_back(system: System, api:
 async def _remove(api: Api, resource: Resource, name: str) -> None:
     with suppress(NotFound):
         await api.client.delete(resource, None, name)
+
+
+async def test_a_flavor_that_an_autoscaler_can_grow_is_found_and_bounded_by_quota(system: System, api: Api) -> None:
+    """As a plain cluster autoscaler is used with Kueue: nodes come only once pods wait for them."""
+    labels = {"gangline.io/node-pool": "gpu"}
+    await api.apply(flavor(labels=labels), cluster_queue("cq", 1_000), local_queue("lq", "cq"))
+    nodes = [
+        node for node in await api.all(kube.NODES) if labels.items() <= (node["metadata"].get("labels") or {}).items()
+    ]
+    assert nodes
+    system.operator().wait_ready()
+    await api.create(job("wide", "lq", pods=len(nodes) + 1, gpus=8, runtime="1h"))
+
+    async def waiting() -> bool:
+        workload = await api.workload_of("wide")
+        row = condition_row(workload, "QuotaReserved") if workload is not None else {}
+        return row.get("reason") == "WaitingForCapacity"
+
+    await api.until(waiting, "the nodes that there are bound it")
+    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.0 +0000 UTC")
+    status = (
+        "autoscalerStatus: Running\nnodeGroups:\n- name: groups/gpu\n  health:\n    status: Healthy\n"
+        f"    cloudProviderTarget: {len(nodes)}\n    minSize: 0\n    maxSize: 100\n"
+    )
+    meta = {
+        "name": "cluster-autoscaler-status",
+        "annotations": {"cluster-autoscaler.kubernetes.io/last-updated": written},
+    }
+    pool = {"metadata": {"labels": {"agentpool": "gpu"}}}
+    name = nodes[0]["metadata"]["name"]
+    await api.client.patch(kube.NODES, None, name, pool)
+    await api.client.create(kube.CONFIG_MAPS, "kube-system", {"metadata": meta, "data": {"status": status}})
+    try:
+        await api.until(lambda: _admitted(api, "wide"), "nodes of its flavor can come")
+    finally:
+        await api.client.delete(kube.CONFIG_MAPS, "kube-system", "cluster-autoscaler-status")
+        await api.client.patch(kube.NODES, None, name, {"metadata": {"labels": {"agentpool": None}}})
+
+
+async def _admitted(api: Api, name: str) -> bool:
+    workload = await api.workload_of(name)
+    return workload is not None and condition(workload, "Admitted")

@@ -50,6 +50,8 @@ ROUND = 300.0
 SLOWER = 2.0
 #: in a run with few jobs, beside other tests, this passes as well; milliseconds
 UNNOTICED = 1000
+#: MB that the chart allows a process
+MOST_MEMORY, MOST_MEMORY_OF_WEBHOOKS = 2048, 512
 #: nobody waits for so long, in seconds; the machine may be busy with other tests during a short run
 STALL = 10.0 if SECONDS > 60 else 30.0
 #: what a process says when it was not ready for something
@@ -137,6 +139,27 @@ def queue_for(namespace: str) -> Json:
     return cluster_queue(namespace, 64, namespaceSelector=selector, preemption=preemption)
 
 
+def devices() -> list[Json]:
+    """What the expressions of claims are evaluated over: 128 devices of 16 nodes."""
+    rows = [{"name": f"d{n}", "attributes": {"model": {"string": f"m{n % 3}"}}} for n in range(8)]
+    slices = [
+        {
+            "apiVersion": kube.RESOURCE_SLICES.api_version,
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"tenant-{node}"},
+            "spec": {
+                "driver": "gpu.example.com",
+                "pool": {"name": f"pool-{node}", "generation": 1, "resourceSliceCount": 1},
+                "nodeName": f"pool-{node}",
+                "devices": rows,
+            },
+        }
+        for node in range(16)
+    ]
+    device_class = {"apiVersion": kube.DEVICE_CLASSES.api_version, "kind": "DeviceClass", "metadata": {"name": "gpu"}}
+    return [{**device_class, "spec": {}}, *slices]
+
+
 @pytest.fixture
 async def two_teams(system: System, api: Api) -> AsyncIterator[Path]:
     """Namespaces `hostile` and `others` with 64 GPUs each; how the tenant of the first logs in."""
@@ -151,6 +174,10 @@ async def two_teams(system: System, api: Api) -> AsyncIterator[Path]:
         local_queue("mine", "hostile", "hostile"),
         local_queue("others", "others", "others"),
     )
+    made = devices()
+    for obj in made:
+        resource = kube.DEVICE_CLASSES if obj["kind"] == "DeviceClass" else kube.RESOURCE_SLICES
+        await api.client.create(resource, None, obj)
     yield path
     system.kill_operators()
     async with connect(path) as own:
@@ -158,6 +185,9 @@ async def two_teams(system: System, api: Api) -> AsyncIterator[Path]:
     for name in ("hostile", "others"):
         await api.delete_pods(name)
         await api.wipe(name)
+    for obj in made:
+        resource = kube.DEVICE_CLASSES if obj["kind"] == "DeviceClass" else kube.RESOURCE_SLICES
+        await api.client.delete(resource, None, obj["metadata"]["name"])
     await uninstall(api, stand_in)
 
 
@@ -271,6 +301,8 @@ async def test_another_team_is_admitted_as_ever(system: System, api: Api, two_te
         troubles += [f"{name} waits" for name in team.stalled()]
         assert not troubles, "\n".join([*troubles[:5], *list(tenant.history)[-60:]])
     assert await holder(api) == leads
+    for name, size in processes.memory().items():
+        assert size < (MOST_MEMORY_OF_WEBHOOKS if name == "webhooks" else MOST_MEMORY), f"{name}: {size} MB"
     unnoticed = 0 if SECONDS >= ROUND else UNNOTICED
     assert told["median"] <= max(SLOWER * told["usual"], unnoticed), told
     assert sum(told["taken"].values()) > SECONDS

@@ -229,13 +229,12 @@ def planes() -> list[cluster.Component]:
 
 async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
     """Name -> the list, its entries, the value of -o and the present time."""
-    here = busy()
-    here.pods.upsert(_pod("serving-5d8f7c9b4-x2x7k", "gpu-a100-rack-17-node-0003"))
-    answers = here.answers()
+    answers, beside = busy().answers(), busy()
+    beside.pods.upsert(_pod("serving-5d8f7c9b4-x2x7k", "gpu-a100-rack-17-node-0003"))
     found = (await answers.jobs(Everybody(), Wish("ml", times=True))).items
     waiting = [item for item in found if item["state"] == "Pending"]
     runs = (await answers.plan(Everybody(), "", "", 86_400)).items
-    machines = (await answers.nodes(Everybody(), "")).items
+    machines = (await beside.answers().nodes(Everybody(), "")).items
     shares = (await answers.shares(Everybody(), "")).items
     from tests.console.objects import NOW as LATER
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gangline.console.cli import main
 from gangline.install import kinds
 from gangline.kube import config
 from gangline.kube.client import ApiClient
-from gangline.kube.resources import CLUSTER_QUEUES, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS
+from gangline.kube.resources import CLUSTER_QUEUES, EVENTS, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS
 
 pytestmark = pytest.mark.cluster
 GPU = "nvidia.com/gpu"
@@ -229,6 +230,23 @@ async def test_why_tells_a_job_without_queue_from_one_without_workload(gangline:
     result = await gangline("why", "gang")
     assert result.exit_code == 1
     assert "names queue 'gpus' but has no Workload yet" in result.output
+    stored = await api.get(GPU_JOBS, namespace, "gang")
+    regarding = {"kind": "GPUJob", "namespace": namespace, "name": "gang", "uid": stored["metadata"]["uid"]}
+    event = {
+        "metadata": {"name": "gang.1"},
+        "eventTime": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "reportingController": "gangline.io/operator",
+        "reportingInstance": "x",
+        "type": "Warning",
+        "reason": "ErrWorkloadCompose",
+        "action": "ErrWorkloadCompose",
+        "note": "its PriorityClass is not there",
+        "regarding": regarding,
+    }
+    await api.create(EVENTS, namespace, event)
+    assert "the operator says: ErrWorkloadCompose" in (await gangline("why", "gang")).output
+    listed = (await gangline("queue")).output
+    assert "gang" in listed and "ErrWorkloadCompose: its PriorityClass is not there" in listed
 
 
 async def test_installing_again_changes_nothing_and_keeps_the_webhooks_conversion(api: ApiClient, kubectl: Kubectl):

@@ -6,12 +6,16 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from tests.api.test_autoscalers import NOW, YAML, a_pool, status
 
+from gangline.console.doctor import node_growth
 from gangline.console.doctor.cluster import Cluster
 from gangline.console.doctor.examination import Check, Examination, Findings
 from gangline.console.doctor.finding import failure, ok, short, some
 from gangline.console.doctor.installation import kinds, leadership, metrics, processes, webhooks
+from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden, TooManyRequests, Unavailable
+from gangline.kube.resources import Resource
 
 WORDS: Any = {"ok": "fine", "warning": "look", "failure": "broken", "unknown": "unclear"}
 NOBODY = cast(Cluster, None)
@@ -139,3 +143,61 @@ def test_fields_that_differ_are_named() -> None:
 def test_a_bundle_that_is_no_certificate() -> None:
     with pytest.raises(ValueError, match="padding"):
         webhooks._decoded("LS0")
+
+
+# --- flavors that can grow --------------------------------------------------------------------------------------------
+
+
+class Nodes:
+    """In place of the cluster: flavors, nodes, and what an autoscaler publishes."""
+
+    def __init__(self, **published: Any) -> None:
+        self.published = published
+
+    async def server_clock(self) -> tuple[int, float]:
+        return NOW, 0.0
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Any:
+        return self.published.get("status")
+
+    async def list(self, resource: Resource) -> list[Any]:
+        def node(name: str, **labels: str) -> Any:
+            return {
+                "metadata": {"name": name, "labels": {key.replace("__", "/"): value for key, value in labels.items()}}
+            }
+
+        def flavor(name: str, **annotations: str) -> Any:
+            return {"metadata": {"name": name, "annotations": annotations}, "spec": {"nodeLabels": {"pool": name}}}
+
+        if resource == kube.RESOURCE_FLAVORS:
+            told = flavor("said", **{"gangline.io/autoscaled": "true"})
+            return [flavor("gpu"), flavor("racks"), flavor("none"), told]
+        if resource == kube.NODES:
+            managed = {"pool": "gpu", "cloud.google.com__gke-nodepool": "gpu"}
+            return [node("gke-prod-gpu-1a2b3c4d-x9z8", **managed), node("r1", pool="racks")]
+        return self.published.get("pools", [])
+
+
+async def grows(**published: Any) -> dict[str, tuple[str, str]]:
+    """Finding by its first word: verdict and text."""
+    found = [each async for each in node_growth.flavors(cast(Cluster, Nodes(**published)))]
+    return {each.detail.partition(" ")[0].rstrip(":"): (each.verdict, each.detail) for each in found}
+
+
+async def test_flavors_that_only_look_as_if_they_could_grow_are_named() -> None:
+    found = await grows()
+    verdict, text = found["gpu"]
+    assert verdict == "warning" and "managed pools (cloud.google.com/gke-nodepool=gpu)" in text
+    assert found["racks"] == ("ok", "racks: the nodes that there are bound it, besides quota")
+    assert found["said"] == ("ok", "said: gangline.io/autoscaled says true: quota bounds it")
+    assert "none" not in found
+
+
+async def test_flavors_that_can_grow_are_named_with_what_grows_them() -> None:
+    found = await grows(status=status(YAML))
+    assert found["gpu"] == (
+        "ok",
+        "gpu: nodes come by node group gke-prod-gpu-1a2b3c4d of the cluster autoscaler (3 of 10 nodes), so quota bounds it",
+    )
+    found = await grows(pools=[a_pool([], pool="racks")])
+    assert found["racks"] == ("ok", "racks: nodes come by NodePool gpu of Karpenter, so quota bounds it")

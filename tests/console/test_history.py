@@ -15,7 +15,7 @@ def test_the_operator_tells_a_story_and_people_read_a_clock() -> None:
     ]
     events = history.of_answer({"events": rows})
     assert [event.at for event in events] == [1_700_000_000.0, 1_700_000_001.5, None]
-    lines = history.rendered(events).splitlines()
+    lines = history.rendered(events)
     assert [re.sub(r"\d", "9", line) for line in lines[:2]] == [
         "9999-99-99 99:99:99  Pending",
         "9999-99-99 99:99:99  Admitted  Quota reserved",

@@ -13,6 +13,7 @@ from tests.console.objects import (
     workload,
 )
 
+from gangline.console.commands.see import nodes
 from gangline.console.output.layout import Rows
 from gangline.console.views import jobs, table
 from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
@@ -156,3 +157,17 @@ def test_one_line_tells_how_all_of_it_stands():
 )
 def test_ages_are_as_kubectl_prints_them(seconds, text):
     assert age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("resource", "used", "total", "shown"),
+    [
+        ("memory", "640Mi", "24632456Ki", "0.6/23.5Gi"),
+        ("memory", "0", "1Ti", "0/1024Gi"),
+        ("memory", "1Mi", "64Gi", "<0.1/64Gi"),
+        ("cpu", "1500m", "192", "1.5/192"),
+        ("cpu", "10m", "1930m", "<0.1/1.9"),
+    ],
+)
+def test_what_a_node_uses_and_has_is_in_one_unit(resource: str, used: str, total: str, shown: str) -> None:
+    assert nodes._use({"used": {resource: used}, "capacity": {resource: total}}, resource) == shown

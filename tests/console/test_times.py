@@ -14,11 +14,12 @@ from tests.worlds import NOW, gpujob
 from gangline.console.commands.future import eta, plan, whatif
 from gangline.console.commands.future import forecast as forecast_command
 from gangline.console.views import jobs as views
-from gangline.console.views import reach, times
+from gangline.console.views import reach, times, world
 from gangline.control.answers.answers import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.control.answers.workloads import items
 from gangline.control.answers.workloads.snapshot import State
+from gangline.control.forecasting.forecasting import alias
 from gangline.jobs.gpujob import GPUJob
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, Forbidden, Invalid
@@ -252,3 +253,11 @@ async def test_a_strange_status_of_a_policy_is_no_mode(status: Json) -> None:
     spec = {"clusterQueues": {"names": ["a"]}, "order": {"key": "ShortestFirst"}}
     here.mirror.upsert(kube.QUEUE_POLICIES, {"metadata": {"name": "p", "uid": "p"}, "spec": spec, "status": status})
     assert {item["fallenBack"] for item in await jobs(here)} == {None}
+
+
+def test_forecasts_are_those_of_workloads_that_the_user_can_list() -> None:
+    """The operator names none in an answer that anybody may read."""
+    listed = [{"metadata": {"namespace": "ml", "name": name, "uid": f"uid-{name}"}} for name in ("a", "b")]
+    told = {alias("uid-a"): {"samples": 1}, alias("uid-of-another"): {"samples": 2}}
+    assert world._named(told, listed) == {"ml/a": {"samples": 1}}
+    assert world._named(None, listed) is None

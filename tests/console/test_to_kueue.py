@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -16,8 +17,8 @@ from gangline.console.commands.administer import to_kueue
 from gangline.console.views import access
 from gangline.engine import model
 from gangline.kube.client import Listing
-from gangline.kube.errors import Conflict, NotFound
-from gangline.kube.resources import LEASES, WORKLOADS, Json, Resource
+from gangline.kube.errors import Conflict, Forbidden, NotFound
+from gangline.kube.resources import LEASES, PODS, WORKLOADS, Json, Resource
 
 HOST = "kubernetes.io/hostname"
 SEAT = model.CardSeat("GPU-1", 500, 8192)
@@ -34,14 +35,22 @@ def placed(name: str, *domains: model.Domain, version: str = "1") -> Json:
 
 
 class Api:
-    """Of Workloads and one Lease. `between`: versions that others write before each patch."""
+    """Of Workloads, pods and one Lease. `between`: versions that others write before each patch."""
 
-    def __init__(self, *workloads: Json, lease: Json | None = None, between: int = 0) -> None:
+    def __init__(
+        self, *workloads: Json, lease: Json | None = None, between: int = 0, pods: Sequence[Json] = ()
+    ) -> None:
         self.workloads = {each["metadata"]["name"]: each for each in workloads}
         self.lease, self.between, self.patched = lease, between, list[str]()
+        self.pods = {each["metadata"]["name"]: each for each in pods}
+        self.bodies: dict[str, Json] = {}
 
-    async def list(self, resource: Resource, namespace: str | None = None) -> Listing:
-        assert resource == WORKLOADS and namespace is None
+    async def list(self, resource: Resource, namespace: str | None = None, *, field_selector: str = "") -> Listing:
+        assert namespace is None
+        if resource == PODS:
+            assert field_selector == "status.phase=Pending"
+            return Listing(copy.deepcopy(list(self.pods.values())), "1")
+        assert resource == WORKLOADS
         return Listing(copy.deepcopy(list(self.workloads.values())), "1")
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
@@ -51,7 +60,12 @@ class Api:
             raise NotFound(404, "NotFound", name)
         return copy.deepcopy(self.workloads[name])
 
-    async def patch(self, resource: Resource, namespace: str, name: str, body: Json, *, subresource: str) -> None:
+    async def patch(self, resource: Resource, namespace: str, name: str, body: Json, *, subresource: str = "") -> None:
+        if resource == PODS:
+            if name == "refused":
+                raise Forbidden(403, "Forbidden", "no")
+            self.bodies[name] = body
+            return
         assert (resource, namespace, subresource) == (WORKLOADS, "ns", "status")
         known = self.workloads[name]
         if self.between:
@@ -116,8 +130,37 @@ async def test_while_an_operator_leads_nothing_is_changed(
     assert await to_kueue._leader(api) == holder  # type: ignore[arg-type]
 
 
+def gated(name: str, *gates: str, claims: bool = True) -> Json:
+    meta: Json = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "7", "labels": {}}
+    meta["annotations"] = {"kueue.x-k8s.io/workload": "w"} if claims else {}
+    return {"metadata": meta, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}, "status": {}}
+
+
+async def test_pods_that_wait_for_a_node_wait_no_longer() -> None:
+    """Kueue opens its own gates; nobody would open these."""
+    pods = (
+        gated("a", "other", "gangline.io/domain"),
+        gated("b", "kueue.x-k8s.io/topology"),
+        gated("queued", "kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"),
+        gated("elsewhere", "kueue.x-k8s.io/topology", claims=False),
+        gated("elastic", "kueue.x-k8s.io/elastic-job", "gangline.io/domain"),
+        gated("refused", "gangline.io/domain"),
+    )
+    api = Api(pods=pods)
+    outcome = await to_kueue.prepared(api)  # type: ignore[arg-type]
+    assert outcome.pods == ("ns/a", "ns/b", "ns/elastic")
+    assert [name for name, _ in outcome.failed_pods] == ["ns/refused"]
+    assert api.bodies["a"] == {"metadata": {"resourceVersion": "7"}, "spec": {"schedulingGates": [{"name": "other"}]}}
+    assert api.bodies["elastic"]["spec"] == {"schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}]}
+    dry = Api(pods=pods[:1])
+    assert (await to_kueue.prepared(dry, dry_run=True)).pods == ("ns/a",) and not dry.bodies  # type: ignore[arg-type]
+
+
 def test_the_command_says_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[Any] = [to_kueue.Outcome(("ns/w",), (("ns/x", "trouble"),)), to_kueue.Outcome()]
+    answers: list[Any] = [
+        to_kueue.Outcome(("ns/w",), (("ns/x", "trouble"),), ("ns/p",), (("ns/q", "no"),)),
+        to_kueue.Outcome(),
+    ]
 
     def run(work: Any) -> Any:
         work.close()
@@ -126,6 +169,7 @@ def test_the_command_says_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "run", run)
     told = CliRunner().invoke(main, ["to-kueue"])
     assert told.exit_code == 1 and "workload/ns/w: names no cards any more" in told.output and "trouble" in told.output
+    assert "pod/ns/p: waits for no node any more" in told.output and "pod/ns/q: no" in told.output
     told = CliRunner().invoke(main, ["to-kueue"])
     assert told.exit_code == 0 and "No admission names cards." in told.output
     assert isinstance(to_kueue.command, click.Command)

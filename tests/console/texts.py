@@ -28,7 +28,7 @@ LONG = "mixtral-8x22b-finetune-legal-summaries-a"
 def texts() -> dict[str, Callable[[int], list[str]]]:
     """Name -> the lines for a terminal of so many columns."""
     return {
-        "why": lambda width: why.rendered(_waits(), _explained(), width).splitlines(),
+        "why": lambda width: why.rendered(_waits(), _explained(), width),
         "whatif": lambda width: whatif.told(_answer(), width),
         "whatif-nothing": lambda width: whatif.told(
             {**_answer(), "suggestions": [], "startsInSeconds": None, "obstacle": SHORT, "because": ""}, width

@@ -89,7 +89,8 @@ def test_the_first_workload_is_the_first_slice() -> None:
 def test_a_job_starts_with_its_pods_behind_the_gate() -> None:
     [patch, *_] = steps(elastic(2), a_slice(2, 1, None, admit(2)))
     template = patch.patch.body["spec"]["template"]  # type: ignore[union-attr]
-    assert template["spec"]["schedulingGates"] == [{"name": names.ELASTIC_GATE}]
+    gates = [names.ELASTIC_GATE, names.DOMAIN_GATE]  # one for its slice, then one for its node
+    assert template["spec"]["schedulingGates"] == [{"name": gate} for gate in gates]
     assert template["metadata"]["annotations"][names.SLICE_NAME] == a_slice(2)["metadata"]["name"]
 
 

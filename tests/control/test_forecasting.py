@@ -17,7 +17,7 @@ from tests.control.test_forecasts import START, World
 
 from gangline.control.forecasting import forecasting as module
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
-from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json
+from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json, alias
 from gangline.control.forecasting.group_coverage import LEAST, Coverage, Group, Groups
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
@@ -306,6 +306,7 @@ async def test_an_order_that_took_long_to_make_is_good_for_longer() -> None:
 def test_pages_are_bounded_and_must_be_numbers() -> None:
     assert Page.of({}) == Page(0, 1000)
     assert Page.of({"offset": "-3", "limit": "9999999"}) == Page(0, 100_000)
+    assert Page.of({"limit": "0"}) == Page.of({}) == Page(0, 1000), "as in Kueue"
     with pytest.raises(PageError, match="limit must be a whole number, not 'many'"):
         Page.of({"limit": "many"})
 
@@ -320,13 +321,17 @@ async def test_forecasts_and_accuracy_name_the_cluster(visible: Visibility) -> N
     app = web.Application()
     visible.add_to(app)
     async with TestClient(TestServer(app)) as asked:
-        await _name_the_cluster(asked)
+        obj = visible._controller.mirror.get(kube.WORKLOADS, "ml/w0")
+        assert obj is not None
+        await _name_the_cluster(asked, obj["metadata"]["uid"])
 
 
-async def _name_the_cluster(asked: TestClient[Any, Any]) -> None:
+async def _name_the_cluster(asked: TestClient[Any, Any], uid: str) -> None:
     told = await (await asked.get("/forecasts")).json()
     assert told["cluster"] == "the-cluster"
-    assert told["forecasts"]["ml/w0"]["source"] == "Default" and len(told["forecasts"]["ml/w0"]["quantiles"]) == 5
+    shown = told["forecasts"][alias(uid)]
+    assert shown["source"] == "Default" and len(shown["quantiles"]) == 5
+    assert "w0" not in str(told) and uid not in told["forecasts"], "anybody may ask"
     assert told["flavorOffsets"] == {}, "nothing has run on two flavors"
     accuracy = await (await asked.get("/accuracy")).json()
     assert (accuracy["cluster"], accuracy["starts"]["starts"], accuracy["runtimes"]) == ("the-cluster", 0, [])

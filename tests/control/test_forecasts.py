@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangline.control.forecasting import run_facts
-from gangline.control.forecasting.forecasting import as_json
+from gangline.control.forecasting.forecasting import rows_as_json
 from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.control.mirror.mirror import Mirror
 from gangline.engine import model
@@ -294,7 +294,7 @@ def test_the_operators_answer_tells_flavors_apart_too() -> None:
     compare(world, h100=-0.5, v100=0.5)
     world.workload("w")
     world.turn()
-    told = as_json(world.forecasts)
+    told = dict(rows_as_json(world.forecasts))
     assert "byFlavor" not in told["ml/before"]
     assert told["ml/w"]["byFlavor"]["v100"][1] == pytest.approx(told["ml/w"]["quantiles"][1] * math.exp(0.5))
 

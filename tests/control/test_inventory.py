@@ -408,12 +408,12 @@ async def test_selectors_that_could_not_be_evaluated_are_evaluated_later(monkeyp
     monkeypatch.setattr(part, "_now", lambda: now[0])
     again: list[int] = []
     monkeypatch.setattr(rules, "try_again", lambda: again.append(now[0]))
-    rules._supply.postponed = True
+    monkeypatch.setattr(type(rules), "postponed", True)
     for now[0] in times:
         part.settle()
         assert part.due == (6_000 if now[0] < 6_000 else 11_000)
     assert again == [6_000]
-    rules._supply.postponed = False
+    monkeypatch.setattr(type(rules), "postponed", False)
     part.settle()
     assert part.due is None
 

@@ -339,6 +339,17 @@ async def test_a_standby_counts_what_it_sees_under_its_role() -> None:
     assert await world.value("kueue_finished_workloads", replica_role="follower", cluster_queue="a") == 1
 
 
+async def test_a_deleted_cohort_that_another_cohort_names_again_is_shown() -> None:
+    """A tree that named it only as `parentName` was not shown any more."""
+    world = World()
+    world.show(kube.COHORTS, "all")
+    world.remove(kube.COHORTS, "all")
+    assert await world.value("kueue_cohort_subtree_quota", cohort="all", resource="cpu") is None, "as in Kueue"
+    world.generation += 1
+    world.show(kube.COHORTS, "team", parentName="all", fairSharing={"weight": "2"})
+    assert await world.value("kueue_cohort_subtree_quota", cohort="all", resource="cpu") == 8
+
+
 async def test_a_cohort_without_an_object_takes_its_counts_with_it() -> None:
     world, metric = World(), "kueue_cohort_subtree_admitted_workloads_total"
     world.metrics.kueue.reserved(world.workload("w", RESERVED), "a", 1, admitted=True)

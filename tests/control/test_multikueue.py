@@ -233,6 +233,12 @@ def test_rounds_of_an_incremental_dispatcher() -> None:
 # --- it runs ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_job_that_was_admitted_before_its_queue_got_the_check_runs_on_here() -> None:
+    """Whoever its controller is: nothing of it is sent, and the check does not reject it."""
+    for manager in (CONTROLLER, ""):
+        assert planned(workload(ADMITTED), job(suspend=False, manager=manager), east=EMPTY) == []
+
+
 def test_the_first_cluster_that_admits_it_wins() -> None:
     early, late = (condition(names.ADMITTED, at=f"2026-01-31T12:00:0{second}Z") for second in (1, 2))
     asked = workload(nominatedClusterNames=["a", "b"])
@@ -446,6 +452,28 @@ def test_a_workload_whose_copy_is_gone_is_queued_again(state: ClusterView, words
     [step] = planned(workload(check=row("Ready"), clusterName="a"), a=state)
     assert isinstance(step, SetCheck)
     assert (step.state, step.message) == ("Retry", f'{words}, Previously: "Ready"')
+
+
+DONE: Json = {"succeeded": 2, "conditions": [{"type": "Complete", "status": "True", "message": "done"}]}
+
+
+@pytest.mark.parametrize("copied", [there(ADMITTED), EMPTY, there(condition(names.FINISHED, reason="OwnerNotFound"))])
+def test_a_job_that_deleted_itself_after_its_end_does_not_run_again(copied: ClusterView) -> None:
+    """Whatever is left of its copy by then."""
+    gone = replace(copied, ended=by_name(remote_job(**DONE)))
+    running = workload(check=row("Ready"), clusterName="a")
+    [mirror] = planned(running, job(suspend=False, active=2), a=gone)
+    assert isinstance(mirror, Mirror) and mirror.status["conditions"][0]["type"] == "Complete"
+    assert planned(running, job(suspend=False, **DONE), a=gone) == [], "the job here ends its workload"
+    assert planned(running, job(suspend=False, **DONE), a=replace(gone, ended={})) == [], "as after a restart"
+    [mirror] = planned(workload(), job(), a=gone)
+    assert isinstance(mirror, Mirror), "also where it was over before its check was ready"
+
+
+def test_a_job_that_was_deleted_there_before_its_end_is_queued_again() -> None:
+    orphan = there(condition(names.FINISHED, reason="OwnerNotFound"))
+    [step] = planned(workload(check=row("Ready"), clusterName="a"), job(suspend=False, active=2), a=orphan)
+    assert isinstance(step, SetCheck) and step.state == "Retry"
 
 
 def test_a_cluster_has_time_to_come_back() -> None:

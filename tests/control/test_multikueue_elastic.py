@@ -233,7 +233,7 @@ def test_the_size_of_a_ray_cluster_is_that_of_its_groups() -> None:
         {"groupName": "a", "replicas": 2, "numOfHosts": 3, "template": template},
         {"groupName": "c", "replicas": 9},
     )
-    assert kind.size_of(here) == {"a": [4, None, 8, None], "b": [1, None, None, 2]}
+    assert kind.size_of(here) == {"a": [4, None, 8, None, None], "b": [1, None, None, 2, None]}
     assert kind.resized(found, here) == {
         "workerGroupSpecs": [
             found["spec"]["workerGroupSpecs"][0],

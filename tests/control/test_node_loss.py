@@ -117,8 +117,7 @@ def test_a_job_that_restarts_stops_whole_and_starts_whole_once_its_old_pods_have
     held = admission.default(case.job, None, admission.Context()).obj
     held["metadata"]["resourceVersion"] = "1"
     workload = admitted(kind, case, described(case, held))
-    running = next_one(view(kind, case, held, workload), held)
-    assert not kind.is_suspended(running)
+    running = started(kind, case, held, workload)
     running["status"] = case.ready
     assert "PatchJob" not in names_of(view(kind, case, running, workload))
 
@@ -134,8 +133,7 @@ def test_a_job_that_restarts_stops_whole_and_starts_whole_once_its_old_pods_have
         assert stopped["spec"] == held["spec"]
     assert "PatchJob" not in names_of(view(kind, case, stopped, workload, held_back=True)), "old pods are still there"
 
-    again = next_one(view(kind, case, stopped, workload), stopped)
-    assert not kind.is_suspended(again)
+    again = started(kind, case, stopped, workload)
     assert case.injected(described(case, again)).keys() == case.counts.keys(), "all of the gang"
     for pods in case.injected(described(case, again)).values():
         assert pods["annotations"][names.ATTEMPT] == "1"
@@ -169,3 +167,12 @@ def next_one(seen: JobView, job: Json) -> Json:
     """The job after the one write to it that the plan has."""
     [patch] = [step.patch for step in job_plan.plan(seen, Lookups()) if isinstance(step, PatchJob)]
     return merge_patch(job, patch.body)
+
+
+def started(kind: JobKind, case: Case, job: Json, workload: Json) -> Json:
+    """The job once it runs: some kinds need two writes."""
+    for _ in range(2):
+        if kind.is_suspended(job):
+            job = next_one(view(kind, case, job, workload), job)
+    assert not kind.is_suspended(job)
+    return job

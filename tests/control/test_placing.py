@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sys
 import time
@@ -15,10 +16,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from gangline import bounded
 from gangline.api import names
 from gangline.api.read import policy_reader
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.placing.extender import MOST_NODES, Extender
+from gangline.control.placing.extender import LONGEST, MOST_NODES, Extender
 from gangline.control.placing.plugins import GROUP, PAUSE, Guarded, Plugins
 from gangline.control.status import policy_status
 from gangline.engine import Engine, OwnScorers, model
@@ -247,3 +249,47 @@ def test_pods_of_gangs_are_allowed_everywhere() -> None:
 def test_hostile_requests_are_refused(path: str, body: Any, raw: bytes | None, status: int) -> None:
     bare = {"metadata": {"name": "bare"}, "spec": {"clusterQueues": {"names": ["q"]}}}
     assert post(path, body, ZONED, bare, raw=raw)[0] == status
+
+
+@pytest.mark.parametrize("row", ["[],", "{},", "0,", '"",', '{"a":0},', "[" * 50 + "]" * 50 + ","])
+def test_no_request_becomes_more_objects_than_a_large_cluster_needs(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four requests of 31 MiB of nested lists once kept the leader busy until it lost its lease."""
+    monkeypatch.setattr(bounded.orjson, "loads", lambda _: pytest.fail("it was decoded"))
+    raw = f'{{"Pod": {{"metadata": {{}}, "spec": {{"unknown": [{row * (2**20 // len(row))}0]}}}}}}'.encode()
+    status, said = post("/extender/p/filter", None, ZONED, raw=raw)
+    assert (status, "nodeCacheCapable: true" in said) == (400, True), said
+
+
+def test_a_request_without_a_policy_is_not_read() -> None:
+    assert post("/extender/p/filter", None, raw=b"[" * 2 * LONGEST)[0] == 404
+
+
+def test_a_request_that_is_too_long_says_what_to_do() -> None:
+    status, said = post("/extender/p/filter", None, ZONED, raw=b" " * (LONGEST + 1))
+    assert status == 413 and "nodeCacheCapable: true" in said
+
+
+def test_the_names_of_a_large_cluster_and_a_large_pod_are_read() -> None:
+    body = {"Pod": {**WANTED, "status": {"x": [[]] * 10_000}}, "NodeNames": [f"{n:0>253}" for n in range(MOST_NODES)]}
+    status, found = post("/extender/p/filter", body, ZONED)
+    assert status == 200 and len(found["NodeNames"]) == MOST_NODES
+
+
+@pytest.mark.parametrize(
+    ("path", "annotated", "status"),
+    [
+        ("/extender/p/filter", None, 200),
+        ("/extender/p/filter", hashlib.sha256(b"secret").hexdigest(), 403),
+        ("/extender/p/guess/filter", hashlib.sha256(b"secret").hexdigest(), 403),
+        ("/extender/p/secret/filter", hashlib.sha256(b"secret").hexdigest(), 200),
+        ("/extender/p/secret/prioritize", hashlib.sha256(b"secret").hexdigest().upper(), 200),
+        ("/extender/p/secret/filter", "secret", 403),
+        ("/extender/p/secret/filter", 3, 403),
+        ("/extender/p/secret/filter", None, 403),
+        ("/extender/other/secret/filter", hashlib.sha256(b"secret").hexdigest(), 404),
+    ],
+)
+def test_a_policy_with_a_key_answers_whoever_has_it(path: str, annotated: Any, status: int) -> None:
+    annotations = {} if annotated is None else {names.EXTENDER_KEY: annotated}
+    keyed = {**ZONED, "metadata": {**ZONED["metadata"], "annotations": annotations}}
+    assert post(path, {"Pod": WANTED, "NodeNames": ["n0"]}, keyed)[0] == status

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tests.control.gang_pods import a_pod
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job, role
 
@@ -24,6 +25,7 @@ from gangline.control.plan.plan_steps import (
     DeleteWorkload,
     JobView,
     Note,
+    Own,
     PatchJob,
     PatchWorkload,
     Step,
@@ -33,7 +35,8 @@ from gangline.control.status.change import Change
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError, UnknownClassError
+from gangline.jobs.base import Children, Delete, JobError, UnknownClassError
+from gangline.kube import resources as kube
 
 Json = dict[str, Any]
 JOB_KIND = next(kind for kind in KINDS if kind.kind == "Job")
@@ -103,6 +106,19 @@ def admitted(status: Json, now: int) -> None:
 def evicted(status: Json, now: int) -> None:
     decision = model.Preempt("ns/j", "w", "InClusterQueue", "make room", "ns/other", "o")
     status_changes.preempt(decision)(status, now)
+
+
+def test_a_waiting_job_that_loses_its_queue_leaves_the_queue() -> None:
+    """Its Workload used to stay queued, and was admitted later although the job named no queue any more."""
+    left = a_job(queue="")
+    (patched,) = [step for step in steps(left, a_workload(left)) if isinstance(step, PatchWorkload)]
+    assert patched.body["spec"] == {"queueName": None}
+    gone = a_workload(left)
+    del gone["spec"]["queueName"]
+    assert not [step for step in steps(left, gone) if isinstance(step, PatchWorkload)]
+    back = a_job(queue="other")
+    (patched,) = [step for step in steps(back, gone) if isinstance(step, PatchWorkload)]
+    assert patched.body["spec"] == {"queueName": "other"}
 
 
 def steps(job: Json, *owned: Json, ancestor: bool = False, lingering: bool = False) -> list[Step]:
@@ -267,6 +283,41 @@ def test_quota_is_not_released_while_pods_that_were_told_to_go_still_run() -> No
     workload["metadata"]["finalizers"] = [names.IN_USE_FINALIZER]
     assert steps(gone, workload, lingering=True) == []
     assert kinds(steps(gone, workload)) == ["PatchWorkload"]
+
+
+def test_a_check_that_contradicts_a_flavor_starts_nothing_and_both_are_named() -> None:
+    """Kueue refuses it as well; the later one won here, and the pods ran on nodes of which no quota was counted."""
+    held = a_job(suspend=True)
+    workload = a_workload(held, admitted=admitted)
+    update = {"name": "main", "nodeSelector": {"pool": "g", "zone": "b"}}
+    workload["status"]["admissionChecks"] = [{"name": "nodes", "state": "Ready", "podSetUpdates": [update]}]
+    finish, note = steps(held, workload)
+    assert isinstance(finish, ChangeStatus) and isinstance(note, Note)
+    assert note.reason == "FailedToStart"
+    assert note.message == 'nodeSelector[pool] is "f" by flavor f and "g" by admission check nodes'
+    update["nodeSelector"]["pool"] = "f"
+    (start, *_) = steps(held, workload)
+    assert isinstance(start, PatchJob)
+    assert start.patch.body["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "f", "zone": "b"}
+
+
+def test_pods_that_lost_their_controller_are_deleted_when_their_gang_stops() -> None:
+    """Their tenant took them from their Job: nobody else would delete them, and the gang's quota would never be free."""
+    held = a_job(suspend=True)
+    workload = a_workload(held, admitted=admitted, evicted=evicted)
+    pod = read_pod(a_pod("p"), "ns/j")
+    view = JobView(JOB_KIND, held, [workload], Children(), lingering=True, stranded=[pod])
+    assert job_plan.plan(view, Lookups()) == [Own(Delete(kube.PODS, "ns", "p", "uid-p", "Background"))]
+    gone = a_job(suspend=True, deletionTimestamp="2026-01-01T00:00:00Z")
+    view = JobView(JOB_KIND, gone, [a_workload(held, admitted=admitted)], Children(), lingering=True, stranded=[pod])
+    assert job_plan.plan(view, Lookups()) == [Own(Delete(kube.PODS, "ns", "p", "uid-p", "Background"))]
+
+
+def test_a_job_that_is_deleted_while_its_pods_stay_lets_its_workload_answer_for_them() -> None:
+    gone = a_job(suspend=False, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["orphan"])
+    workload = a_workload(a_job(), admitted=admitted)
+    workload["metadata"]["finalizers"] = [names.IN_USE_FINALIZER]
+    assert steps(gone, workload) == []
 
 
 def test_an_evicted_job_is_stopped_then_its_quota_released() -> None:
@@ -560,18 +611,53 @@ def test_pods_count_as_not_started_once_somebody_took_the_quota_back(job: Json, 
     assert not told(), "once"
 
 
-def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_gang() -> None:
-    class Elsewhere(Lookups):
-        def selects_nodes(self, labels: Any) -> bool:
-            return False
+class Flavors(Lookups):
+    """The flavor `f` with other fields; `selected`: there are nodes with its labels."""
 
+    def __init__(self, *, selected: bool = True, annotations: Json | None = None, **spec: Any) -> None:
+        self.selected, self.annotations, self.spec = selected, annotations or {}, spec
+
+    def flavor(self, name: str) -> Json | None:
+        return {"metadata": {"annotations": self.annotations}, "spec": {"nodeLabels": {"pool": name}, **self.spec}}
+
+    def selects_nodes(self, labels: Any) -> bool:
+        return self.selected
+
+
+@pytest.mark.parametrize(
+    ("flavors", "whole", "gated"),
+    [
+        (Flavors(), False, True),
+        (Flavors(), True, True),
+        (Flavors(selected=False), False, False),
+        (Flavors(selected=False), True, False),
+        (Flavors(annotations={names.AUTOSCALED: "true"}), False, False),
+        (Flavors(topologyName="t"), False, False),
+    ],
+)
+def test_pods_wait_to_be_sent_to_nodes_wherever_nodes_bound_the_gang(
+    flavors: Flavors, whole: bool, gated: bool
+) -> None:
     workload = a_workload(a_job(), admitted=admitted)
-    workload["metadata"]["annotations"] = {names.WHOLE_DOMAINS: '{"main": {"by": "rack", "count": 2}}'}
-    (info,) = pod_set_infos(workload, Lookups())
-    assert info.scheduling_gates == [{"name": names.DOMAIN_GATE}]
-    (info,) = pod_set_infos(workload, Elsewhere())
+    if whole:
+        workload["metadata"]["annotations"] = {names.WHOLE_DOMAINS: '{"main": {"by": "rack", "count": 2}}'}
+    (info,) = pod_set_infos(workload, flavors)
+    assert info.scheduling_gates == ([{"name": names.DOMAIN_GATE}] if gated else [])
+
+
+def test_pods_go_where_the_scheduler_puts_them_if_it_alone_can_judge_their_rules() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    workload["spec"]["podSets"][0]["template"]["spec"]["topologySpreadConstraints"] = [spread]
+    (info,) = pod_set_infos(workload, Flavors())
     assert info.scheduling_gates == []
-    (info,) = pod_set_infos(a_workload(a_job(), admitted=admitted), Lookups())
+
+
+def test_pods_that_a_check_sends_to_nodes_of_its_own_are_sent_to_no_others() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    update = {"name": "main", "nodeSelector": {"provisioned": "x"}}
+    workload["status"]["admissionChecks"] = [{"name": "c", "state": "Ready", "podSetUpdates": [update]}]
+    (info,) = pod_set_infos(workload, Flavors())
     assert info.scheduling_gates == []
 
 

@@ -173,6 +173,7 @@ def test_other_pods_get_no_claims(rows: list[Json]) -> None:
     world = Claims()
     world.comes("p0")
     world.at["p0"]["spec"]["resourceClaims"] = rows
+    world.pods.upsert(world.at["p0"])
     assert world.look() == ["p0"] and world.asked() == []
 
 

@@ -19,7 +19,7 @@ from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, Delet
 from gangline.control.pod_groups import group_plan
 from gangline.control.pod_groups.group_index import GroupIndex
 from gangline.control.pod_groups.group_plan import DeletePod, GroupView, MarkPod, PatchPod, Step, TellPod
-from gangline.control.status import status_changes
+from gangline.control.status import run_changes, status_changes
 from gangline.engine import model
 from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition
@@ -324,6 +324,108 @@ def test_a_pod_that_cannot_end_on_a_lost_node_leaves_its_place_to_another_one():
     assert "deletionTimestamp" not in world.pods["g-new"]["metadata"], "it is not one too many"
     assert not world.pods["g-1"]["metadata"].get("finalizers")
     assert true_condition(world.workload, names.WAITING_FOR_REPLACEMENT) is None
+    assert not world.wrong
+
+
+def test_pods_whose_admission_was_not_kept_are_stopped_and_none_is_started():
+    """Until the quota was given to others. What was kept is compared with what was written."""
+    world = World(*gang("g", "1", "1"))
+    world.settle()
+    world.admit()
+    starts = [step for step in world.plan() if isinstance(step, PatchPod)]
+    assert [step.starts_with is not None for step in starts] == [True, True]
+    for step in starts:
+        world.carry_out(step)
+        assert step.starts_with is not None
+        stored = copy.deepcopy(world.pods[step.pod.name])
+        assert composition.not_kept(stored, step.starts_with) == []
+        del stored["spec"]["nodeSelector"]
+        assert composition.not_kept(stored, step.starts_with) == ["nodeSelector[pool]"]
+    world.run()
+    group = PodGroup.of("g", read(*world.pods.values()))
+    view = GroupView(group, world.workload, True, True, world.now, not_kept=["pod g-0: nodeSelector[pool]"])
+    for step in group_plan.plan(view, Lookups()):
+        world.carry_out(step)
+    assert world.workload is not None
+    row = true_condition(world.workload, names.PODS_REFUSED)
+    assert row["reason"] == run_changes.NOT_KEPT and "(pod g-0: nodeSelector[pool])" in row["message"]
+    world.settle()
+    world.run()
+    world.settle()
+    assert not running(world)
+    for number in (2, 3):
+        world.add(a_pod(f"g-{number}", group="g", total=2, age=9))
+    world.settle()
+    assert world.admitted and all(map(gated, world.pods.values())), "they wait"
+    world.preempt()
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    assert running(world) == 2
+
+
+def of_stateful_set(pod: Json) -> Json:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+@pytest.mark.parametrize("serving", ["true", "false"])
+def test_a_deleted_pod_of_a_stateful_set_makes_room_for_the_next_one_of_its_name(serving: str):
+    world = World(*gang("g", "1", "1", "1", pod_group_serving=serving))
+    of_stateful_set(world.pods["g-0"])
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    world.settle()
+    world.delete("g-0")
+    world.settle()
+    assert world.pods["g-0"]["metadata"]["finalizers"], "it still runs"
+    world.run()
+    world.settle()
+    assert "g-0" not in world.pods
+    assert world.workload is not None
+    assert true_condition(world.workload, names.WAITING_FOR_REPLACEMENT) is not None
+    world.add(of_stateful_set(a_pod("g-0", group="g", total=3, age=9, pod_group_serving=serving)))
+    world.settle()
+    world.run()
+    assert running(world) == 3
+    assert true_condition(world.workload, names.WAITING_FOR_REPLACEMENT) is None
+    assert not world.wrong
+
+
+def test_a_deleted_pod_of_another_owner_keeps_its_place_until_it_is_replaced():
+    world = started("1", "1", pod_group_serving="true")
+    world.delete("g-0")
+    world.run()
+    world.settle()
+    assert world.pods["g-0"]["metadata"]["finalizers"]
+
+
+def test_an_evicted_group_of_a_stateful_set_keeps_its_workload():
+    """Its pods own it, and none of them is there for a moment otherwise."""
+    world = World(*map(of_stateful_set, gang("g", "1", "1", "1", pod_group_serving="true")))
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    world.preempt()
+    world.settle()
+    world.run()
+    world.settle()
+    assert list(world.pods) == ["g-2"]
+    for number in (0, 1):
+        world.add(of_stateful_set(a_pod(f"g-{number}", group="g", total=3, age=9, pod_group_serving="true")))
+    world.settle()
+    assert sorted(world.pods) == ["g-0", "g-1"], "now the last one goes"
+    world.add(of_stateful_set(a_pod("g-2", group="g", total=3, age=10, pod_group_serving="true")))
+    world.settle()
+    world.admit()
+    world.settle()
+    world.run()
+    assert running(world) == 3
     assert not world.wrong
 
 

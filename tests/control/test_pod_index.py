@@ -145,3 +145,21 @@ def test_a_version_that_is_older_than_the_answer_to_a_write_gives_a_pod_no_gate_
     anew = {**gated, "metadata": {**gated["metadata"], "uid": "another", "resourceVersion": "8"}}
     found.upsert(anew)
     assert [pod.at_elastic_gate for pod in found.of("ns/w")] == [True], "another pod of that name"
+
+
+def test_of_a_pod_that_waits_for_its_place_is_kept_what_says_where_it_may_run() -> None:
+    pod = a_pod("a", **{INDEX: "2"})
+    pod["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+    container = {"name": "c", "image": "i", "args": ["x" * 100_000], "resources": {"limits": {"gpu": "1"}}}
+    pod["spec"] |= {
+        "schedulingGates": [{"name": "kueue.x-k8s.io/topology"}, {"name": names.DOMAIN_GATE}],
+        "nodeSelector": {"pool": "a"},
+        "containers": [container],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }
+    kept = read_pod(pod, "ns/w").manifest
+    assert len(repr(kept)) < 2000
+    assert kept["spec"]["containers"] == [{"name": "c", "resources": {"limits": {"gpu": "1"}}}]
+    assert kept["spec"]["nodeSelector"] == {"pool": "a"} and len(kept["spec"]["schedulingGates"]) == 2
+    assert "managedFields" not in kept["metadata"]
+    assert pod["spec"]["containers"] == [container], "the event is others' as well"

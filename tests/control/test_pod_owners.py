@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.control.gang_pods import T, a_pod
+from tests.control.gang_pods import T, a_node, a_pod
 
+from gangline.api import names
 from gangline.api.jobkinds.spark import SPARK_APPLICATION
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import GATE
@@ -110,7 +111,7 @@ def test_a_pod_that_came_before_its_owners_is_looked_at_again() -> None:
     assert owners.provable() == []
 
 
-def test_what_was_proven_holds_until_the_pod_has_no_controller_whatever_is_written_on_it() -> None:
+def test_what_was_proven_holds_until_the_pod_is_gone_whatever_is_written_on_it() -> None:
     mirror, owners = gang()
     assert owners.gang_of(member()) == "ns/w"
     mirror.remove(kube.WORKLOADS, "ns/w")
@@ -122,7 +123,43 @@ def test_what_was_proven_holds_until_the_pod_has_no_controller_whatever_is_writt
         pods = PodIndex(lambda change: None, lambda workload: {}, owners=owners)
         pods.upsert(pod)
         assert [each.key for each in pods.of("ns/w")] == ["ns/p"]
+    assert owners.gang_of(a_pod("p")) == "ns/w", "its job was deleted with --cascade=orphan"
+    assert owners.gang_of(a_pod("p", workload="")) == "ns/w", "and it says nothing any more"
+    owners.forget("ns/p", gone=True)
     assert owners.gang_of(a_pod("p")) is None
+
+
+def test_only_the_operator_leaves_a_pod_behind() -> None:
+    mirror, owners = gang()
+    mirror.upsert(kube.NODES, a_node("n1"))
+    assert owners.gang_of(member())
+    left = a_pod("p", workload="", due=T)
+    left["metadata"]["annotations"][names.LEFT_BEHIND] = "ns/w"
+    assert owners.gang_of(left) == "ns/w", "its node is there: the annotation is somebody else's"
+    mirror.remove(kube.NODES, "n1")
+    assert owners.gang_of(left) is None
+    mirror.upsert(kube.NODES, a_node("n1"))
+    assert owners.gang_of(left) is None, "its node has returned, and its gang went on without it"
+
+
+def test_pods_whose_job_was_orphaned_prove_themselves_to_an_operator_that_starts_later() -> None:
+    mirror, owners = gang()
+    orphan, elsewhere = a_pod("p"), a_pod("q", workload="other")
+    assert owners.gang_of(orphan) is None and owners.gang_of(elsewhere) is None
+    owners.provable()
+    mirror.remove(kube.JOBS, "ns/j")
+    workload = an_object("w", podSets=[])
+    workload["metadata"] |= {"labels": {names.JOB_UID: "uid-j"}, "resourceVersion": "2"}
+    mirror.upsert(kube.WORKLOADS, workload)
+    assert owners.provable() == [orphan]
+    assert owners.gang_of(orphan) == "ns/w"
+    assert owners.gang_of(elsewhere) is None
+
+
+def test_a_workload_that_never_had_a_job_has_claimants_only() -> None:
+    mirror, owners = gang()
+    mirror.upsert(kube.WORKLOADS, an_object("own", podSets=[]))
+    assert owners.gang_of(a_pod("p", workload="own")) is None
 
 
 def test_nothing_is_kept_of_pods_that_are_gone() -> None:
@@ -141,9 +178,9 @@ def test_a_stranger_is_in_no_gang_and_keeps_its_gates() -> None:
     pod["spec"]["schedulingGates"] = [dict(GATE)]
     pods.upsert(pod)
     assert pods.of("ns/w") == []
-    assert pods.at_domain_gate() == []
+    assert pods.at_node_gate("") == []
     pods.upsert({**pod, "metadata": {**pod["metadata"], "annotations": {}}})
-    assert [each.workload for each in pods.at_domain_gate()] == [""], "it claims nothing, and nobody keeps it"
+    assert [each.workload for each in pods.at_node_gate("")] == [""], "it claims nothing, and nobody keeps it"
 
 
 def of_spark(name: str, owner: str, kind: str = "Pod", **labels: str) -> Json:

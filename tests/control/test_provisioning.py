@@ -549,3 +549,9 @@ def test_a_check_is_active_where_requests_are_served() -> None:
     assert activity.activity_of(check(**RIGHT), configs.get, served=True).active
     found = activity.activity_of(check(**RIGHT), configs.get, served=False)
     assert (found.active, found.reason) == (False, "NotServed")
+
+
+def test_nothing_is_requested_for_a_job_that_was_admitted_before_its_queue_got_the_check() -> None:
+    running = workload(pod_set(), checks=[row()])
+    running["status"]["conditions"].append(condition(names.ADMITTED))
+    assert Cluster(running).step() == []

@@ -16,6 +16,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import EvictionWanted, Messages
+from gangline.control.recovery import swap_rules
 from gangline.control.recovery.swap_rules import describe, holds_back, wanted_pods
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.status import run_changes
@@ -441,3 +442,45 @@ def test_a_gang_that_starts_again_waits_no_longer_than_its_policy_permits(
     found = world.writer.take()
     assert [name for _, name, _ in found] == shortened
     assert all(verb == "delete" and body == {"uid": f"uid-{name}", "grace_seconds": 2} for verb, name, body in found)
+
+
+# --- pods that can't be bound -----------------------------------------------------------------------------------------
+
+
+def sent(name: str, node: str) -> Json:
+    """A pod that may be bound to this node alone, and is not."""
+    pod = a_pod(name, "", ready=False, phase="Pending")
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    pod["spec"]["affinity"] = {"nodeAffinity": required}
+    return pod
+
+
+def test_only_the_pods_go_that_can_not_be_bound() -> None:
+    world = World(a_workload(), a_pod("p0", "n1"), sent("p1", "n1"), a_pod("p2", "n3"))
+    world.recoveries.heal(
+        model.Heal("ns/w", "uw", "Replace", ("n1",), "Unschedulable", "why", T - 20_000, T, bound_stay=True)
+    )
+    world.written()
+    assert ("PodsUnschedulable", "why") in world.recorder.said
+    world.recoveries.act(T)
+    assert {name for _, name, _ in world.writer.take()} == {"p1"}
+    [swap] = world.record().log
+    assert swap.refusing == ("n1",)
+    assert swap_rules.missing(swap) == "Pods can't be bound to n1 (Unschedulable)"
+
+
+def test_a_lost_node_takes_all_pods_that_were_on_it_or_sent_to_it() -> None:
+    world = World(a_workload(), a_pod("p0", "n1"), sent("p1", "n1"), sent("p2", "n3"))
+    world.recoveries.heal(heal())
+    world.written()
+    world.recoveries.act(T)
+    assert {name for _, name, _ in world.writer.take()} == {"p0", "p1"}
+
+
+def test_a_node_that_is_lost_after_it_refused_pods_is_lost_to_all() -> None:
+    refused = RecordedSwap("Replace", "Unschedulable", ("n1", "n2"), T - 9000, T - 8000, refusing=("n1", "n2"))
+    record = Record().with_loss(refused).with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 5000, T))
+    assert record.current is not None
+    assert (record.current.lost, record.current.refusing) == (("n1", "n2"), ("n2",))
+    assert swap_record.read({names.RECOVERY: swap_record.write(record)}) == record

@@ -166,6 +166,41 @@ def test_a_job_belongs_to_the_workload_that_it_names() -> None:
     assert store.workloads() == set()
 
 
+def test_the_end_of_a_job_outlives_it() -> None:
+    made = elsewhere(kube.JOBS)
+    assert made is not None
+    store = RemoteStore(lambda key: None, [made])
+    done = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+    shown(store, kube.JOBS, a_job())
+    store.sink(kube.JOBS)(Removed("team/train", "j", {**a_job(version=2), "status": {"active": 1}}))
+    assert not store.ended_jobs_of("team/wl"), "it was deleted before its end"
+
+    shown(store, kube.JOBS, a_job())
+    store.sink(kube.JOBS)(Removed("team/train", "j", {**a_job(version=2), "status": done}))
+    assert store.ended_jobs_of("team/wl")["train"]["status"] == done
+    shown(store, kube.JOBS, {**a_job(uid="k", version=3), "status": done})
+    assert not store.ended_jobs_of("team/wl"), "another one was sent"
+    store.sink(kube.JOBS)(Removed("team/train", "k"))
+    assert store.ended_jobs_of("team/wl"), "only a list shows that it has gone"
+
+    shown(store, kube.JOBS, {**a_job(version=4), "status": done})
+    store.gone(kube.JOBS, "team/train", "j", {"kind": "Status"})
+    assert not store.ended_jobs_of("team/wl"), "it was deleted from here"
+
+
+def test_no_more_ends_are_kept_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_store, "MOST_ENDED", 2)
+    made = elsewhere(kube.JOBS)
+    assert made is not None
+    store = RemoteStore(lambda key: None, [made])
+    for name in ("a", "b", "c"):
+        done = {"conditions": [{"type": "Failed", "status": "True"}]}
+        shown(store, kube.JOBS, {**a_job(uid=name, workload=name), "status": done})
+        store.sink(kube.JOBS)(Removed("team/train", name))
+    assert [bool(store.ended_jobs_of(f"team/{name}")) for name in ("a", "b", "c")] == [False, True, True]
+
+
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_store, "MOST_OBJECTS", 2)
     store = RemoteStore(lambda key: None)

@@ -195,6 +195,22 @@ async def test_each_node_has_its_capacity_and_those_who_sit_there() -> None:
     assert "note" not in text, "where there are GPUs, those without are of no interest"
 
 
+async def test_pods_that_were_sent_to_a_node_and_are_not_bound_are_named_and_use_nothing() -> None:
+    here = crowded()
+    sent = pod("gang-1", "", 8, workload=key_of(here, "gang").partition("/")[2])
+    field = {"key": "metadata.name", "operator": "In", "values": ["n2"]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    sent["spec"]["affinity"] = {"nodeAffinity": required}
+    here.pods.upsert(sent)
+    first, second = (await here.answers().nodes(Everybody(), "ml")).items
+    assert first["awaited"] == [] and second["used"][GPU] == "4"
+    [awaited] = second["awaited"]
+    assert (awaited["job"], awaited["pods"], awaited["amounts"][GPU]) == ("gang", 1, "8")
+    assert "ml/gang (8, not bound yet)" in plain(listing().rows([second], NOW))
+    [_, second] = (await here.answers().nodes(Reader("experiments"), "ml")).items
+    assert second["awaited"][0]["hidden"]
+
+
 async def test_pods_placed_by_topology_count_once() -> None:
     here = crowded()
     placed = pod("gang-1", "n2", 8, workload=key_of(here, "gang").partition("/")[2])

@@ -57,8 +57,8 @@ def judge(clock: Clock) -> Iterator[SelectorProcess]:
 
 
 def children() -> set[int]:
-    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
-    return {int(pid) for pid in listed.split()}
+    listed = [each.read_text() for each in Path(f"/proc/{os.getpid()}/task").glob("*/children")]
+    return {int(pid) for text in listed for pid in text.split()}
 
 
 @pytest.mark.parametrize(

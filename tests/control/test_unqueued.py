@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ from tests import worlds
 from tests.worlds import GPU, NOW
 
 from gangline.api.jobkinds.others import others
+from gangline.api.read import conditions
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.answers import NoSuchJobError, Wish
+from gangline.control.answers.explanation import needs
 from gangline.control.answers.sight import Everybody, Sight
-from gangline.control.answers.workloads.snapshot import State
+from gangline.control.answers.workloads import words
+from gangline.control.answers.workloads.snapshot import Snapshot, State, workload_view
 from gangline.control.mirror import watched_kinds
+from gangline.control.writes.events import Warned
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -134,6 +139,14 @@ async def test_a_missing_priority_class_is_told_as_what_keeps_the_job_from_its_q
     assert "gold" in item["message"] and "create what is missing" in (await why(answers, "early"))["needs"]
 
 
+async def test_a_job_with_too_many_fields_says_so() -> None:
+    answers = here(job("large", template={**template(1), "unknown": [[] for _ in range(40_000)]}))
+    item = (await shown(answers))["large"]
+    said = "spec.template.unknown: the object has more than 30,000 fields and list entries"
+    assert item["why"].endswith(said)
+    assert said in (await why(answers, "large"))["because"]
+
+
 async def test_a_gpujob_without_a_queue_is_said_to_run_outside_of_any() -> None:
     body = worlds.gpujob("free", 1, "1h")
     body["metadata"] |= {"labels": {}, "uid": "uid-free"}
@@ -158,6 +171,60 @@ async def test_a_job_without_a_queue_is_explained_and_not_listed() -> None:
 async def test_a_job_whose_workload_is_about_to_be_made_waits_for_it() -> None:
     item = (await shown(here(job("new"))))["new"]
     assert (item["state"], item["reason"]) == (State.NOT_QUEUED, "NoWorkloadYet")
+
+
+def warning_of(answers: Any, uid: str, reason: str, note: str, ago: float = 12.0) -> Any:
+    """The answers of an operator that recorded this event."""
+    answers.source = replace(answers.source, warnings=lambda: {uid: [Warned(reason, note, NOW - ago)]})
+    return answers
+
+
+async def test_what_else_keeps_a_job_without_a_workload_is_what_the_operators_events_say() -> None:
+    note = 'Workload job-new: admission webhook "deny.example.com" denied the request'
+    answers = warning_of(here(job("new")), "uid-new", "WriteRefused", note)
+    item = (await shown(answers))["new"]
+    assert (item["state"], item["reason"], item["message"]) == (State.NOT_QUEUED, "WriteRefused", note)
+    assert (await why(answers, "new"))["because"] == f"WriteRefused: {note}"
+    other = warning_of(here(job("new")), "uid-other", "WriteRefused", note)
+    assert (await shown(other))["new"]["reason"] == "NoWorkloadYet"
+
+
+async def test_an_admitted_job_that_another_controller_keeps_from_starting_says_so() -> None:
+    world = worlds.busy()
+    key, raw = next(
+        (key, raw)
+        for key, raw in world.mirror.objects[kube.WORKLOADS].items()
+        if conditions.is_true(raw["status"].get("conditions"), "Admitted")
+        and not conditions.is_true(raw["status"].get("conditions"), "Finished")
+    )
+    raw["status"]["conditions"] = [row for row in raw["status"]["conditions"] if row["type"] != "PodsReady"]
+    answers, name = world.answers(), key.partition("/")[2]
+    uid, note = raw["metadata"]["uid"], "Pod runs-0: the removal of its scheduling gate is refused by another webhook"
+    told = await why(warning_of(answers, uid, "WriteRefused", note), name, "workload")
+    assert told["state"].startswith("Starting") and note in told["because"] and note in told["warning"]
+    assert told["warning"].startswith("WriteRefused, 12s ago: ")
+    before_that = await why(warning_of(answers, uid, "WriteRefused", note, ago=10**6), name, "workload")
+    assert note not in before_that["because"], "what was said before it was admitted is over"
+
+
+async def test_a_serving_group_that_waits_for_replacements_says_so() -> None:
+    message = "Waiting for the pods of the group that are missing"
+    row = {"type": "WaitingForReplacementPods", "status": "True", "reason": "PodsMissing", "message": message}
+    raw = {
+        "metadata": {"name": "w", "namespace": "ml", "uid": "w"},
+        "spec": {"podSets": []},
+        "status": {
+            "conditions": [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}, row]
+        },
+    }
+    view = workload_view(raw, {})
+    assert view.state is State.STARTING
+    assert words.why(view) == f"admitted; WaitingForReplacementPods: {message}"
+
+
+async def test_a_held_job_that_names_no_queue_is_told_to_name_one() -> None:
+    raw = {"metadata": {"name": "w", "namespace": "ml", "uid": "w"}, "spec": {"podSets": []}, "status": {}}
+    assert needs(workload_view(raw, {}), Snapshot((), ())).startswith("to name a LocalQueue of namespace ml")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.control.gang_pods import a_pod
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 
 from gangline.api.read import conditions
@@ -14,11 +14,12 @@ from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.fresh_workloads import WAITS, FreshWorkloads
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod import Pod, read_pod
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.plan.class_priorities import ClassPriorities
 from gangline.control.plan.cleared_gates import ClearedGates
-from gangline.control.plan.unowned_workloads import UnownedWorkloads
+from gangline.control.plan.unowned_workloads import PATIENCE, UnownedWorkloads
 from gangline.control.status import gate_changes, run_changes, status_changes
 from gangline.control.status.change import Change
 from gangline.engine import Engine, model
@@ -55,6 +56,10 @@ class World:
         self.patched.append(body)
         if done is not None:
             done(None)
+
+    def end_pod(self, pod: str, uid: str, *, done: Any = None, **_: Any) -> None:
+        self.patched.append({"uid": uid})
+        done(None)
 
     def record(self, obj: Json, kind: str, reason: str, note: str, *, one_series: bool = False) -> None:
         self.events.append((obj["metadata"]["name"], kind, reason, note))
@@ -183,16 +188,80 @@ def test_a_workload_that_changed_meanwhile_is_asked_for_again() -> None:
 # --- orphans ----------------------------------------------------------------------------------------------------------
 
 
-def unowned(world: World) -> UnownedWorkloads:
-    class Nothing:
-        def __getattr__(self, name: str) -> Any:
-            return Nothing()
+class Running:
+    """In place of `DepartedWorkloads`: the pods that are of a Workload, or claim to be."""
 
-        def __call__(self, *args: Any, **named: Any) -> Any:
-            return Nothing()
+    def __init__(self, *pods: Pod) -> None:
+        self.pods = list(pods)
 
+    def pods_of(self, workload: str) -> list[Pod]:
+        return self.pods
+
+    def runs(self, workload: str) -> bool:
+        return any(not pod.ended for pod in self.pods)
+
+
+class Nothing:
+    def __getattr__(self, name: str) -> Any:
+        return Nothing()
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return Nothing()
+
+
+def unowned(world: World, *pods: Pod) -> UnownedWorkloads:
     nothing: Any = Nothing()
-    return UnownedWorkloads(world.mirror, nothing, nothing, nothing, world, Quarantine(lambda *_: None))  # type: ignore[arg-type]
+    departed: Any = Running(*pods)
+    return UnownedWorkloads(world.mirror, nothing, nothing, departed, world, Quarantine(lambda *_: None))  # type: ignore[arg-type]
+
+
+def orphaned(*changes: Change) -> Json:
+    """The Workload of a job that was deleted with --cascade=orphan."""
+    workload = a_workload(a_job(), **{f"{number}": change for number, change in enumerate(changes)})
+    del workload["metadata"]["ownerReferences"]
+    return workload
+
+
+def preempted(status: Json, now: int) -> None:
+    status_changes.preempt(model.Preempt("ns/j", "w", "InClusterQueue", "m", "ns/o", "o"))(status, now)
+
+
+def test_a_workload_whose_job_was_orphaned_keeps_its_quota_while_its_pods_run() -> None:
+    workload = orphaned(admitted)
+    world = World(workload)
+    part = unowned(world, read_pod(a_pod("p"), "ns/j"))
+    part._tidy(workload, NOW)
+    assert conditions.find(workload["status"]["conditions"], "Finished") is None
+    assert world.patched == [], "its pods run, and it keeps its finalizer"
+    part._departed.pods.clear()  # type: ignore[attr-defined]
+    part._tidy(workload, NOW)
+    assert row(workload, "Finished")[:2] == ("True", "OwnerNotFound")
+
+
+@pytest.mark.parametrize("why", ["preempted", "deleted"])
+def test_pods_that_an_orphaned_job_left_are_stopped_with_their_workload(why: str) -> None:
+    """Nobody else would stop them: their quota could never be preempted."""
+    workload = orphaned(admitted, *([preempted] if why == "preempted" else []))
+    if why == "deleted":
+        workload["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
+    world = World(workload)
+    pods = [read_pod(a_pod("runs"), "ns/j"), read_pod(a_pod("stops", due=NOW), "ns/j")]
+    part = unowned(world, *pods)
+    part._tidy(workload, NOW)
+    assert world.patched == [{"uid": "uid-runs"}]
+    assert workload["status"]["admission"]["clusterQueue"] == "cq"
+
+
+def test_a_job_that_lost_its_owner_is_suspended_when_their_gang_is_preempted() -> None:
+    """Its pods would come back as fast as they are deleted."""
+    workload, child = orphaned(admitted, preempted), a_job(suspend=False, queue="", name="set-0", uid="c")
+    world = World(workload, child)
+    pod = a_pod("p")
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "set-0", "uid": "c", "controller": True}
+    ]
+    unowned(world, read_pod(pod, "ns/j"))._tidy(workload, NOW)
+    assert world.patched == [{"metadata": {"resourceVersion": "1"}, "spec": {"suspend": True}}]
 
 
 @pytest.mark.parametrize("runs", [False, True])
@@ -201,12 +270,11 @@ def test_an_inactive_workload_without_any_owner_gives_back_its_quota(runs: bool)
     workload = a_workload(a_job(), admitted=admitted, evicted=deactivated)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]
     world = World(workload)
-    part = unowned(world)
-    part._departed = SimpleNamespace(runs=lambda key: runs)  # type: ignore[assignment]
-    part._tidy(workload)
+    part = unowned(world, *([read_pod(a_pod("p"), "ns/j")] if runs else []))
+    part._tidy(workload, NOW)
     assert ("admission" in workload["status"]) is True, "it is still active"
     workload["spec"]["active"] = False
-    part._tidy(workload)
+    part._tidy(workload, NOW)
     assert ("admission" in workload["status"]) is runs
     assert row(workload, "QuotaReserved")[0] == str(runs)
 
@@ -220,10 +288,10 @@ def test_a_workload_that_was_parted_from_its_job_finishes_and_may_go() -> None:
     del workload["metadata"]["ownerReferences"]
     world = World(workload)
     part = unowned(world)
-    part._tidy(workload)
+    part._tidy(workload, NOW)
     assert row(workload, "Finished") == ("True", "OwnerNotFound", "The workload's owner no longer exists")
     assert world.patched == []
-    part._tidy(workload)
+    part._tidy(workload, NOW)
     assert world.patched == [{"metadata": {"finalizers": None, "resourceVersion": "2"}}]
 
 
@@ -231,28 +299,40 @@ def test_a_workload_that_never_had_a_job_waits_for_its_author() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
     world = World(workload)
-    unowned(world)._tidy(workload)
+    unowned(world)._tidy(workload, NOW)
     assert conditions.find(workload["status"]["conditions"], "Finished") is None
     assert world.patched == []
 
 
-def test_an_evicted_workload_that_never_had_a_job_keeps_its_quota_until_its_author_releases_it() -> None:
+def test_an_evicted_workload_that_never_had_a_job_keeps_its_quota_for_a_minute_at_most() -> None:
+    """As in Kueue its author stops it and releases the quota; who does not would keep it for good."""
     workload, other = a_workload(a_job(), admitted=admitted), a_workload(a_job(name="o", uid="other"))
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
     world = World(workload, other)
     status_changes.preempt(model.Preempt(key_of(workload), "w", "InClusterQueue", "m", key_of(other), "p"))(
         workload["status"], NOW
     )
-    unowned(world)._tidy(workload)
+    part = unowned(world, read_pod(a_pod("p"), "ns/j"))
+    since = conditions.millis_of(conditions.find(workload["status"]["conditions"], "Evicted")["lastTransitionTime"])  # type: ignore[index]
+    part._tidy(workload, since + PATIENCE - 1)
+    assert part._deadlines == {key_of(workload): since + PATIENCE}
     assert workload["status"]["admission"]["clusterQueue"] == "cq"
     assert row(workload, "QuotaReserved")[0] == row(workload, "Evicted")[0] == "True"
+    assert world.patched == [], "its author stops its pods"
+    part._tidy(workload, since + PATIENCE)
+    assert world.patched == [{"uid": "uid-p"}]
+    assert row(workload, "QuotaReserved")[0] == "True", "its pod still runs"
+    part._departed.pods.clear()  # type: ignore[attr-defined]
+    part._tidy(workload, since + PATIENCE)
+    assert "admission" not in workload["status"]
+    assert row(workload, "QuotaReserved")[0] == "False"
 
 
 def test_an_admission_that_its_author_left_behind_is_cleared() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
     conditions.put(workload["status"]["conditions"], "QuotaReserved", False, "Pending", "by its author", now=NOW)
-    unowned(World(workload))._tidy(workload)
+    unowned(World(workload))._tidy(workload, NOW)
     assert "admission" not in workload["status"]
     assert row(workload, "QuotaReserved") == ("False", "Pending", "by its author")
 
@@ -263,11 +343,10 @@ def test_a_deleted_workload_is_let_go_when_its_last_write_is_resolved() -> None:
     workload["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
     world = World(workload)
     part = unowned(world)
-    part._departed.runs = lambda key: False  # type: ignore[method-assign]
-    part._tidy(workload)
+    part._tidy(workload, NOW)
     world.patched.clear()
     part._writes = InFlight()  # type: ignore[assignment]
-    part._tidy(workload)
+    part._tidy(workload, NOW)
     assert part._changed.take() == set()
     world.mirror.messages.publish(WriteResolved(None, None, ObjectKey.of(kube.WORKLOADS, workload)))
     assert part._changed.take() == {key_of(workload)}

@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from aiohttp import web
 from tests import worlds
 from tests.control_io.test_aggregated import ALICE, PROXY, Cluster, ask, serving, trusting
 from tests.worlds import gpujob
@@ -21,7 +20,7 @@ from gangline.control.answers.usage.happenings import Log, Subject
 from gangline.control.visibility import answers_api, event_stream
 from gangline.control.visibility.access_review import Reviews
 from gangline.control.visibility.aggregated_api import AggregatedApi
-from gangline.control.visibility.answers_api import Reviewed, Turnstile
+from gangline.control.visibility.answers_api import Reviewed
 from gangline.control.visibility.front_proxy import User
 
 Json = dict[str, Any]
@@ -203,30 +202,6 @@ async def test_an_answer_that_takes_too_long_is_given_up(
     assert (status, body["reason"]) == (504, "Timeout")
 
 
-async def test_one_user_does_not_keep_the_others_waiting() -> None:
-    turns = Turnstile(at_once=1, waiting=2, per_user=2)
-    order: list[str] = []
-
-    async def take(user: str) -> None:
-        async with turns.turn(user):
-            order.append(user)
-            await asyncio.sleep(0)
-
-    async with turns.turn("alice"):
-        waiting = asyncio.ensure_future(take("alice"))
-        await asyncio.sleep(0)
-        with pytest.raises(web.HTTPTooManyRequests) as refused:
-            await take("alice")
-        assert refused.value.headers["Retry-After"] == "1"
-        other = asyncio.ensure_future(take("bob"))
-        await asyncio.sleep(0)
-        with pytest.raises(web.HTTPTooManyRequests):  # as many wait as may
-            await take("carol")
-    await asyncio.gather(waiting, other)
-    await take("carol")
-    assert order == ["alice", "bob", "carol"]
-
-
 class Lister(Cluster):
     """Lets alice list the Workloads of these namespaces."""
 
@@ -280,7 +255,7 @@ async def test_events_are_listed_and_followed_from_there(client: Client, log: Lo
     assert [each["event"] for each in rest["items"]] == ["before 2"] and "continue" not in rest["metadata"]
     stream = lines(client, f"watch=true&resourceVersion={rest['metadata']['resourceVersion']}")
     following = asyncio.ensure_future(anext(stream))
-    while not client.api._answers._streams._users:
+    while not client.api._answers._streams._clients:
         await asyncio.sleep(0.01)
     log.add("elsewhere", replace(SUBJECT, namespace="theirs"))
     log.add("after", SUBJECT)
@@ -293,7 +268,7 @@ async def test_events_are_listed_and_followed_from_there(client: Client, log: Lo
 async def test_a_stream_ends_in_time_and_with_its_server(client: Client, api: AggregatedApi, log: Log) -> None:
     assert [line async for line in lines(client, "watch=1&allowWatchBookmarks=1&timeoutSeconds=1")] == []
     following = asyncio.ensure_future(anext(lines(client, "watch=true"), None))
-    while not api._answers._streams._users:
+    while not api._answers._streams._clients:
         await asyncio.sleep(0.01)
     await asyncio.wait_for(api.close(), 10)
     assert await following is None

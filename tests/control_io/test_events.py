@@ -175,3 +175,12 @@ async def test_long_texts_fit_the_api() -> None:
         assert len(event["note"].encode()) <= NOTE_LIMIT
         assert event["note"].endswith("ü…")
         assert len(event["reason"]) == len(event["action"]) == 128
+
+
+async def test_the_latest_warnings_about_an_object_are_kept_for_answers() -> None:
+    async with recording(wall=lambda: 100.0) as (_, _, recorder):
+        recorder.record(JOB, "Normal", "Started", "it runs")
+        recorder.record(JOB, "Warning", "WriteRefused", "denied")
+        assert {uid: [tuple(each) for each in told] for uid, told in recorder.warnings().items()} == {
+            "u1": [("WriteRefused", "denied", 100.0)]
+        }

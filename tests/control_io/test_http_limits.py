@@ -18,6 +18,7 @@ from gangline.control.process.health import Health
 from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
+from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 
 
 class Desk:
@@ -152,3 +153,70 @@ async def test_what_breaks_in_the_server_is_logged(caplog: pytest.LogCaptureFixt
         answer = await session.get(f"http://127.0.0.1:{port}/broken")
         assert answer.status == 500
     assert "a bug of ours" in caplog.text
+
+
+async def test_one_client_does_not_keep_the_others_waiting() -> None:
+    turns = Turnstile(at_once=1, waiting=2, per_client=2)
+    order: list[str] = []
+
+    async def take(client: str) -> None:
+        async with turns.turn(client):
+            order.append(client)
+            await asyncio.sleep(0)
+
+    async with turns.turn("alice"):
+        waiting = asyncio.ensure_future(take("alice"))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError) as refused:
+            await take("alice")
+        assert refused.value.headers == {"Retry-After": "1"}
+        other = asyncio.ensure_future(take("bob"))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):  # as many wait as may
+            await take("carol")
+    await asyncio.gather(waiting, other)
+    await take("carol")
+    assert order == ["alice", "bob", "carol"]
+
+
+async def sent(*sizes: int) -> AsyncIterator[bytes]:
+    for size in sizes:
+        yield b"x" * size
+
+
+async def test_bodies_take_so_many_bytes_together_and_one_client_only_a_part() -> None:
+    bodies = Bodies(longest=100, within=10, together=250, per_client=150)
+    async with bodies.read(sent(50, 50), "alice") as first:
+        assert first == b"x" * 100
+        with pytest.raises(BusyError):
+            async with bodies.read(sent(51), "alice"):
+                pass
+        async with bodies.read(sent(50), "alice"), bodies.read(sent(100), "bob"):
+            with pytest.raises(BusyError):
+                async with bodies.read(sent(1), "carol"):
+                    pass
+        async with bodies.read(sent(100), "carol"):
+            pass
+    with pytest.raises(TooLargeError):
+        async with bodies.read(sent(100, 1), "alice"):
+            pass
+    assert not bodies._held
+
+
+async def test_a_body_that_is_only_announced_takes_nothing_and_ends_in_time() -> None:
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    bodies = Bodies(longest=100, within=0.05, together=100, per_client=100)
+
+    async def wait() -> None:
+        async with bodies.read(never(), "alice"):
+            pass
+
+    waiting = [asyncio.ensure_future(wait()) for _ in range(50)]
+    await asyncio.sleep(0)
+    async with bodies.read(sent(100), "bob"):
+        pass
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(each) for each in found} == {TimeoutError}

@@ -13,12 +13,13 @@ from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.process import leader_endpoint, own_namespace
 from gangline.control.process.health import LONGEST_ROUND, Health
-from gangline.control.process.token_review import TokenReviews
+from gangline.control.process.token_review import AT_ONCE, PER_ADDRESS, REMEMBERED, WAITING, TokenReviews
 from gangline.kube.client import ApiClient
+from gangline.tls.requests import BusyError
 
 
 @pytest.mark.parametrize(
-    ("unlisted", "behind", "standing", "healthz", "readyz"),
+    ("unlisted", "still", "standing", "healthz", "readyz"),
     [
         (["pods", "nodes"], 0.0, "", (200, "ok\n"), (503, "waiting for the first list of pods, nodes\n")),
         ([], 1.0, "leading", (200, "ok\n"), (200, "ok\nleading\n")),
@@ -27,16 +28,16 @@ from gangline.kube.client import ApiClient
             [],
             LONGEST_ROUND + 1,
             "leading",
-            (500, "the control loop has read no event for 61 s\n"),
+            (500, "the control loop has made no progress for 31 s\n"),
             (200, "ok\nleading\n"),
         ),
     ],
 )
 async def test_probes(
-    unlisted: list[str], behind: float, standing: str, healthz: tuple[int, str], readyz: tuple[int, str]
+    unlisted: list[str], still: float, standing: str, healthz: tuple[int, str], readyz: tuple[int, str]
 ) -> None:
     app = web.Application()
-    Health(lambda: unlisted, lambda: behind, lambda: standing).add_to(app)
+    Health(lambda: unlisted, lambda: still, lambda: standing).add_to(app)
     async with TestClient(TestServer(app)) as client:
         for path, expected in (("/healthz", healthz), ("/readyz", readyz)):
             answer = await client.get(path)
@@ -92,7 +93,7 @@ async def test_a_token_is_reviewed_once_in_a_while() -> None:
         async def user(token: str, **status: Any) -> str:
             body = {"kind": "TokenReview", "status": status}
             server.script[:] = [Answer(201, verb="create", plural="tokenreviews", body=orjson.dumps(body))]
-            found = await tokens.user(token)
+            found = await tokens.user(token, "10.0.0.1")
             return found.name if found is not None else ""
 
         assert await user("a", authenticated=True, user={"username": "alice", "groups": ["g"]}) == "alice"
@@ -100,3 +101,66 @@ async def test_a_token_is_reviewed_once_in_a_while() -> None:
         assert await user("a") == "alice" and await user("b") == "", "from the cache"
         now = 11.0
         assert await user("a", authenticated=False) == ""
+
+
+class SlowReviewer:
+    """In place of an API server, which answers reviews once it may, and knows the tokens that begin with "valid"."""
+
+    def __init__(self) -> None:
+        self.reviewed: list[str] = []
+        self.may = asyncio.Event()
+
+    async def create(self, _: object, __: object, body: Any, within: float) -> Any:
+        token = body["spec"]["token"]
+        self.reviewed.append(token)
+        await self.may.wait()
+        known = token.startswith("valid")
+        return {"status": {"authenticated": known, **({"user": {"username": token}} if known else {})}}
+
+
+async def test_a_known_token_does_not_wait_behind_invented_ones() -> None:
+    server: Any = SlowReviewer()
+    tokens = TokenReviews(server)
+    server.may.set()
+    assert await tokens.user("valid", "10.0.0.1")
+    server.may.clear()
+    slow = [asyncio.ensure_future(tokens.user(f"x{n}", f"10.0.1.{n}")) for n in range(AT_ONCE)]
+    await asyncio.sleep(0)
+    assert await asyncio.wait_for(tokens.user("valid", "10.0.0.1"), 5)
+    server.may.set()
+    assert await asyncio.gather(*slow) == [None] * AT_ONCE
+
+
+async def test_one_address_has_few_reviews_at_a_time_and_few_wait_in_all() -> None:
+    server: Any = SlowReviewer()
+    tokens = TokenReviews(server)
+    held = [asyncio.ensure_future(tokens.user(f"x{n}", "10.6.6.6")) for n in range(PER_ADDRESS)]
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError):
+        await tokens.user("y", "10.6.6.6")
+    other = asyncio.ensure_future(tokens.user("valid", "10.0.0.1"))
+    await asyncio.sleep(0.01)
+    assert server.reviewed == [*(f"x{n}" for n in range(PER_ADDRESS)), "valid"]
+    rest = [
+        asyncio.ensure_future(tokens.user(f"z{n}", f"10.1.1.{n}")) for n in range(AT_ONCE + WAITING - PER_ADDRESS - 1)
+    ]
+    await asyncio.sleep(0.01)
+    with pytest.raises(BusyError):
+        await tokens.user("late", "10.2.2.2")
+    server.may.set()
+    assert (await other) is not None
+    assert set(await asyncio.gather(*held, *rest)) == {None}
+
+
+async def test_invented_tokens_take_no_room_from_valid_ones_and_a_token_is_asked_for_once() -> None:
+    server: Any = SlowReviewer()
+    tokens = TokenReviews(server)
+    both = [asyncio.ensure_future(tokens.user("valid", "10.0.0.1")) for _ in range(50)]
+    await asyncio.sleep(0.01)
+    server.may.set()
+    assert all(await asyncio.gather(*both))
+    for number in range(REMEMBERED + 10):
+        assert await tokens.user(f"x{number}", "10.6.6.6") is None
+    assert await tokens.user("valid", "10.0.0.1")
+    assert server.reviewed.count("valid") == 1
+    assert len(tokens._invalid) == REMEMBERED

@@ -238,7 +238,7 @@ class NodeWorld(World):
     def write(self, decision: Decision) -> None:
         super().write(decision)
         match decision:
-            case Heal(workload=key, how=how, lost=lost):
+            case Heal(workload=key, how=how, lost=lost, bound_stay=bound_stay):
                 workload = self.workloads[key]
                 self.put(
                     replace(
@@ -250,7 +250,8 @@ class NodeWorld(World):
                     )
                 )
                 pods = self.pods.get(key, [])
-                kept = [] if how == "Restart" else [pod for pod in pods if pod.node not in lost]
+                stay = [pod for pod in pods if pod.node not in lost or (bound_stay and not pod.sent)]
+                kept = [] if how == "Restart" else stay
                 going = [replace(pod, terminating=True) for pod in pods if self.linger and pod not in kept]
                 self.pods[key] = [*kept, *going]
                 self.tell(key)

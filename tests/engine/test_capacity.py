@@ -11,17 +11,22 @@ from tests.engine.world import gang, group, of, reported_pending
 from gangline.engine.model import (
     AdmissionCheck,
     Admit,
+    BoundPod,
     CheckRef,
     ClusterQueue,
+    ConcurrentAdmission,
     Flavor,
+    ForeignPod,
     Fungibility,
     PodSet,
     Preempt,
     PreemptionPolicy,
     Recovery,
+    Settings,
     Taint,
     Toleration,
     Workload,
+    WorkloadPods,
 )
 
 LABELS = FLAVOR.node_labels
@@ -331,3 +336,71 @@ def test_a_whole_domain_is_shared_with_no_other_gang_of_its_kind() -> None:
     world.put(*(replace(each, labels={**each.labels, POOL: "p1"}, name=f"m{n}") for n, each in enumerate(pools(1))))
     world.decide()
     assert world.running() == ["w1", "w2"]
+
+
+def test_the_successor_of_a_pod_that_ends_on_an_unusable_node_has_room_elsewhere_at_once() -> None:
+    """A drained node: its pods may take their grace period, and are not waited for."""
+    world = NodeWorld(*pools(1, size=2), queue(1000), plain("w1", 1))
+    world.settle(2)
+    [pod] = world.pods["team/w1"]
+    world.pods["team/w1"] = [replace(pod, terminating=True)]
+    world.tell("team/w1")
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {pod.node: 1}}
+    world.put(replace(world.nodes[pod.node], unschedulable=True))
+    world.decide()
+    (other,) = world.nodes.keys() - {pod.node}
+    assert world.engine.places_of("team/w1") == {"main": {other: 1}}
+
+
+def test_gangs_whose_nodes_are_made_for_them_have_no_room_of_their_own() -> None:
+    check = AdmissionCheck("nodes", "kueue.x-k8s.io/provisioning-request")
+    provisioned = queue(1000, name="p", checks=(CheckRef("nodes"),))
+    world = NodeWorld(*pools(1, size=2), queue(1000), check, provisioned, plain("w1", 1), plain("w2", 1, queue="p"))
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
+    assert world.workloads["team/w2"].admission is not None and world.engine.places_of("team/w2") is None
+    assert world.engine.places_of("team/unknown") is None
+
+
+def test_room_for_the_pods_of_a_parent_is_that_of_its_variant() -> None:
+    """With concurrent admission a variant holds what the parent's pods use: they are no pods of others."""
+    world = NodeWorld(
+        *pools(1, size=2),
+        queue(1000, concurrent_admission=ConcurrentAdmission()),
+        settings=Settings(pods_ready=None, gates={"ConcurrentAdmission": True}),
+    )
+    parent = replace(plain("w1", 1), has_variants=True)
+    world.put(parent, replace(plain("w2", 1), variant_of=parent.uid))
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
+    world.put(replace(parent, admission=world.workloads["team/w2"].admission, admitted=True))
+    world.put(ForeignPod("team/pod", "p0-n0", {TPU: 4}), WorkloadPods("team/w1", (BoundPod("pod", "main", "p0-n0"),)))
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
+    assert not world.engine._store.rooms.rooms["p0-n0"].others
+
+
+def apart(name: str, pods: int, chips: int = 1) -> Workload:
+    """A node takes one of its pods, whatever room it has."""
+    workload = plain(name, pods, chips)
+    return replace(workload, pod_sets=(replace(workload.pod_sets[0], most_per_node=1),))
+
+
+def test_pods_that_keep_apart_get_a_node_each() -> None:
+    world = NodeWorld(*nodes(3), queue(100), apart("w1", 3))
+    assert of(world.decide(), Admit) == ["w1"]
+    assert world.engine.places_of("team/w1") == {"main": {"n0": 1, "n1": 1, "n2": 1}}
+    world.put(plain("w2", 3, 3))
+    assert of(world.decide(), Admit) == ["w2"], "beside them there is room for others"
+    world.remove_node("n1")
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"n0": 1, "n2": 1}}
+
+
+def test_pods_that_keep_apart_need_as_many_nodes_as_pods() -> None:
+    world = NodeWorld(*nodes(2), queue(100), apart("w1", 3))
+    report = reported_pending(world.decide())["w1"]
+    assert "room for 2 out of 3 pods of pod set main" in report.explanation.message
+    world.put(node("n2"))
+    assert of(world.decide(), Admit) == ["w1"]

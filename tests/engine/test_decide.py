@@ -10,6 +10,7 @@ from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, g
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
+    UNLIMITED,
     AdmissionCheck,
     Admit,
     CheckRef,
@@ -22,6 +23,7 @@ from gangline.engine.model import (
     LabelSelector,
     LocalQueue,
     Namespace,
+    Node,
     PodSet,
     PodsReadyPolicy,
     Preempt,
@@ -505,3 +507,91 @@ def test_with_little_room_every_tree_has_its_turn() -> None:
         served.update(int(name[1:]) % 40 for name in names)
     assert len(served) == 40
     assert max(served.values()) < 6 * min(served.values())
+
+
+# --- flavors that contradict what is chosen or selected ---------------------------------------------------------------
+
+
+def of_two_groups(*, a100: str) -> World:
+    cpu = group({"fast": {"cpu": 8000}})
+    gpu = group({"h100": {GPU: 8}, "a100": {GPU: 8}})
+    flavors = (Flavor("fast", {"pool": "x"}), Flavor("h100", {"pool": "y"}), Flavor("a100", {"pool": a100}))
+    both = (PodSet("main", 1, {"cpu": 1000, GPU: 1}),)
+    return World(*flavors, cluster_queue("q", groups=(cpu, gpu)), gang("w", pod_sets=both))
+
+
+def test_two_flavors_of_one_pod_set_must_agree_on_their_labels() -> None:
+    """Kueue merges them, and the pods select the value of the later one."""
+    (admit,) = of_two_groups(a100="x").decide()
+    assert isinstance(admit, Admit)
+    assert admit.admission.pod_sets[0].flavors == {"cpu": "fast", GPU: "a100"}, "the first one can't be beside it"
+    waiting = reported_pending(of_two_groups(a100="z").decide())["w"].explanation
+    assert waiting.reason == "NoMatchingFlavor"
+    assert 'flavor h100 contradicts flavor fast: label pool is "y" in one and "x" in the other' in waiting.message
+    assert "flavor a100 contradicts flavor fast" in waiting.message
+
+
+def test_flavors_that_can_be_beside_some_of_another_group_are_tried_in_order() -> None:
+    cpu, gpu = group({"a": {"cpu": 8000}, "b": {"cpu": 8000}}), group({"c": {GPU: 8}, "d": {GPU: 8}})
+    flavors = (
+        Flavor("a", {"zone": "1"}),
+        Flavor("b", {"zone": "2"}),
+        Flavor("c", {"zone": "2"}),
+        Flavor("d", {"zone": "1"}),
+    )
+    both = (PodSet("main", 1, {"cpu": 1000, GPU: 1}),)
+    world = World(*flavors, cluster_queue("q", groups=(cpu, gpu)), gang("w", pod_sets=both))
+    (admit,) = world.decide()
+    assert isinstance(admit, Admit)
+    chosen = admit.admission.pod_sets[0].flavors
+    assert (chosen["cpu"], chosen[GPU]) in (("a", "d"), ("b", "c"))
+
+
+def test_a_later_flavor_is_taken_where_only_that_names_what_the_pods_select() -> None:
+    """Kueue takes the first flavor, on whose nodes the pods can't be: it looks at the labels of that flavor alone."""
+    selects = (PodSet("main", 1, {GPU: 1}, node_selector={"gpu": "a100"}),)
+    flavors = (Flavor("spare", {"pool": "x"}), Flavor("a100", {"pool": "y", "gpu": "a100"}))
+    queue = cluster_queue("q", groups=(group({"spare": {GPU: 8}, "a100": {GPU: 8}}),))
+
+    def flavor_with(*nodes: Node) -> str:
+        world = World(*flavors, queue, *nodes, gang("w", pod_sets=selects))
+        (admit,) = [each for each in world.decide() if isinstance(each, Admit)]
+        return admit.admission.pod_sets[0].flavors[GPU]
+
+    mine = Node("n1", {"pool": "y", "gpu": "a100"}, {GPU: 8, "pods": 110})
+    assert flavor_with(mine) == "a100", "no node is of the flavor spare"
+    assert flavor_with(mine, Node("n2", {"pool": "x"}, {GPU: 8, "pods": 110})) == "a100"
+    assert flavor_with(mine, Node("n2", {"pool": "x", "gpu": "a100"}, {GPU: 8, "pods": 110})) == "spare"
+    assert flavor_with() == "spare", "as in Kueue, where no nodes are known"
+
+
+def test_who_selects_a_label_that_no_node_of_its_flavors_has_waits_for_such_a_node() -> None:
+    selects = (PodSet("main", 1, {GPU: 1}, node_selector={"gpu": "a100"}),)
+    flavors = (Flavor("spare", {"pool": "x"}), Flavor("a100", {"gpu": "a100"}))
+    queue = cluster_queue("q", groups=(group({"spare": {GPU: 8}, "a100": {GPU: 0}}),))
+    world = World(*flavors, queue, Node("n1", {"zone": "b"}, {GPU: 8, "pods": 110}), gang("w", pod_sets=selects))
+    waiting = reported_pending(world.decide())["w"].explanation
+    assert 'no node of flavor spare has the selected label gpu="a100", which flavor a100 names' in waiting.message
+    world.put(Node("n2", {"pool": "x", "gpu": "a100"}, {GPU: 8, "pods": 110}))
+    assert of(world.decide(), Admit) == ["w"]
+
+
+def test_a_local_queue_made_anew_for_another_cluster_queue_shows_the_usage_of_that_one() -> None:
+    world = World(cluster_queue("q", 8), cluster_queue("other", 8), gang("w1", 4))
+    world.decide()
+    world.put(LocalQueue("team", "q", "other"), gang("w2", 2))
+    world.decide()
+    status = world.engine.local_queue_status("team/q")
+    assert (status.reserving, status.admitted, status.pending) == (1, 1, 0)
+    assert [(row.resource, row.total) for row in status.usage] == [(GPU, 2)]
+
+
+def test_what_saturates_fits_no_quota() -> None:
+    """A quota of 1E cores has no end, as in Kueue; so had requests that can't be counted, which were admitted."""
+    quota = group({"a100": {"cpu": UNLIMITED}})
+    absurd = (PodSet("main", 2**31 - 1, {"cpu": UNLIMITED // 1000}),)
+    world = World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=absurd))
+    waiting = reported_pending(world.decide())["w"].explanation
+    assert waiting.reason == "ExceedsMaxQuota"
+    large = (PodSet("main", 1000, {"cpu": 10**12}),)
+    assert of(World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=large)).decide(), Admit) == ["w"]

@@ -541,6 +541,30 @@ def test_a_cohort_is_one_tree_and_queues_without_a_floor_are_left_alone() -> Non
     assert floor.fallen_back() == {} and floor.modes == {}
 
 
+@pytest.mark.parametrize("change", [{"active": False}, {"on_hold": True}])
+def test_a_workload_that_is_deactivated_while_it_runs_ends_in_the_worlds_too(change: dict[str, bool]) -> None:
+    """It used to go on in them for ever."""
+    floor = Floor(SETTINGS)
+    for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
+        floor.observe(Put(item), START)
+    workload = gang("g0", created=START)
+    floor.observe(Put(workload), START)
+    floor.advance(START + MINUTE)
+    floor.observe(Put(running(workload, START + MINUTE)), START + MINUTE)
+    floor.advance(START + 10 * MINUTE)
+    worlds = list(floor._worlds.values())
+    assert worlds and all(each.knows("team/g0") for each in worlds)
+    floor.observe(Put(replace(running(workload, START + MINUTE), **change)), START + 11 * MINUTE)
+    assert floor._jobs["team/g0"].runs_since is not None, "its pods are still being stopped"
+    floor.observe(Put(replace(workload, **change)), START + 12 * MINUTE)
+    floor.advance(START + 3 * HOUR)
+    assert floor._jobs["team/g0"].length == 11 * MINUTE
+    assert not any(each.knows("team/g0") for each in floor._worlds.values())
+    floor.observe(Put(workload), START + 4 * HOUR)
+    assert floor._jobs["team/g0"].submitted == START + 4 * HOUR, "it waits from its activation on"
+    assert floor._jobs["team/g0"].length is None
+
+
 def test_workloads_that_are_withdrawn_count_for_nothing() -> None:
     floor = Floor(SETTINGS)
     for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q"), gang("g0", created=START)):

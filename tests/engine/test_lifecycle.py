@@ -12,6 +12,7 @@ from gangline.engine.model import (
     AdmissionCheck,
     Admit,
     AskChecks,
+    BoundPod,
     CheckRef,
     CheckState,
     ClusterQueue,
@@ -20,14 +21,19 @@ from gangline.engine.model import (
     Flavor,
     Gone,
     LocalQueue,
+    Node,
+    PodSet,
     PodSetAssignment,
     PodsReadyPolicy,
     Put,
     Requeue,
     Settings,
     Withdraw,
+    WorkloadPods,
 )
+from gangline.engine.queues.workload_state import queue_time
 from gangline.engine.state.inactive import why_inactive
+from gangline.engine.state.lifecycle import NODES_WITHIN
 
 CHECKED = cluster_queue("q", 8, checks=(CheckRef("capacity"), CheckRef("elsewhere", ("h100",))))
 
@@ -55,6 +61,49 @@ def test_a_check_that_its_queue_got_later_is_asked_as_well() -> None:
     assert world.decide() == [], "once"
     world.change("w", checks=(CheckState("capacity", "Ready"), CheckState("license", "Ready")))
     assert of(world.decide(), CompleteAdmission) == ["w"]
+
+
+def test_checks_follow_those_of_the_queue_while_it_waits_for_them_and_while_it_runs() -> None:
+    """As in Kueue; what runs goes on, whatever the state of a check that its queue got later."""
+    checks = map(AdmissionCheck, ("capacity", "license"))
+    world = World(*checks, cluster_queue("q", 8, checks=(CheckRef("capacity"),)), gang("w", 4))
+    world.decide()
+    world.change("w", checks=(CheckState("capacity", "Pending"),))
+    world.put(cluster_queue("q", 8))
+    decisions = [*world.decide(), *world.decide()]
+    assert of(decisions, CompleteAdmission) == ["w"], "nothing stands in its way any more"
+    assert [each.checks for each in decisions if isinstance(each, AskChecks)] == [()]
+    world.change("w", checks=())
+    world.put(cluster_queue("q", 8, checks=(CheckRef("license"),)))
+    (asked,) = world.decide()
+    assert isinstance(asked, AskChecks) and asked.checks == ("license",)
+    assert world.decide() == [], "once"
+    world.change("w", checks=(CheckState("license", "Pending"),))
+    assert world.decide() == [], "it runs on"
+    world.put(cluster_queue("q", 8))
+    (asked,) = world.decide()
+    assert isinstance(asked, AskChecks) and asked.checks == ()
+
+
+def test_who_waits_for_checks_and_requests_more_by_now_is_queued_again() -> None:
+    """A RuntimeClass or a LimitRange was edited: the pods that are to be made are not those for which quota was reserved."""
+    world = checked_world()
+    world.change("w", checks=(CheckState("capacity", "Ready"),), pod_sets=(PodSet("main", 1, {GPU: 4}),))
+    assert of(world.decide(), CompleteAdmission) == ["w"], "less is no harm"
+    world = checked_world()
+    world.change("w", checks=(CheckState("capacity", "Ready"),), pod_sets=(PodSet("main", 1, {GPU: 10}),))
+    (evict,) = evictions(world.decide())
+    assert evict.reason == "RequestsChanged"
+    assert evict.message == (
+        "The pods of pod set main request 10 of nvidia.com/gpu by now, and 8 are reserved: it is queued again"
+    )
+
+
+def test_who_runs_keeps_what_was_reserved_whatever_its_pods_request_by_now() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 8))
+    world.decide()
+    world.change("w", pod_sets=(PodSet("main", 1, {GPU: 10}),))
+    assert world.decide() == []
 
 
 def test_who_waits_is_asked_the_checks_of_every_flavor() -> None:
@@ -402,3 +451,49 @@ def test_one_check_sends_workloads_to_other_clusters_alone(refs: tuple[CheckRef,
     # a topology of other clusters need not exist here
     flavors = {"a100": Flavor("a100", topology="theirs")}
     assert why_inactive(queue, flavors, {}, checks, in_cycle=False) == said
+
+
+# --- nodes that an autoscaler makes -----------------------------------------------------------------------------------
+
+
+def growing_world(**fields: object) -> World:
+    flavor = Flavor("a100", {"pool": "a"}, autoscaled=True)
+    node = Node("n1", {"pool": "a"}, {GPU: 4, "pods": 110})
+    world = World(flavor, node, cluster_queue("q", 8), gang("w1", 4, pods=2), gang("w2", 8))
+    assert of(world.decide(), Admit) == ["w1"], "quota alone bounds it"
+    world.change("w1", pods_ready_at=world.now, **fields)
+    return world
+
+
+def test_quota_is_not_kept_for_nodes_that_do_not_come() -> None:
+    world = growing_world()
+    bound = BoundPod("p", "main", "n1", None, False, False, 0)
+    world.put(WorkloadPods("team/w1", (bound,)))
+    assert world.decide() == []
+    due = world.engine.next_wakeup(world.now)
+    assert due == world.workloads["team/w1"].admitted_at + NODES_WITHIN
+    world.now = due
+    (evict,) = evictions(world.decide())
+    assert (evict.workload, evict.reason) == ("team/w1", "NodesMissing")
+    assert evict.message == "Nodes of flavor a100 have not come within 15m: 1 pods have none"
+    assert evict.requeue_at is not None and evict.requeue_at > world.now, "others may use its quota meanwhile"
+
+
+def test_it_is_queued_again_at_its_old_place() -> None:
+    waiting = gang("w1", 4, evicted="NodesMissing", evicted_at=START + 9_000_000, requeued=True)
+    assert queue_time(waiting, Settings()) == waiting.created
+
+
+@pytest.mark.parametrize("fields", [{"pods_ready": True}, {"pods_were_ready": True}, {"unowned": True}])
+def test_who_runs_or_does_not_say_whether_it_does_keeps_its_quota(fields: dict[str, object]) -> None:
+    world = growing_world(**fields)
+    world.now += 2 * NODES_WITHIN
+    assert evictions(world.decide()) == []
+
+
+def test_pods_that_have_nodes_are_waited_for() -> None:
+    world = growing_world()
+    bound = [BoundPod(name, "main", name, None, False, False, 0) for name in ("n1", "n2")]
+    world.put(Node("n2", {"pool": "a"}, {GPU: 4, "pods": 110}), WorkloadPods("team/w1", tuple(bound)))
+    world.now += 2 * NODES_WITHIN
+    assert evictions(world.decide()) == [], "they may still fetch their image"

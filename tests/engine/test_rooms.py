@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,18 +13,22 @@ from tests.engine.world import gang, group, of
 from tests.examples import examples
 
 from gangline.engine.model import (
+    BoundPod,
     ClusterQueue,
     Domain,
     Flavor,
     ForeignPod,
+    Gone,
     Node,
     PodSet,
     Preempt,
     PreemptionPolicy,
+    Put,
     Recovery,
     Topology,
     TopologyAssignment,
     TopologyRequest,
+    WorkloadPods,
 )
 from gangline.engine.nodes.node_rooms import NodeRooms, PodShape
 from gangline.engine.rooms.fitting import HOSTNAME, as_pod_requests, usage_of
@@ -53,6 +58,7 @@ class Rooms(RuleBasedStateMachine):
         self.rooms = NodeRooms(self.ledger)
         self.nodes: dict[str, tuple[Node, bool]] = {}
         self.foreign: dict[str, ForeignPod] = {}
+        self.accounted: dict[str, frozenset[str]] = {}
         self.placed: dict[str, Counter[str]] = {}
         self.assigned: dict[str, Counter[str]] = {}
         self.lifted: set[str] = set()
@@ -78,6 +84,13 @@ class Rooms(RuleBasedStateMachine):
     def remove_foreign(self, key: str) -> None:
         self.foreign.pop(key, None)
         self.ledger.remove_foreign(key)
+
+    @rule(key=st.sampled_from(("x", "y")), its=st.booleans())
+    def account_for(self, key: str, its: bool) -> None:
+        """The pod `p` can only be one of `x`, and `q` one of `y`."""
+        pods = frozenset({"x": "p", "y": "q"}[key] if its else "")
+        self.accounted[key] = pods
+        self.ledger.account_for(key, pods)
 
     @rule(key=st.sampled_from(KEYS), pods=st.dictionaries(st.sampled_from(NAMES), st.integers(1, 3)))
     def place(self, key: str, pods: dict[str, int]) -> None:
@@ -126,10 +139,12 @@ class Rooms(RuleBasedStateMachine):
                 assert leaf is None and name not in counts
                 continue
             placed, assigned = self.count(self.placed, at), self.count(self.assigned, name)
-            foreign = sum(pod.requests[GPU] for pod in self.foreign.values() if pod.node == name)
+            here = {key: pod.requests[GPU] for key, pod in self.foreign.items() if pod.node == name}
+            own = frozenset[str]().union(*self.accounted.values())
+            foreign, others = sum(here.values()), sum(gpus for key, gpus in here.items() if key not in own)
             assert leaf is not None
             assert leaf.free[GPU] == node.allocatable[GPU] - foreign - placed
-            assert counts.get(name, 0) == max(0, node.allocatable[GPU] - placed - assigned)
+            assert counts.get(name, 0) == max(0, node.allocatable[GPU] - placed - assigned - others)
             assert self.ledger.rooms[name].idle == (not placed and not assigned)
 
     @invariant()
@@ -145,7 +160,7 @@ class Rooms(RuleBasedStateMachine):
             self.ledger.remove_node(name)
         for key in "pq":
             self.ledger.remove_foreign(key)
-        left = (self.ledger._holders, self.ledger._placed, self.ledger._elsewhere, self.ledger._on)
+        left = (self.ledger._holders, self.ledger._placed, self.ledger._elsewhere, self.ledger._on, self.ledger._others)
         assert not any((*left, self.ledger._foreign, self.ledger._owners, self.ledger._hosts)), left
 
 
@@ -161,6 +176,9 @@ def test_a_mirror_has_the_nodes_and_pods_of_others_and_holders_of_its_own() -> N
     ledger.put_node(host("n1"), usable=False)
     ledger.put_foreign(ForeignPod("ns/q", "n1", {GPU: 2}))
     ledger.remove_foreign("ns/p")
+    assert dict(other.rooms["n1"].others) == {GPU: 2, "pods": 1}
+    ledger.account_for("ns/w", frozenset({"ns/q"}))
+    assert not other.rooms["n1"].others
     ledger.assign("ns/w", Assigned((("n0", {GPU: 1}),)))
     assert {name: room.usable for name, room in other.rooms.items()} == {"n0": True, "n1": False}
     assert dict(other.foreign_on("n1")) == {GPU: 2, "pods": 1} and not other.foreign_on("n0")
@@ -258,3 +276,45 @@ def test_a_victim_gives_back_all_its_room_however_that_was_taken() -> None:
     world.complete_evictions()
     world.decide()
     assert world.running() == ["urgent3"]
+
+
+# --- pods of others on nodes of a flavor without a topology ---------------------------------------------------------------
+
+
+def test_pods_of_others_take_room_and_those_of_gangs_count_once() -> None:
+    world = both_ways()
+    world.put(ForeignPod("kube-system/x", "n0", {GPU: 2}))
+    submit(world, "w1", 5, placed=False)
+    assert world.running() == ["w1"]
+    world.put(*(ForeignPod(f"team/w1-{number}", "n1", {GPU: 1}) for number in range(4)))
+    world.put(WorkloadPods("team/w1", tuple(BoundPod(f"w1-{number}", "main", "n1") for number in range(4))))
+    submit(world, "w2", 2, placed=False)
+    assert world.running() == ["w1"]  # three of n0 are taken, all of n1
+    world.engine.observe(Gone(ForeignPod, "kube-system/x"))
+    world.decide()
+    assert world.running() == ["w1", "w2"]  # and nothing else had to wake it
+
+
+def test_room_that_a_pod_of_others_takes_is_kept_elsewhere() -> None:
+    world = both_ways()
+    submit(world, "w1", 3, placed=False)
+    assert world.engine.places_of("team/w1") == {"main": {"n0": 3}}
+    world.put(ForeignPod("kube-system/x", "n0", {GPU: 4}))
+    world.decide()
+    assert world.engine.places_of("team/w1") == {"main": {"n1": 3}}
+
+
+def test_pods_of_a_gang_that_has_ended_are_no_pods_of_others() -> None:
+    """They are about to go; a simulation never hears that they went."""
+    world = both_ways()
+    submit(world, "w1", 8, placed=False)
+    pods = [BoundPod(f"w1-{number}", "main", f"n{number % 2}") for number in range(8)]
+    world.put(*(ForeignPod(f"team/{pod.name}", pod.node, {GPU: 1}) for pod in pods))
+    world.engine.observe(Put(WorkloadPods("team/w1", tuple(pods))))
+    world.decide()
+    submit(world, "w2", 8, placed=False)
+    assert world.running() == ["w1"]
+    world.workloads["team/w1"] = replace(world.workloads["team/w1"], finished=True, admission=None)
+    world.engine.observe(Put(world.workloads["team/w1"]))
+    world.decide()
+    assert world.running() == ["w2"]

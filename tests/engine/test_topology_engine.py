@@ -25,6 +25,7 @@ from gangline.engine.model import (
     PreemptionPolicy,
     Put,
     Settings,
+    Slice,
     Swap,
     Taint,
     Topology,
@@ -352,3 +353,13 @@ def test_a_topology_may_arrive_after_its_flavor_nodes_and_workloads() -> None:
     world.put(placed("b", 4))
     world.decide()
     assert world.running() == ["a"]
+
+
+def test_no_gang_starts_without_the_pods_that_fill_no_slice() -> None:
+    asked = TopologyRequest(required=RACK, slices=(Slice(HOST, 2),))
+    five = gang("w1", pod_sets=(PodSet("main", 5, {GPU: 1}, topology=asked),))
+    world = cluster(five)
+    assert of(world.decide(), Admit) == ["w1"]
+    assert sum(domains(world, "w1").values()) == 5
+    world = cluster(gang("w1", pod_sets=(PodSet("main", 5, {GPU: 2}, topology=asked),)))
+    assert of(world.decide(), Admit) == [], "a rack has room for two slices"

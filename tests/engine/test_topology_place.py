@@ -289,6 +289,17 @@ def test_pod_sets_not_on_the_host_are_left_out() -> None:
     assert list(replace_node(ledger(CLUSTER), asked, "h2").assignments) == ["there"]
 
 
+def test_pods_beyond_whole_slices_are_placed_as_well_with_the_room_of_a_slice() -> None:
+    """Kueue gives them no place: 8 of 9 would run, and the ninth stay at its gate for ever."""
+    asked = ask(9, slices=[(HOST, 4)], required=BLOCK)
+    answer = place(ledger(CLUSTER), [asked])
+    assert pods(answer.assignments["main"]) == {"h2": 4, "h3": 5}
+    as_in_kueue = place(ledger(CLUSTER), [asked], profile=Profile(whole=False))
+    assert pods(as_in_kueue.assignments["main"]) == {"h3": 8}
+    too_many = place(ledger(CLUSTER), [ask(13, slices=[(HOST, 4)], required=BLOCK)])
+    assert too_many.failure and not too_many.assignments
+
+
 def test_an_incomplete_slice_is_mended_in_its_own_domain() -> None:
     made = ledger([node(f"b/r{rack}/h{rack}{n}", 2000) for rack in (1, 2) for n in (1, 2, 3)])
     existing = previous(h11=2, h12=2, h21=2, h22=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,43 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         traces.load(write(tmp_path / "x.swf", "1 2 3\n"), "swf")
     with pytest.raises(TraceError, match="no column"):
         traces.load(write(tmp_path / "x.csv", "a,b\n1,2\n"), "openb")
+
+
+HEAD = b"id,submit,duration,gpus\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (HEAD + b"a,1,5,1\n" + b"x" * 50_000_000, "line 3 has more than"),
+        (HEAD + b"a,1,5,1\n" + b'"' + b"\n" * 1_000_000, "field larger than field limit"),
+        (HEAD + b'a,1,5,"' + b'\n","' * 500_000, "the row has more than"),
+        (b"x" * 50_000_000, "line 1 has more than"),
+        (b"[" + b" " * 200_000_000, "it has more than"),
+        (b"[" * 1_000_000, "neither a Philly CSV nor JSON"),
+        (b'[{"jobid": 1, "vc": 1, "submitted_time": "x", "attempts": ["x"]}]', "entry 0"),
+        (b"1 " * 17 + b"inf\n", "not finite"),
+        (HEAD + b"\xff,1,5,1\n", "line 2: not UTF-8"),
+    ],
+)
+def test_what_is_packed_small_and_is_large_costs_no_memory(tmp_path: Path, content: bytes, words: str) -> None:
+    """A gzipped file of 3 MB with one line of 3 GB took all memory."""
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(content, 1))
+    del content
+    tracemalloc.start()
+    try:
+        with pytest.raises(TraceError, match=r"t\.csv\.gz") as caught:
+            traces.load(path)
+        most = 450_000_000 if words.startswith("it has") else 40_000_000
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 5_000
+
+
+def test_too_many_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gangline.traces.table.MOST_ROWS", 3)
+    with pytest.raises(TraceError, match="more than 3 lines"):
+        traces.load(write(tmp_path / "t.csv", HEAD.decode() + "a,1,5,1\n" * 3))

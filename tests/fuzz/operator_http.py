@@ -7,7 +7,7 @@ import copy
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -110,7 +110,8 @@ class OperatorHttp:
         self.operator._settled = True
         for resource, obj in _objects():
             self.operator.controller.sink(resource)(Upsert(obj))
-        self.operator.controller.absorb()
+        while not self.operator.controller.absorb():
+            pass
         answers = _forecasting().answers()
         answers.log = Log(lambda: 1_700_000_000_000)
         aggregated = AggregatedApi(
@@ -218,12 +219,31 @@ def drawn_request(method: str, pattern: str, draw: Draw) -> bytes:
     if pairs:
         path += "?" + "&".join(f"{name}={quote(text, safe='')}" for name, text in pairs)
     user = draw.one_of(("alice", "nobody", ""))
-    headers = [("Host", "a"), ("Connection", "close"), ("X-Remote-User", user), ("X-Remote-Group", "g")]
+    headers = [("X-Remote-User", user)]
     headers += [(draw.one_of(HEADERS[1:]), re.sub(r"[^ -~]", "?", draw.text())) for _ in range(draw.below(3))]
     body = b"" if method in ("GET", "HEAD") else _question(draw) if "whatifs" in pattern else _body(draw)
-    headers.append(("Content-Length", str(len(body))))
-    head = "".join(f"{name}: {text}\r\n" for name, text in headers)
+    return request(method, path, body, headers)
+
+
+def request(
+    method: str, path: str, body: bytes, headers: Iterable[tuple[str, str]] = (("X-Remote-User", "alice"),)
+) -> bytes:
+    """A request on a connection that ends with it."""
+    rows = [
+        ("Host", "a"),
+        ("Connection", "close"),
+        ("X-Remote-Group", "g"),
+        *headers,
+        ("Content-Length", str(len(body))),
+    ]
+    head = "".join(f"{name}: {text}\r\n" for name, text in rows)
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def filled(pattern: str) -> str:
+    """A path of this pattern whose objects exist."""
+    known = next((names for about, names in NAMES.items() if about in pattern), ("x",))
+    return re.sub(r"\{(\w+)\}", lambda match: "team" if match[1] == "namespace" else known[0], pattern)
 
 
 def _body(draw: Draw) -> bytes:

@@ -15,6 +15,8 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
+from tests.fuzz import costly
+
 from gangline.api import names
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -24,6 +26,10 @@ from gangline.kube.resources import Resource
 Json: TypeAlias = dict[str, Any]
 
 KINDS = (kube.JOBS, kube.GPU_JOBS, kube.JOB_SETS, kube.WORKLOADS, kube.PODS, kube.LOCAL_QUEUES, kube.SERVICES)
+#: those that are written large and expensive to read
+LARGE = (kube.GPU_JOBS, kube.JOBS, kube.JOB_SETS, kube.WORKLOADS, kube.PODS)
+#: KiB of these: the API server stores up to 1.5 MiB
+SIZES = (16, 64, 64, 200, 200, 700, 1400)
 #: of each kind it keeps at most so many, since an honest cluster lets nobody have more (`limits`)
 MOST = 40
 GPU = "nvidia.com/gpu"
@@ -124,7 +130,7 @@ def role(namespace: str) -> list[Json]:
     """What makes somebody a user with edit rights there, and the limits that a cluster of many tenants sets."""
     everything = [
         {
-            "apiGroups": ["", "batch", "jobset.x-k8s.io", names.OWN_GROUP, names.GROUP],
+            "apiGroups": ["", "batch", "jobset.x-k8s.io", "resource.k8s.io", names.OWN_GROUP, names.GROUP],
             "resources": ["*"],
             "verbs": ["*"],
         },
@@ -171,6 +177,9 @@ class Tenant:
             (10, self.delete),
             (2, self.evict),
             (2, self.burst),
+            (5, self.burden),
+            (3, self.rehearse),
+            (2, self.claim),
         ]
 
     async def act(self) -> None:
@@ -191,6 +200,7 @@ class Tenant:
             kube.PODS,
             kube.LOCAL_QUEUES,
             kube.SERVICES,
+            kube.RESOURCE_CLAIM_TEMPLATES,
         ):
             for obj in await self._all(kind):
                 await self._remove(kind, obj["metadata"]["name"])
@@ -284,6 +294,42 @@ class Tenant:
         """Many at once."""
         operation = self._draw.choice((self.create, self.mark, self.change, self.delete))
         await asyncio.gather(*(self._tried(operation) for _ in range(20)))
+
+    async def burden(self) -> None:
+        """An object that is expensive for its size, which stays."""
+        kind, body = self._large()
+        await self._client.create(kind, self._namespace, body)
+        self._known[kind].append(body)
+
+    async def rehearse(self) -> None:
+        """The same, reviewed and not stored."""
+        kind, body = self._large()
+        await self._client.create(kind, self._namespace, body, query={"dryRun": "All"})
+
+    async def claim(self) -> None:
+        """A job whose pods claim devices that many expensive expressions select."""
+        self._made += 1
+        name, count = f"x{self._made}", self._draw.choice((1, 4, 16))
+        requests = [
+            {"name": f"r{n}", "exactly": {"deviceClassName": "gpu", "selectors": costly.selectors(24_000)}}
+            for n in range(count)
+        ]
+        meta = {"name": name, "namespace": self._namespace}
+        template = {"metadata": meta, "spec": {"spec": {"devices": {"requests": requests}}}}
+        await self._client.create(kube.RESOURCE_CLAIM_TEMPLATES, self._namespace, template)
+        job = self._body(kube.JOBS, name)
+        pods = job["spec"]["template"]["spec"]
+        pods["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": name}]
+        pods["containers"][0]["resources"] = {"claims": [{"name": "c"}]}
+        await self._client.create(kube.JOBS, self._namespace, job)
+        self._known[kube.JOBS].append(job)
+
+    def _large(self) -> tuple[Resource, Json]:
+        self._made += 1
+        kind = self._draw.choice(LARGE)
+        body = self._body(kind, f"x{self._made}")
+        burdens = tuple(costly.drawn(body, self._draw) for _ in range(self._draw.choice((1, 1, 2))))
+        return kind, costly.burdened(body, burdens, 1024 * self._draw.choice(SIZES))
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
@@ -400,6 +446,8 @@ class Tenant:
         self.history.append(json.dumps({kind.plural: [obj["metadata"]["name"] for obj in self._known[kind]]}))
         for obj in self._known[kind][: max(0, len(self._known[kind]) - MOST)]:
             await self._remove(kind, obj["metadata"]["name"])
+        for obj in (await self._all(kube.RESOURCE_CLAIM_TEMPLATES))[:-MOST]:
+            await self._remove(kube.RESOURCE_CLAIM_TEMPLATES, obj["metadata"]["name"])
 
     async def _all(self, kind: Resource) -> list[Json]:
         try:

@@ -33,6 +33,7 @@ CHOICES: dict[str, Json] = {
             "extraVolumeMounts": [{"name": "queries", "mountPath": "/queries"}],
         },
         "webhooks": {
+            "clientCa": "api-server-clients",
             "affinity": {"nodeAffinity": {}},
             "priorityClassName": "gangline",
             "podAnnotations": {"a": "b"},
@@ -47,7 +48,11 @@ CHOICES: dict[str, Json] = {
             "dashboard": {"enabled": True},
         },
         "networkPolicy": {
-            "egress": {"enabled": True, "apiServerPorts": [6443], "extra": [{"ports": [{"port": 5432}]}]}
+            "ingress": {
+                "http": [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {"jobs": "yes"}}}],
+                "webhooks": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
+            },
+            "egress": {"enabled": True, "apiServerPorts": [6443], "extra": [{"ports": [{"port": 5432}]}]},
         },
         "priorityClass": {"create": True},
         "trackFields": True,

@@ -13,6 +13,7 @@ import yaml
 from tests.controlplane import require_control_plane
 from tests.install.choices import CHOICES
 
+from gangline.api.read import configuration
 from gangline.devcluster.building import build
 from gangline.install.manifests import alerts, chart, dashboard, objects, values
 from gangline.install.manifests.naming import MANAGED_BY
@@ -80,6 +81,38 @@ def test_what_is_no_value_is_refused_by_both(helm: Path, setting: str, words: st
     file.write_text(json.dumps(given))
     outcome = subprocess.run([helm, "template", "x", CHART, "-f", file], capture_output=True, text=True, check=False)
     assert outcome.returncode != 0 and "schema" in outcome.stderr
+
+
+def test_values_of_kueues_chart_get_what_to_do_all_at_once() -> None:
+    given = {
+        "enableCertManager": True,
+        "managerConfig": {"controllerManagerConfigYaml": "kind: Configuration"},
+        "controllerManager": {"replicas": 1},
+        "metrics": {"prometheusNamespace": "monitoring"},
+        "unheardOf": 1,
+    }
+    with pytest.raises(values.ValuesError) as caught:
+        values.chosen([given])
+    told = str(caught.value).splitlines()
+    assert len(told) == 5
+    assert "enableCertManager: a value of Kueue's chart; write `certificates: {mode: cert-manager}`" in told
+    assert any(line.startswith("managerConfig: ") and "goes into `configuration`" in line for line in told)
+    assert any(line.startswith("metrics.prometheusNamespace: ") and "leave it out" in line for line in told)
+    assert "unheardOf: there is no such value" in told
+
+
+def test_the_configuration_may_be_a_block_string_as_in_kueues_chart(helm: Path, tmp_path: Path) -> None:
+    text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nfairSharing: {}\n"
+    assert values.chosen([{"configuration": text}])["configuration"]["fairSharing"] == {}
+    with pytest.raises(values.ValuesError, match=r"configuration: .*cannot be read"):
+        values.chosen([{"configuration": "a: ["}])
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"configuration": text}))
+    made = [body for body in yaml.safe_load_all(run(helm, "template", "x", CHART, "-f", file)) if body]
+    [stored] = [
+        body for body in made if body["kind"] == "ConfigMap" and body["metadata"]["name"].endswith("configuration")
+    ]
+    assert configuration.parse(stored["data"]["config.yaml"])["fairSharing"] == {}
 
 
 def test_a_chart_of_which_this_is_a_part_may_set_globals(helm: Path) -> None:

@@ -48,8 +48,8 @@ def counts(*components: Json) -> list[int]:
             component("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"template": template()}}}),
             [1],
         ),
-        (component("ray.io/v1", "RayCluster", cluster_spec()), [1, 3, 2]),
-        (component("ray.io/v1", "RayJob", {"rayClusterSpec": cluster_spec()}), [1, 3, 2]),
+        (component("ray.io/v1", "RayCluster", cluster_spec()), [1, 3, 8]),
+        (component("ray.io/v1", "RayJob", {"rayClusterSpec": cluster_spec()}), [1, 3, 8]),
         (component("example.com/v1", "Thing", {"pods": template()}, podSets=[{"path": "template.spec.pods"}]), [1]),
     ],
 )

@@ -14,6 +14,7 @@ from tests.merging import merge_patch
 from gangline import jobs
 from gangline.api import admission, jobkinds, names
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH, at
+from gangline.api.read import parse
 from gangline.api.read.configuration import declared_kinds
 from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.jobs import kind_of, workload
@@ -38,7 +39,7 @@ def kind(case: Case) -> JobKind:
 
 def held(case: Case) -> Json:
     """As it is stored, with what the operator knows of it."""
-    made = admission.default(case.job, None, admission.Context()).obj
+    made = copy.deepcopy(admission.default(case.job, None, admission.Context()).obj)
     return made if case.description is None else {**made, DESCRIPTION: case.description}
 
 
@@ -62,9 +63,12 @@ def with_status(obj: Json, status: Json) -> Json:
 
 
 def started(case: Case) -> Json:
-    patch = kind(case).start(held(case), infos(case))
-    assert patch is not None
-    return merge_patch(held(case), patch.body)
+    found = held(case)
+    while kind(case).is_suspended(found):  # some need two writes
+        patch = kind(case).start(found, infos(case))
+        assert patch is not None
+        found = merge_patch(found, patch.body)
+    return found
 
 
 def test_every_declared_kind_is_in_the_table() -> None:
@@ -81,6 +85,24 @@ def test_a_new_job_is_held_and_valid(case: Case) -> None:
     unqueued = copy.deepcopy(case.job)
     del unqueued["metadata"]["labels"]
     assert admission.default(unqueued, None, admission.Context()).obj == unqueued
+
+
+@each_kind
+def test_completing_a_job_changes_nothing_in_the_request(case: Case) -> None:
+    """The completed job shares what stays as it is, and what changes is replaced."""
+    written = copy.deepcopy(case.job)
+    written["metadata"].setdefault("annotations", {})[names.ELASTIC] = "true"
+    behaviour = kind(case).declaration.behaviour
+    assert behaviour is not None
+    for place in behaviour.places({**written, DESCRIPTION: case.description}):
+        if isinstance(found := at(written, place.path), dict):
+            found.setdefault("metadata", {}).setdefault("annotations", {})[names.GPU_VISIBLE] = "VISIBLE"
+    before = copy.deepcopy(written)
+    context = admission.Context(runs_elsewhere=lambda *_: True)
+    completed = admission.default(written, None, context).obj
+    assert written == before and completed != before
+    grown = admission.default(written, completed, context).obj
+    assert written == before and grown is not completed
 
 
 @each_kind
@@ -416,3 +438,45 @@ def test_annotations_in_which_kueue_keeps_the_state_of_a_ray_cluster_are_not_rea
     expected = keys if case.job["apiVersion"] == "ray.io/v1" else []
     assert [line.split()[1] for line in told if "raycluster" in line] == expected
     assert not admission.default(written, written, admission.Context()).warnings, "told once"
+
+
+def at_template(case: Case, obj: Json) -> Json:
+    """The object with labels and annotations of some pod of the job, as its user writes it."""
+    declaration = kind(case).declaration
+    assert declaration.behaviour is not None
+    found = at(obj, declaration.behaviour.places(obj)[0].path)
+    assert isinstance(found, dict)
+    return found if case.name == "SparkApplication" else found.setdefault("metadata", {})
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("part", "written", "told"),
+    [
+        ("labels", {"a/b/c": "x"}, "prefix part a lowercase RFC 1123 subdomain must consist of"),
+        ("labels", {"a": "x y z"}, "a valid label must be"),
+        ("annotations", {"a b": "x"}, "name part must consist of"),
+        ("annotations", {"a": "x" * 300_000}, "may not be more than 262144 bytes"),
+    ],
+)
+def test_pods_that_cannot_exist_are_refused_or_hold_no_quota(case: Case, part: str, written: Json, told: str) -> None:
+    """The same words for a job and for its Workload, which may be older than the rule, or have pods that no webhook sees."""
+    made = copy.deepcopy(held(case))
+    if case.description is not None:
+        rows = made[DESCRIPTION]["spec"]["template"]["spec"]["replicatedJobs"]
+        rows[-1]["template"]["spec"]["template"]["metadata"] = {part: written}
+    else:
+        at_template(case, made)[part] = written
+        errors = admission.validate(made, None, admission.Context())
+        assert any(f".metadata.{part}" in error.path and told in error.detail for error in errors), errors
+    body = workload.build(kind(case), made, kind(case).pod_sets(made), queue="main", priority=0)
+    body["metadata"]["uid"] = "w"
+    said = parse.workload(body).violation
+    assert f".template.metadata.{part}: " in said and told in said
+
+
+@each_kind
+def test_pods_that_can_exist_are_no_violation(case: Case) -> None:
+    body = workload.build(kind(case), held(case), kind(case).pod_sets(held(case)), queue="main", priority=0)
+    body["metadata"]["uid"] = "w"
+    assert parse.workload(body).violation == ""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.control.test_node_loss import EXAMPLES
 from tests.jobs.foreign import CASES, OWN, OWN_CASE, Case, Json, template
 from tests.merging import merge_patch
 
@@ -180,3 +181,23 @@ def test_a_kind_of_another_controller_is_sent_as_it_is() -> None:
     assert kind.mirrored(job, None) is None
     jobs.declare([])
     assert elsewhere(resource) is None
+
+
+@pytest.mark.parametrize(
+    "resource", [each.resource for each in jobkinds.BUILT_IN if each.expiry], ids=lambda resource: resource.kind
+)
+def test_no_job_deletes_itself_there_before_its_end_is_read(resource: Resource) -> None:
+    found = next(each for each in jobkinds.BUILT_IN if each.resource == resource)
+    made = elsewhere(resource)
+    assert made is not None
+    job = copy.deepcopy(EXAMPLES[resource.kind])
+    put(job, found.expiry, 0)
+    kind = kind_of(resource.api_version, resource.kind)
+    assert kind is not None
+    assert at({"spec": made.sent(job, kind.pod_sets(job))}, found.expiry) is None
+    assert at(job, found.expiry) == 0, "here it does"
+
+
+def test_kinds_that_delete_themselves_after_their_end() -> None:
+    kinds = {each.kind for each in jobkinds.BUILT_IN if each.expiry}
+    assert kinds == {"Job", "JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"}

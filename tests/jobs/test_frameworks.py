@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -149,3 +150,15 @@ def test_a_template_that_names_its_gpus_sets_the_processes_per_node():
     template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "4"}}
     (wired,) = _templates(gpu_job(framework="PyTorch", template=template))
     assert env_of(wired)["PET_NPROC_PER_NODE"] == "4"
+
+
+@pytest.mark.parametrize("framework", ["MPI", "TensorFlow"])
+def test_the_hosts_of_a_billion_pods_are_not_listed(framework: str):
+    huge = gpu_job(framework=framework, workers=1_000_000_000, name="l")
+    tracemalloc.start()
+    try:
+        with pytest.raises(JobError, match="too many pods"):
+            KIND.pod_sets(huge)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -336,7 +336,7 @@ def test_external_kinds_are_read_from_the_configuration_watched_and_granted() ->
 
 
 @pytest.mark.parametrize(
-    "name", ["Sandbox", "Sandbox.v1", "sandbox.v1.example.com", "Sandbox.one.example.com", "A.v1." + "a" * 400, ""]
+    "name", ["Sandbox", "Sandbox.v1", "sandbox..example.com", "Sandbox.v1.example_com", "A.v1." + "a" * 400, ""]
 )
 def test_an_external_kind_of_the_wrong_form_names_its_field(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^integrations\.externalFrameworks\[0\]: "):

@@ -176,6 +176,10 @@ def test_the_start_of_a_pod():
     }
     placed = PodSetInfo("main", 1, scheduling_gates=[{"name": names.TOPOLOGY_GATE}])
     assert composition.start(read(pod)[0], placed)["spec"]["schedulingGates"] == [{"name": names.TOPOLOGY_GATE}]
+    sent = PodSetInfo(
+        "main", 1, scheduling_gates=[{"name": names.DOMAIN_GATE}]
+    )  # it waits for its node at the same gate
+    assert composition.start(read(pod)[0], sent)["spec"]["schedulingGates"] == [{"name": names.TOPOLOGY_GATE}]
     with pytest.raises(JobError, match=r'is "b", but the admission needs "c"'):
         composition.start(read(pod)[0], PodSetInfo("main", 1, {"a": "c"}))
 

@@ -6,6 +6,8 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.jobs.support import template
 
 from gangline.api import names
@@ -189,3 +191,53 @@ def test_nodes_that_failed_are_the_last_choice_and_that_is_taken_back():
 def test_the_attempt_of_a_template(said, attempt):
     annotations = {names.ATTEMPT: said} if said is not None else {}
     assert podspec.attempt_of({"metadata": {"annotations": annotations}, "spec": {}}) == attempt
+
+
+# --- templates are shared ---------------------------------------------------------------------------------------------
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=12,
+)
+_MAPS = st.dictionaries(st.sampled_from("abc"), _VALUES, max_size=3)
+
+
+def _pruned(value: Any, *, inside: bool = True) -> Any:
+    """Without what is equal to an absent field. In lists nothing is absent, but all that is empty is alike."""
+    if isinstance(value, dict):
+        slim = {key: _pruned(item) for key, item in value.items()}
+        return {key: item for key, item in slim.items() if item is not None} or (None if inside else {})
+    if isinstance(value, list):
+        return [_pruned(item) for item in value] or None
+    return value
+
+
+@settings(max_examples=400, deadline=None)
+@given(_MAPS, _MAPS)
+def test_templates_are_the_same_if_they_are_without_empty_fields(mine: dict[str, Any], theirs: dict[str, Any]):
+    assert podspec.same(mine, theirs) == (_pruned(mine, inside=False) == _pruned(theirs, inside=False))
+    assert podspec.same(mine, copy.deepcopy(mine))
+
+
+@settings(max_examples=200, deadline=None)
+@given(_MAPS, _MAPS)
+def test_nothing_is_changed_in_place(extra: dict[str, Any], other: dict[str, Any]):
+    mine, original = template(**extra), template(**other)
+    for each in (mine, original):
+        each["metadata"]["annotations"] = {"note": "a"}
+    before = copy.deepcopy((mine, original))
+    merged = podspec.merge(mine, INFO)
+    podspec.keep_off(merged, ["node-1"])
+    podspec.restore(merged, original, ["app"])
+    podspec.without_labels(mine, ["app"])
+    podspec.same(mine, original, injected=True)
+    podspec.same_containers(mine, original, tolerations=True)
+    draft = podspec.draft(mine)
+    draft["metadata"]["annotations"]["more"] = "b"
+    draft["spec"]["containers"][0]["env"] = []
+    draft["spec"]["restartPolicy"] = "Never"
+    assert (mine, original) == before
+    if extra:
+        name = next(iter(extra))
+        assert merged["spec"][name] is mine["spec"][name], "what is not changed is shared"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.jobs.foreign import TRAIN_JOB, Json, replicated, runtime, template
 
 from gangline.api import admission
-from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH, at
+from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH, UNKNOWN_FIELDS, at
 from gangline.api.jobkinds.trainjob import MANAGER
 from gangline.api.jobkinds.trainjob import TRAIN_JOB as DECLARED
 from gangline.control.mirror.mirror import Mirror
@@ -17,7 +18,7 @@ from gangline.control.plan import job_plan
 from gangline.control.plan.plan_steps import JobView, Note
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError
+from gangline.jobs.base import Children, JobError, PodSetInfo
 from gangline.kube import resources as kube
 
 KIND = kind_of("trainer.kubeflow.org/v1alpha1", "TrainJob")
@@ -272,3 +273,76 @@ def test_fields_of_the_trainer_for_which_its_runtime_has_no_place_are_told(
         view = JobView(kind=kind, job=queued, workloads=[], children=Children())
         notes = [step for step in job_plan.plan(view, Mirror(observe=lambda change: None)) if isinstance(step, Note)]
         assert [(note.kind, note.message) for note in notes if note.reason == "FieldIgnored"] == [("Warning", told[0])]
+
+
+# --- admission --------------------------------------------------------------------------------------------------------
+
+
+def admitted(name: str, **more: Any) -> PodSetInfo:
+    labels = {"kueue.x-k8s.io/podset": name}
+    return PodSetInfo(name, 1, labels=labels, node_selector={"pool": "a"}, **more)
+
+
+FLAVOR: Json = {"key": "pool.example.com/gpu", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+RUNTIMES: Json = {"key": "user.example.com/dedicated", "operator": "Equal", "value": "training", "effect": "NoSchedule"}
+
+
+def test_its_patch_has_the_tolerations_of_its_runtime_too_since_they_replace_those() -> None:
+    of = runtime("torch", replicated("node", "trainer"))
+    at(of, ("spec", "template", "spec", "replicatedJobs", 0, "template", "spec", "template", "spec"))["tolerations"] = [
+        RUNTIMES
+    ]
+    first = kind.start(train(of), [admitted("node", tolerations=[FLAVOR])])
+    assert first is not None
+    assert "suspend" not in first.body["spec"], "the trainer refuses both in one write"
+    [own] = first.body["spec"]["runtimePatches"]
+    [row] = own["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pods = row["template"]["spec"]["template"]["spec"]
+    assert pods["tolerations"] == [RUNTIMES, FLAVOR]
+    assert pods["nodeSelector"] == {"pool": "a"}
+
+    mine = patch("node", {"spec": {"tolerations": [{"key": "mine", "operator": "Exists"}]}})
+    theirs = kind.start(train(of, runtimePatches=[mine]), [admitted("node", tolerations=[FLAVOR])])
+    assert theirs is not None
+    *_, own = theirs.body["spec"]["runtimePatches"]
+    [row] = own["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    wanted = [{"key": "mine", "operator": "Exists"}, FLAVOR]
+    assert row["template"]["spec"]["template"]["spec"]["tolerations"] == wanted
+
+    silent = kind.start(train(of), [admitted("node")])
+    assert silent is not None
+    [own] = silent.body["spec"]["runtimePatches"]
+    [row] = own["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert "tolerations" not in row["template"]["spec"]["template"]["spec"], "the runtime's own stay"
+
+
+def override(name: str, **pods: Any) -> Json:
+    return {"targetJobs": [{"name": name}], **pods}
+
+
+def test_overrides_of_older_trainers_are_read_written_and_withdrawn() -> None:
+    of = runtime("torch", replicated("node", "trainer"))
+    mine = override("node", spec={"nodeSelector": {"pool": "other"}}, metadata={"labels": {"a": "b"}})
+    kueues = override("node", spec={"nodeSelector": {"x": "y"}}, metadata={"labels": {"kueue.x-k8s.io/podset": "node"}})
+    job = {**train(of, podTemplateOverrides=[mine, kueues]), UNKNOWN_FIELDS: {"spec.runtimePatches"}}
+    [row] = kind.pod_sets(job)
+    assert row["template"]["spec"]["nodeSelector"] == {"disk": "ssd", "pool": "other"}
+    assert row["template"]["metadata"]["labels"] == {"app": "x", "a": "b"}
+    with pytest.raises(JobError) as refused:
+        kind.pod_sets(train(of, podTemplateOverrides=[override("nobody")]))
+    assert refused.value.field == "spec.podTemplateOverrides[0].targetJobs[0].name"
+
+    info = replace(admitted("node"), node_selector={"zone": "a"})
+    first = kind.start(job, [info])
+    assert first is not None
+    written = override(
+        "node", metadata={"labels": {"kueue.x-k8s.io/podset": "node"}}, spec={"nodeSelector": {"zone": "a"}}
+    )
+    assert first.body == {"spec": {"podTemplateOverrides": [mine, written]}}
+    ready = {**job, "spec": {**job["spec"], **first.body["spec"]}}
+    second = kind.start(ready, [info])
+    assert second is not None
+    assert second.body == {"spec": {"suspend": False}}
+    withdrawn = kind.stop(ready, [row])
+    assert withdrawn is not None
+    assert withdrawn.body == {"spec": {"podTemplateOverrides": [mine]}}

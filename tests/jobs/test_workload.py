@@ -144,7 +144,10 @@ MIN = {names.MIN_PARALLELISM: "2"}
 
 def _pair(**kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     job = batch_job(**kwargs)
-    return workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0), job
+    built = workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0)
+    return copy.deepcopy(
+        built
+    ), job  # as the API server would answer: what it shares with the job is not changed with it
 
 
 def _admit(built: dict[str, Any], count: int) -> None:

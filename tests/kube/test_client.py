@@ -76,6 +76,18 @@ async def test_list_pages_are_one_list() -> None:
         assert len((await client.list(THINGS, "elsewhere")).items) == 0
 
 
+async def test_a_page_of_large_objects_has_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gangline.kube.client.PAGE_BYTES", 100_000)
+    async with connected() as (server, client):
+        for n in range(20):
+            server.put(HERE, f"t{n:02}", spec={"text": "x" * 20_000})
+        server.put(HERE, "t99", spec={"text": "x" * 200_000})
+        sizes = [len(page.items) async for page in client.pages(THINGS)]
+        listing = await client.list(THINGS)
+        assert [item["metadata"]["name"] for item in listing.items] == [*(f"t{n:02}" for n in range(20)), "t99"]
+        assert max(sizes) * 20_000 <= 100_000, "one page at a time is in memory"
+
+
 async def test_a_line_longer_than_every_buffer_is_read() -> None:
     async with connected() as (server, client):
         async with asyncio.timeout(10):

@@ -89,7 +89,7 @@ def test_a_hostile_workload_is_refused_by_name(tmp_path: Path, body: Json, compl
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RecordError, match=r"line 2: longer than \d+ bytes"):
+    with pytest.raises(RecordError, match=r"line 2 has more than \d+ bytes"):
         read(tmp_path, HEAD, b'{"at":1,"x":"' + b"x" * 2**20 + b'"}')
     with pytest.raises(RecordError, match="more than 1000 lines are no JSON"):
         read(tmp_path, HEAD, *[b"{"] * 1001)

@@ -17,6 +17,7 @@ from gangline.api.jobkinds import external_kinds
 from gangline.api.jobkinds.declaration import at, put
 from gangline.api.read.configuration import ManagedJobs
 from gangline.engine import model
+from gangline.jobs.workload import name_for
 from gangline.kube.client import NotFound, Resource, Unavailable
 from gangline.kube.resources import TRAINING_RUNTIMES
 from gangline_webhooks import facts
@@ -225,6 +226,50 @@ async def test_a_pod_of_an_owner_that_is_queued_by_its_pods_waits_itself():
             assert await facts_of.run(lambda context, child=child: context.owner_is_queued(*about, child)) is False
 
 
+WAITING: Json = {"apiVersion": "gangline.io/v1alpha1", "spec": {"suspend": True}}
+RUNS: Json = {"apiVersion": "gangline.io/v1alpha1", "spec": {"suspend": False}}
+THE_WORKLOAD = f"workloads_{name_for('GPUJob', 'gangline.io', 'a', 'uid-a')}"
+
+
+def conditioned(**conditions: str) -> Json:
+    return {"status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions.items()]}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "waits"),
+    [
+        ({"gpujobs_a": {**owner("GPUJob", "a", queue="main"), **WAITING}}, True),
+        ({"gpujobs_a": {**owner("GPUJob", "a"), **WAITING}}, True),
+        ({"gpujobs_a": {**owner("GPUJob", "a"), **RUNS}}, False),
+        ({"gpujobs_a": {**owner("GPUJob", "a", queue="main"), **RUNS}}, True),  # unsuspended, and not admitted
+        (
+            {"gpujobs_a": {**owner("GPUJob", "a", queue="main"), **RUNS}, THE_WORKLOAD: conditioned(Admitted="False")},
+            True,
+        ),
+        (
+            {"gpujobs_a": {**owner("GPUJob", "a", queue="main"), **RUNS}, THE_WORKLOAD: conditioned(Admitted="True")},
+            False,
+        ),
+        ({}, False),
+        ({"gpujobs_a": {**owner("GPUJob", "a", queue="main"), "metadata": {"uid": "another"}, **WAITING}}, False),
+    ],
+)
+async def test_a_child_waits_with_the_owner_that_waits_for_quota(objects: dict[str, Json], waits: bool):
+    asked = Facts(Cluster(**objects)).run(lambda context: context.owner_waits("team", reference("GPUJob", "a")))
+    assert await asked is waits
+
+
+async def test_whether_an_owner_waits_is_never_remembered():
+    """Its controller creates children right after the start."""
+    cluster = Cluster(gpujobs_a={**owner("GPUJob", "a"), **WAITING})
+    known = Facts(cluster)
+    assert await known.run(lambda context: context.owner_waits("team", reference("GPUJob", "a"))) is True
+    cluster.objects["gpujobs_a"] = {**owner("GPUJob", "a"), **RUNS}
+    assert await known.run(lambda context: context.owner_waits("team", reference("GPUJob", "a"))) is False
+    cluster.down = True
+    assert await known.run(lambda context: context.owner_waits("team", reference("GPUJob", "a"))) is False
+
+
 async def test_an_executor_of_spark_belongs_to_its_driver_and_that_to_the_application():
     labels = {"sparkoperator.k8s.io/app-name": "pi"}
     meta: Json = {"name": "pi-driver", "uid": "uid-pi-driver", "labels": labels}
@@ -394,3 +439,15 @@ async def test_jobs_of_every_kind_that_names_its_controller_run_elsewhere(case: 
             put(job, declared.managed_by, given)
         result = await Facts(cluster).run(lambda context, job=job: admission.default(job, None, context))
         assert at(result.obj, declared.managed_by) == expected
+
+
+async def test_a_rule_that_asks_without_end_is_stopped():
+    asked: list[str] = []
+
+    def endless(context: Context) -> bool:
+        asked.append("")
+        return all(context.priority_class_is_missing(f"c{number}") for number in range(10**6))
+
+    with pytest.raises(RuntimeError, match="more than 16 facts"):
+        await Facts(Cluster()).run(endless)
+    assert len(asked) == facts.MAX_QUESTIONS + 1

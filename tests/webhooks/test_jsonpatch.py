@@ -37,6 +37,23 @@ def test_equal_objects_need_no_patch(obj: Json):
     assert diff(obj, copy.deepcopy(obj)) == []
 
 
+class Unread(dict[str, int]):
+    """An object that is not to be looked into."""
+
+    def keys(self) -> None:
+        raise AssertionError
+
+    items = values = __eq__ = __iter__ = keys
+    __hash__ = None
+
+
+def test_what_both_share_is_not_looked_into():
+    shared = Unread()
+    assert diff({"a": [shared, 1], "b": shared}, {"a": [shared, 2], "b": shared}) == [
+        {"op": "replace", "path": "/a/1", "value": 2}
+    ]
+
+
 @given(objects, st.data())
 def test_a_small_change_is_a_small_patch(obj: Json, data: st.DataObject):
     changed = {**obj, data.draw(keys): data.draw(values)}

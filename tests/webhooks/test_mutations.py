@@ -103,5 +103,5 @@ def test_deep_json_is_refused_in_words(client: TestClient, path: str, levels: in
     kind = '"ConversionReview"' if path == "/convert" else '"AdmissionReview"'
     deep = '{"kind": ' + kind + ', "a": ' + "[" * levels + "]" * levels + "}"
     answer = client.post(path, content=deep)
-    assert answer.status_code == 400
+    assert answer.status_code == 413
     assert "JSON" in answer.text and len(answer.text) < 300

@@ -130,6 +130,29 @@ def test_a_job_without_a_queue_is_left_alone(kubectl: Kubectl, namespace: str):
     assert QUEUE not in stored["metadata"].get("labels", {})
 
 
+def test_a_child_of_a_job_that_waits_never_runs(kubectl: Kubectl, namespace: str):
+    """Anybody can write an owner reference: such a Job names no queue, and ran until the operator had noticed it."""
+    waiting, at_once = (
+        create(kubectl, placed(gpujob(queue=queue), namespace, name)) for queue, name in (("main", "w"), ("", "free"))
+    )
+
+    def child_of(owner: Json) -> Json:
+        child = placed(job(), namespace, f"{owner['metadata']['name']}-worker")
+        meta = {part: owner["metadata"][part] for part in ("name", "uid")}
+        reference = {"apiVersion": owner["apiVersion"], "kind": "GPUJob", "controller": True, **meta}
+        child["metadata"]["ownerReferences"] = [reference]
+        child["spec"] |= {"parallelism": 1, "completions": 1}
+        return child
+
+    patch = ("--type=merge", "-o", "json", "-p", '{"spec":{"suspend":false}}')
+    assert create(kubectl, child_of(waiting))["spec"]["suspend"] is True
+    assert json.loads(kubectl("patch", "job", "w-worker", "-n", namespace, *patch))["spec"]["suspend"] is True
+    kubectl("patch", "gpujob", "w", "-n", namespace, *patch)
+    again = json.loads(kubectl("patch", "job", "w-worker", "-n", namespace, *patch))
+    assert again["spec"]["suspend"] is True, "its author has unsuspended the GPUJob, and nobody has admitted it"
+    assert create(kubectl, child_of(at_once))["spec"]["suspend"] is False, "its owner waits for nothing"
+
+
 def test_the_default_queue_and_priority_of_a_namespace(kubectl: Kubectl, namespace: str):
     queue = {
         "apiVersion": names.V1BETA2,
@@ -368,14 +391,19 @@ def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace:
     for status in LIFE:
         body = json.dumps({"status": status})
         kubectl("patch", "workload", "by-hand", "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
-    child = placed(job(labels={names.GPUJOB_LABEL: "llama"}), namespace, "llama-worker")
-    owner = kubectl.json("get", "gpujob", "llama", "-n", namespace)["metadata"]
-    child["metadata"]["ownerReferences"] = [
-        {"apiVersion": names.V1ALPHA1, "kind": "GPUJob", "name": "llama", "uid": owner["uid"], "controller": True}
-    ]
-    assert not create(kubectl, child)["spec"]["suspend"]
-
     assert _calls(kubectl) == before
+
+    child = placed(job(), namespace, "set-w-0")
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u", "controller": True}
+    child["metadata"]["ownerReferences"] = [owner]
+    controller = ("--as=system:serviceaccount:jobset-system:controller", "--as-group=system:masters")
+    kubectl("create", "-f", "-", *controller, stdin=json.dumps(child))
+    assert _calls(kubectl) == before, "controllers create children without a call"
+    own = ("--as=system:serviceaccount:" + namespace + ":default", "--as-group=system:masters")
+    child["metadata"]["name"] = "set-w-1"
+    kubectl("create", "-f", "-", *own, stdin=json.dumps(child))
+    seen = _calls(kubectl)["children.spec-suspend.mutating.gangline.io"]
+    assert seen == before.get("children.spec-suspend.mutating.gangline.io", 0) + 1, "and nobody else"
 
 
 def said_so(kind: str, holds: bool) -> Json:

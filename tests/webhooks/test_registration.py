@@ -71,11 +71,14 @@ def test_where_all_jobs_are_managed_none_passes_unseen():
     assert required == ["Fail", "Fail"]
 
 
-def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
+def test_an_outage_can_only_stop_what_names_a_queue_or_claims_to_belong_to_such_or_is_configuration():
     required = {webhook["name"] for webhook in webhooks() if webhook["failurePolicy"] == "Fail"}
     assert required == {
         "configuration.mutating.gangline.io",
         "legacy-queues.mutating.gangline.io",
+        "children.spec-suspend.mutating.gangline.io",
+        "children.spec-rayclusterconfig-suspend.mutating.gangline.io",
+        "children.spec-runpolicy-suspend.mutating.gangline.io",
         "queued-jobs.mutating.gangline.io",
         "queued-jobs.spec-suspend.mutating.gangline.io",
         "queued-jobs.spec-rayclusterconfig-suspend.mutating.gangline.io",
@@ -95,11 +98,20 @@ def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
     for webhook in webhooks():
         [condition] = webhook["matchConditions"]
         names_queue = f"(({conditions.NAMES_QUEUE})", f"(({conditions.NAMES_OR_NAMED_QUEUE})"
+        if webhook["name"].startswith("children"):
+            assert ".exists(o, o.?controller.orValue(false)" in condition["expression"]
         if webhook["failurePolicy"] == "Fail" and "jobs" in webhook["name"]:
             assert f"({condition['expression']}".startswith(names_queue)
         if webhook["failurePolicy"] == "Ignore":
             assert condition["expression"].startswith("(!(")
             assert webhook["timeoutSeconds"] == 2
+
+
+def test_children_that_controllers_create_cause_no_call():
+    """The operator's account is in its namespace, those of other controllers are not in that of their jobs."""
+    for endpoint, exempt in ((LOCAL, "!false"), (SERVICE, "startsWith('system:serviceaccount:gangline-system:')")):
+        found = [each for each in webhooks(endpoint) if each["name"].startswith("children.spec-suspend")]
+        assert [exempt in each["matchConditions"][0]["expression"] for each in found] == [True]
 
 
 def test_pods_pass_through_us_only_where_they_are_queued():

@@ -8,21 +8,20 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-import pytest
 import uvicorn
 from tests.http_connections import stays_open_while_used
 
 from gangline.tls.connections import ConnectionWatch, of_uvicorn
 from gangline.tls.listening import bound
-from gangline_webhooks import app as application
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
+from gangline_webhooks.intake import Intake
 
 
 @contextlib.asynccontextmanager
-async def serving(**limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
+async def serving(within: float = 10, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
     listener = bound("127.0.0.1", 0)
-    app = create_app(Facts(None), Readiness())  # type: ignore[arg-type]
+    app = create_app(Facts(None), Readiness(), intake=Intake(4096, within=within))
     server = uvicorn.Server(uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False))
     watch = of_uvicorn(server, period=0.05, **limits)
     tasks = [asyncio.ensure_future(server.serve(sockets=[listener])), asyncio.ensure_future(watch.run())]
@@ -52,9 +51,8 @@ async def test_a_connection_in_use_stays_open_however_old_it_is() -> None:
         await stays_open_while_used(port, watch)
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "BODY_WITHIN", 0.2)
-    async with serving() as (port, _):
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async with serving(within=0.2) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
         assert b" 408 " in await asyncio.wait_for(reader.readline(), 10)

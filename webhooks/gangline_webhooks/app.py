@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -25,14 +24,12 @@ from gangline.bounded import SHOWN
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
 from gangline.kube.resources import Json
-from gangline_webhooks import conversions, jsonpatch, review
-from gangline_webhooks.envelope import MAX_BODY, BadReviewError
+from gangline_webhooks import conversions, envelope, jsonpatch, review
+from gangline_webhooks.envelope import BadReviewError
 from gangline_webhooks.facts import Facts
+from gangline_webhooks.intake import Intake, Judge, RefusedError
 
 log = logging.getLogger(__name__)
-
-#: seconds in which the body of a review has to arrive
-BODY_WITHIN = 10.0
 
 
 @dataclass(slots=True)
@@ -51,13 +48,14 @@ class Readiness:
             self.waiting_for.remove(what)
 
 
-class _RefusedError(Exception):
-    """A request that gets an HTTP error and a plain sentence."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
+#: in the state of a request: its client has shown a certificate that the server trusts
+CERTIFIED: Final = "certified"
+#: the paths that ask for one, where a CA is configured. API servers show none for conversions.
+ADMISSION: Final = ("/mutate", "/validate")
+_UNCERTIFIED: Final = (
+    "a client certificate is wanted (--client-ca): give the API server one in the kubeConfigFile of its admission "
+    "configuration\n"
+)
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -68,10 +66,11 @@ class _Reviews:
     Each write of a Workload is converted four times, and these layers cost five times what the conversion itself does.
     """
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], app: FastAPI, readiness: Readiness) -> None:
+    def __init__(self, endpoints: Mapping[str, Endpoint], app: FastAPI, readiness: Readiness, certified: bool) -> None:
         self._endpoints = endpoints
         self._app = app
         self._readiness = readiness
+        self._certified = certified
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._readiness.ending:
@@ -81,7 +80,10 @@ class _Reviews:
         if endpoint is None:
             await self._app(scope, receive, send)
             return
-        response = await endpoint(Request(scope, receive))
+        if self._certified and scope["path"] in ADMISSION and not scope.get("state", {}).get(CERTIFIED):
+            response = Response(_UNCERTIFIED, 403, media_type="text/plain")
+        else:
+            response = await endpoint(Request(scope, receive))
         await response(scope, receive, send)
 
 
@@ -97,8 +99,15 @@ def _last(send: Send) -> Send:
     return tell
 
 
-def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert = conversion.convert) -> ASGIApp:
-    """The app; it holds no state of its own."""
+def create_app(
+    facts: Facts,
+    readiness: Readiness,
+    convert: conversions.Convert = conversion.convert,
+    intake: Intake | None = None,
+    *,
+    certified: bool = False,
+) -> ASGIApp:
+    """The app. `intake`: that of the reviews, else one of its own. `certified`: reviews of objects need a client certificate."""
     app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
 
     def is_left_alone(asked: review.Review) -> bool:
@@ -132,19 +141,21 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
         why = "ending" if readiness.ending else f"waiting for {', '.join(readiness.waiting_for)}"
         return Response(f"{why}\n", 503, media_type="text/plain")
 
+    admitting = intake or Intake(envelope.ADMISSION.most_bytes)
+    converting = Intake(envelope.CONVERSION.most_bytes, by_namespace=False)
     reviews = {
-        "/mutate": _endpoint(_isolated(mutate)),
-        "/validate": _endpoint(_isolated(validate)),
-        "/convert": _endpoint(convert_all),
+        "/mutate": _endpoint(admitting, _isolated(mutate), _denied),
+        "/validate": _endpoint(admitting, _isolated(validate), _denied),
+        "/convert": _endpoint(converting, convert_all, _unconverted),
     }
     for path, endpoint in reviews.items():
         app.add_api_route(path, endpoint, methods=["POST"])
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"])
-    return _Reviews(reviews, app, readiness)
+    return _Reviews(reviews, app, readiness, certified)
 
 
-def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[bytes], Awaitable[bytes]]:
+def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Judge:
     """Any failure with one object only affects that object: it is refused, with the reason."""
 
     async def answer(body: bytes) -> bytes:
@@ -201,33 +212,31 @@ def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldEr
     return []
 
 
-def _endpoint(handle: Callable[[bytes], Awaitable[bytes]]) -> Endpoint:
-    """JSON in, JSON out; every failure is a sentence."""
+def _denied(refused: RefusedError) -> Json:
+    return review.refused(refused.uid, refused.status, str(refused), refused.retry_after)
+
+
+def _unconverted(refused: RefusedError) -> Json:
+    return conversions.failed(refused.uid, str(refused))
+
+
+def _endpoint(intake: Intake, judge: Judge, refuse: Callable[[RefusedError], Json]) -> Endpoint:
+    """JSON in, JSON out; every failure is a sentence. `refuse` makes the answer to a review that is not judged."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            answer = await handle(await _body(request))
-        except _RefusedError as refused:
+            answer = await intake.answer(request.stream(), judge)
+        except RefusedError as refused:
+            if refused.uid:
+                return Response(orjson.dumps(refuse(refused)), media_type="application/json")
             return Response(f"{refused}\n", refused.status, media_type="text/plain")
         except (BadReviewError, admission.UnknownKindError) as error:
             return Response(f"{error}\n", 400, media_type="text/plain")
         except TimeoutError:
-            return Response(f"the body did not come within {BODY_WITHIN:g} s\n", 408, media_type="text/plain")
+            return Response(f"the body did not come within {intake.within:g} s\n", 408, media_type="text/plain")
         except Exception:
             log.exception("%s failed", request.url.path)
             return Response("internal error; the log of the webhooks says more\n", 500, media_type="text/plain")
         return Response(answer, media_type="application/json")
 
     return endpoint
-
-
-async def _body(request: Request) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async with asyncio.timeout(BODY_WITHIN):
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > MAX_BODY:
-                raise _RefusedError(413, f"the body is larger than {MAX_BODY} bytes")
-            chunks.append(chunk)
-    return b"".join(chunks)

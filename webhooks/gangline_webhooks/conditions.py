@@ -13,6 +13,7 @@ from gangline.api import names
 from gangline.api.admission.of_jobs import jobs
 from gangline.api.jobkinds.declaration import Suspension
 from gangline.jobs import BY_RESOURCE
+from gangline.kube import resources
 
 #: annotations of a job that rules read; others, such as kubectl's own, change without a call
 _JOB_ANNOTATIONS: Final = (
@@ -71,6 +72,27 @@ def stands_alone() -> str:
         "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
         f"o.kind in {_listed(sorted({kind for _, kind in jobs.queued_owners()}))})"
     )
+
+
+def starts_below(suspension: Suspension, namespace: str) -> str:
+    """A job that may run, by creation or since it is unsuspended, and whose controller may wait in a queue. Anybody can write an
+    owner reference.
+
+    Children that controllers create cause no call: the requester is a service account of another namespace than theirs. Of a
+    GPUJob only the operator creates any, in `namespace` ("" = it has no service account).
+    """
+    user, accounts = "request.userInfo.username", "system:serviceaccount:"
+    by_operator = f"{user}.startsWith('{accounts}{namespace}:')" if namespace else "false"
+    by_controller = (
+        f"({user}.startsWith('{accounts}') && !{user}.startsWith('{accounts}' + object.metadata.namespace + ':'))"
+    )
+    other_kinds = _listed(sorted({kind for _, kind in jobs.queued_owners()} - {resources.GPU_JOBS.kind}))
+    below = (
+        "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
+        f"((o.kind == '{resources.GPU_JOBS.kind}' && !{by_operator}) || (o.kind in {other_kinds} && !{by_controller})))"
+    )
+    held, was_held = suspension.cel("object"), suspension.cel("oldObject")
+    return f"!({held}) && ({IS_NEW} || ({was_held})) && {below}"
 
 
 _LABELS_CHANGED: Final = "object.metadata.?labels != oldObject.metadata.?labels"

@@ -23,7 +23,7 @@ def answer(body: bytes, convert: Convert) -> Json:
     """The ConversionReview to return. One object that cannot be converted fails the review, as the API demands, with a message
     that names the object. Raises BadReviewError for a body that is no review.
     """
-    request = envelope.request_of(body, KIND, API_VERSION)
+    request = envelope.request_of(body, KIND, API_VERSION, envelope.CONVERSION)
     uid, version, objects = envelope.uid_of(request), request.get("desiredAPIVersion"), request.get("objects")
     if not isinstance(version, str) or not version:
         raise BadReviewError("request.desiredAPIVersion is missing")
@@ -33,9 +33,13 @@ def answer(body: bytes, convert: Convert) -> Json:
         converted = [_converted(obj, version, convert) for obj in objects]
     except _FailedError as failure:
         log.warning("%s", failure)
-        result: Json = {"status": "Failure", "message": str(failure)}
-        return _review({"uid": uid, "convertedObjects": [], "result": result})
+        return failed(uid, str(failure))
     return _review({"uid": uid, "convertedObjects": converted, "result": {"status": "Success"}})
+
+
+def failed(uid: str, message: str) -> Json:
+    """The answer without an object."""
+    return _review({"uid": uid, "convertedObjects": [], "result": {"status": "Failure", "message": message}})
 
 
 class _FailedError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
@@ -9,18 +10,36 @@ import orjson
 from gangline import bounded
 from gangline.kube.resources import Json
 
-#: bytes; the API server itself accepts no request larger than 3 MiB, and a review has the object twice
-MAX_BODY: Final = 16 * 2**20
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes and JSON values of the largest review."""
+
+    most_bytes: int
+    most_values: int
+
+
+#: An object is stored with 1.5 MiB at most, and a change is reviewed with what was stored before. A review of so many values is
+#: judged within some tens of milliseconds; usual jobs have some hundreds, a gang of 18 different pods some thousands.
+ADMISSION: Final = Limits(4 * 2**20, 100_000)
+#: The objects of a list may come together.
+CONVERSION: Final = Limits(16 * 2**20, 500_000)
 
 
 class BadReviewError(ValueError):
     """The body is no review that can be answered; the text names the wrong part."""
 
 
-def request_of(body: bytes, kind: str, api_version: str) -> Json:
-    """The `request` of a review of this kind. Raises BadReviewError."""
+class TooLargeReviewError(BadReviewError):
+    """The body is over a limit; the text names it."""
+
+
+def request_of(body: bytes, kind: str, api_version: str, limits: Limits) -> Json:
+    """The `request` of a review of this kind. Raises BadReviewError, TooLargeReviewError."""
     try:
-        document = bounded.load_json(body, most_bytes=MAX_BODY)
+        document = bounded.load_json(body, most_bytes=limits.most_bytes, most_values=limits.most_values)
+    except bounded.TooLargeJsonError as error:
+        raise TooLargeReviewError(f"it is too large to be checked: {error}") from None
     except bounded.BadJsonError as error:
         raise BadReviewError(f"the body is {error}") from None
     if not isinstance(document, dict) or document.get("kind") != kind:

@@ -1,7 +1,8 @@
 """Facts of the cluster for admission rules, read and cached for a moment.
 
 Rules are plain functions, while reading is asynchronous. So a rule is run, and when it asks for an unknown fact it is stopped,
-the fact is read, and the rule is run again: rules are pure and short, and most ask nothing.
+the fact is read, and the rule is run again: rules are pure, most ask nothing, and those that ask do so before they look at what
+may be long. None asks for more than a few.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import orjson
 
-from gangline.api import jobkinds
+from gangline.api import jobkinds, names
 from gangline.api.admission import Context
-from gangline.api.admission.findings import mapping, objects, text
+from gangline.api.admission.findings import mapping, metadata, objects, text
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.admission.of_jobs import jobs
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.api.jobkinds.declaration import Reference
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.jobs import kind_of, owners
+from gangline.jobs.base import JobKind
+from gangline.jobs.workload import workload_name
 from gangline.kube.client import ApiError, NotFound, Resource
 from gangline.kube.resources import (
     ADMISSION_CHECKS,
@@ -30,7 +34,9 @@ from gangline.kube.resources import (
     LOCAL_QUEUES,
     NAMESPACES,
     WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
     Json,
+    true_condition,
 )
 
 T = TypeVar("T")
@@ -48,6 +54,8 @@ EXISTENCE_LASTS: Final = 0.1
 #: seconds after a failed read without another attempt, so that an unreachable server does not slow jobs down
 FAILURE_LASTS: Final = 2.0
 MAX_DEPTH: Final = 10
+#: facts that one rule may ask for
+MAX_QUESTIONS: Final = 16
 #: admission checks of one ClusterQueue that are looked at; the schema allows as many
 MAX_CHECKS: Final = 64
 MAX_CACHED: Final = 10_000
@@ -144,7 +152,7 @@ class Facts:
         """The result of `rule`, once all its questions are answered."""
         known: dict[_Question, bool] = {}
         objects: dict[_Object, Json | None] = {}
-        while True:
+        while len(known) + len(objects) <= MAX_QUESTIONS:
             try:
                 return rule(_context(known, objects, self.managed))
             except _UnansweredError as unanswered:
@@ -153,6 +161,7 @@ class Facts:
                     objects[question] = await self._object(question)
                 else:
                     known[question] = await self._answer(question)
+        raise RuntimeError(f"a rule asks for more than {MAX_QUESTIONS} facts")
 
     async def _object(self, question: _Object) -> Json | None:
         if self._reader is None or self._clock() < self._resting_until:
@@ -282,6 +291,36 @@ async def _is_queued(reader: Reader, question: _Queued, managed: ManagedJobs) ->
     return False
 
 
+def _waits(
+    namespace: str, reference: Json | None, managed: ManagedJobs, look: Callable[[Reference], Json | None]
+) -> bool:
+    """Whether the topmost queued one of these owners is suspended. A GPUJob has to be admitted besides: its author can unsuspend
+    it, and nobody but the operator creates its children.
+
+    Owners are read as they are now: a controller creates children right after it saw its own job start.
+    """
+    found: tuple[JobKind, Json] | None = None
+    for _ in range(MAX_DEPTH):
+        if reference is None or not jobs.could_be_queued(reference):
+            break
+        owner = look((_resource_of(reference), f"{namespace}/{text(reference.get('name'))}"))
+        if owner is None or metadata(owner).get("uid") != reference.get("uid"):
+            break
+        kind = kind_of(text(reference.get("apiVersion")), text(reference.get("kind")))
+        if kind is not None and (jobs.queue_name(owner) or managed.without_queue or kind.owns_children):
+            found = kind, owner
+        reference = jobs.controller_of(owner)
+    if found is None:
+        return False
+    kind, owner = found
+    if kind.is_suspended(owner):
+        return True
+    if not kind.owns_children or not (jobs.queue_name(owner) or managed.without_queue):
+        return False
+    workload = look((WORKLOADS, f"{namespace}/{prebuilt_workload(owner) or workload_name(kind, owner)}"))
+    return workload is None or true_condition(workload, names.ADMITTED) is None
+
+
 def _is_known(reference: Json) -> bool:
     """Of a kind that is queued here, or by a controller of its own."""
     group = reference["apiVersion"].rpartition("/")[0]
@@ -337,6 +376,9 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
     def priority_class_is_missing(name: str) -> bool:
         return bool(name) and ask(_Missing(WORKLOAD_PRIORITY_CLASSES, None, name))
 
+    def owner_waits(namespace: str, reference: Json) -> bool:
+        return bool(namespace) and _waits(namespace, reference, managed, look)
+
     def look(reference: Reference) -> Json | None:
         resource, key = reference
         namespace, _, name = key.rpartition("/")
@@ -358,4 +400,5 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
         managed.elastic,
         managed.group_size_stays,
         look,
+        owner_waits,
     )

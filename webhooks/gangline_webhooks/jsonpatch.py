@@ -8,7 +8,7 @@ from gangline.kube.resources import Json
 
 
 def diff(before: Json, after: Json) -> list[Json]:
-    """Operations that turn `before` into `after`; empty if they are equal.
+    """Operations that turn `before` into `after`; empty if they are equal. Parts that both share are not looked into.
 
     An operation's parent always exists at its turn: missing parts are added whole, at the highest place.
     """
@@ -21,11 +21,10 @@ def _objects(path: str, before: Json, after: Json, operations: list[Json]) -> No
     for name in before.keys() - after.keys():
         operations.append({"op": "remove", "path": f"{path}/{_escaped(name)}"})
     for name, value in after.items():
-        at = f"{path}/{_escaped(name)}"
-        if name in before:
-            _values(at, before[name], value, operations)
-        else:
-            operations.append({"op": "add", "path": at, "value": value})
+        if name not in before:
+            operations.append({"op": "add", "path": f"{path}/{_escaped(name)}", "value": value})
+        elif before[name] is not value:
+            _values(f"{path}/{_escaped(name)}", before[name], value, operations)
 
 
 def _values(path: str, before: object, after: object, operations: list[Json]) -> None:
@@ -33,7 +32,8 @@ def _values(path: str, before: object, after: object, operations: list[Json]) ->
         _objects(path, cast(Json, before), cast(Json, after), operations)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for i, (old, new) in enumerate(zip(before, after, strict=True)):
-            _values(f"{path}/{i}", old, new, operations)
+            if old is not new:
+                _values(f"{path}/{i}", old, new, operations)
     elif not _same(before, after):
         operations.append({"op": "replace", "path": path, "value": after})
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from gangline.api import jobkinds, names
 from gangline.api.jobkinds import own, serving
-from gangline.api.jobkinds.declaration import Declaration, Suspension
+from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Declaration, Suspension
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.kube import resources
 from gangline.kube.resources import Json, Resource
@@ -140,7 +140,23 @@ _MUTATING_CONFIGURATION: Final = (
 )
 
 
-def _mutating() -> tuple[_Webhook, ...]:
+def _children(namespace: str) -> tuple[_Webhook, ...]:
+    """The webhooks of jobs that belong to others: by where they keep their suspend field."""
+    by_suspension = {SPEC_SUSPEND: list(own.KINDS)}
+    for suspension, kinds in _by_suspension().items():
+        by_suspension.setdefault(suspension, []).extend(kinds)
+    return tuple(
+        _Webhook(
+            f"children.{_name_of(suspension)}.mutating",
+            _jobs(_WRITE, kinds),
+            (conditions.starts_below(suspension, namespace),),
+        )
+        for suspension, kinds in by_suspension.items()
+    )
+
+
+def _mutating(namespace: str) -> tuple[_Webhook, ...]:
+    """`namespace`: that of the operator and its service account, "" = it has none."""
     return (
         *_MUTATING_CONFIGURATION,
         _Webhook(
@@ -165,6 +181,7 @@ def _mutating() -> tuple[_Webhook, ...]:
             (conditions.NAMES_NO_QUEUE, conditions.stands_alone()),
             required=False,
         ),
+        *_children(namespace),
         # a template is marked again with every change, since it may have been replaced by one without its marks
         _Webhook(
             "queued-serving.mutating",
@@ -302,7 +319,7 @@ def configurations(
 
     `pods`: which pods are queued.
     """
-    mutating = (*_mutating(), *_pods_mutating(pods))
+    mutating = (*_mutating(endpoint.namespace), *_pods_mutating(pods))
     validating = (*_validating(), *_pods_validating(pods))
     return {
         resources.MUTATING_WEBHOOKS: _configuration(

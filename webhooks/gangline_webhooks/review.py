@@ -37,7 +37,7 @@ class Review:
 
 def parse(body: bytes) -> Review:
     """Raises BadReviewError."""
-    request = envelope.request_of(body, KIND, API_VERSION)
+    request = envelope.request_of(body, KIND, API_VERSION, envelope.ADMISSION)
     uid, operation = envelope.uid_of(request), request.get("operation")
     if operation not in ("CREATE", "UPDATE"):
         raise BadReviewError(f"request.operation must be CREATE or UPDATE, is {envelope.brief(operation)}")
@@ -84,6 +84,18 @@ def denied(review: Review, errors: Sequence[FieldError]) -> Json:
     # as Kueue's webhooks, whose validators return plain errors: Forbidden, with the field errors as the message
     status: Json = {"status": "Failure", "code": 403, "reason": "Forbidden", "message": message, "details": details}
     return _answer({"uid": review.uid, "allowed": False, "status": status})
+
+
+#: reasons of a metav1.Status
+_REASONS: Final = {413: "RequestEntityTooLarge", 429: "TooManyRequests"}
+
+
+def refused(uid: str, code: int, message: str, retry_after: int = 0) -> Json:
+    """Denied without being judged. API servers pass code and time on, and clients send a 429 again after that time."""
+    status: Json = {"status": "Failure", "code": code, "reason": _REASONS[code], "message": message}
+    if retry_after:
+        status["details"] = {"retryAfterSeconds": retry_after}
+    return _answer({"uid": uid, "allowed": False, "status": status})
 
 
 def failed(review: Review, error: Exception) -> Json:

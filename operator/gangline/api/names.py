@@ -239,9 +239,11 @@ DATASETS: Final = f"{OWN_GROUP}/datasets"
 DOWNLOAD: Final = f"{OWN_GROUP}/download-mbps"
 #: label on nodes: how fast pods run there, in percent of what is usual
 SPEED: Final = f"{OWN_GROUP}/speed"
-#: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them
+#: annotation on QueuePolicies: the SHA-256, in hexadecimal, of the key that a scheduler has in the path of the extender
+EXTENDER_KEY: Final = f"{OWN_GROUP}/extender-key"
+#: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them; "false": none does, whatever is found
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"
-#: scheduling gate of pods until their domain is known
+#: scheduling gate of pods until the node or domain is known that they are sent to
 DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"
 #: annotation on Workloads, JSON: {pod set: {"by": node label, "count": n}}: pod sets that take whole domains
 WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"

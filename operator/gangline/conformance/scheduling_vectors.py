@@ -320,6 +320,7 @@ def _settings(config: Json) -> Settings:
         fair_sharing=None if fair is None else FairSharing(strategies) if strategies else FairSharing(),
         gates=config.get("featureGates") or {},
         pods_ready=None,
+        merges_labels=True,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gangline.conformance.recordings import Json, first_difference, tolerations
 from gangline.engine import (
@@ -42,7 +43,7 @@ def compare(scenario: Json, result: Json) -> str | None:
 def run(scenario: Json) -> Json:
     """The engine's result for a scenario, in the form of a recorded result."""
     ledger = _ledger(scenario)
-    profile = Profile.of_gates(scenario.get("featureGates") or {})
+    profile = replace(Profile.of_gates(scenario.get("featureGates") or {}), whole=False)
     host = scenario.get("unhealthyNode") or ""
     pod_sets: list[Json] = scenario["podSets"]
     if host:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -102,6 +102,16 @@ class LazyGroup(click.Group):
             if error.name is not None:  # a missing module of ours is a bug: show the traceback
                 raise
             raise click.ClickException(str(error)) from error  # a library that this machine can't load
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. The message of an error may quote texts of others."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            from gangline.console.output import terminal
+
+            error.message = terminal.clean(error.message)  # type: ignore[misc]  # what it prints of itself
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands by what they are for, from the table: nothing is imported for it."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gangline import files
+
 if TYPE_CHECKING:
     from gangline.api.read.configuration import Configuration
 
@@ -19,9 +21,11 @@ def read_configuration(path: Path | None, *, tell: bool = True) -> Configuration
     from gangline.api.read.configuration import ConfigurationError, load, parse
 
     try:
-        chosen = load(parse(path.read_text()) if path else None)
+        chosen = load(parse(files.read_text(path)) if path else None)
     except (ConfigurationError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"{path}: cannot be read: {error.strerror or error}") from error
     if not tell:
         return chosen
     if chosen.ignored:

@@ -6,6 +6,9 @@
 
 The loop drives the operator's parts (`control.parts`), which are listed here. Everything runs on one event loop and takes no
 lock. A standby feeds its mirror and its engine like the leader, but decides and writes nothing.
+
+A round reads events, decides and plans for a bounded time (`control.isolation.turns`). If anything is left, the next round
+follows after a breath, in which answers of the API server, scrapes and timers are served.
 """
 
 from __future__ import annotations
@@ -13,10 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gangline.api.admission.multikueue import CONTROLLER as ELSEWHERE
 from gangline.api.read.configuration import multikueue as multikueue_settings
@@ -30,10 +32,12 @@ from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
 from gangline.control.decisions.fresh_workloads import FreshWorkloads
 from gangline.control.decisions.troubles import Troubles
 from gangline.control.floor.floor_watch import FloorWatch
-from gangline.control.gates.domain_gates import DomainGates
 from gangline.control.gates.elastic_gates import ElasticGates
+from gangline.control.gates.held_unbound import HeldUnbound
+from gangline.control.gates.node_gates import NodeGates
 from gangline.control.gates.pod_gates import PodGates
 from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
+from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.metrics.gauges import Scrape, Sheets
 from gangline.control.metrics.workload_tally import WorkloadTally
@@ -47,7 +51,7 @@ from gangline.control.notify.notices import Notices
 from gangline.control.notify.outbox import Outbox
 from gangline.control.notify.secrets import SecretReader
 from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, ObjectQuarantined
+from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, NoticeLimited, ObjectQuarantined
 from gangline.control.parts.part import Part
 from gangline.control.plan.class_priorities import ClassPriorities
 from gangline.control.plan.cleared_gates import ClearedGates
@@ -58,16 +62,18 @@ from gangline.control.plan.retention import Retainer
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
 from gangline.control.pod_groups.group_planning import GroupPlanning
 from gangline.control.provisioning.activity import CONTROLLER as BY_PROVISIONING
+from gangline.control.provisioning.autoscalers import Autoscalers
 from gangline.control.provisioning.provisioning import Provisioning
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
 from gangline.control.recovery import stuck_pods, unhealthy_nodes
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
-from gangline.control.recovery.fencing import Fencing
+from gangline.control.recovery.fencing import Fencing, out_of_reach_since
 from gangline.control.recovery.silent_nodes import SilentNodes
 from gangline.control.recovery.stray_pods import StrayPods
 from gangline.control.recovery.stuck_pods import StuckPods
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes
+from gangline.control.selecting import SelectorQueue
 from gangline.control.serving.serving_planning import ServingPlanning
 from gangline.control.stall.refused_pods import RefusedPods
 from gangline.control.stall.stall_watch import StallWatch
@@ -89,6 +95,9 @@ if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
 log = logging.getLogger(__name__)
+
+#: Seconds between two rounds if something is left: enough for all requests in progress to go several steps further.
+BREATH: Final = 0.01
 
 
 def wall_millis() -> int:
@@ -140,9 +149,9 @@ class Controller:
         gates = engine.settings.gates
         self.leading = False
         self._now = now
-        self._inbox: deque[tuple[Resource, Event]] = deque()
-        self._came = 0.0  # time.monotonic() of the first event in it
         self._wake = asyncio.Event()
+        self._woken_at = 0.0  # time.monotonic() of the first wake-up since the last round began
+        self._round = metrics.round
         leading = lambda: self.leading  # noqa: E731
 
         # shared by all parts: messages, quarantine, the mirror, writes in flight
@@ -150,14 +159,17 @@ class Controller:
         self.quarantine = quarantine = Quarantine(
             lambda subject, obj, what: messages.publish(ObjectQuarantined(*subject, obj, what))
         )
+        selectors = SelectorQueue(wake=self.wake)
+        self._inbox = Inbox(quarantine.turns)
         self.mirror = mirror = Mirror(
             self._observe,
             quarantine.note_unreadable,
+            quarantine.note_readable,
             messages=messages,
             labels_to_copy=labels_to_copy,
             annotations_to_copy=annotations_to_copy,
             progress_url=progress_url,
-            rules=RequestRules(resources),
+            rules=RequestRules(resources, selectors),
             managed=managed,
         )
         self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
@@ -168,7 +180,7 @@ class Controller:
         listed = mirror.objects.__getitem__
         metrics.show_queues(lambda: Scrape(engine, metrics.kueue, tally, mirror.get, listed, sheets))
 
-        owners = PodOwners(mirror)
+        owners = PodOwners(mirror, out_of_reach=lambda node: out_of_reach_since(node) is not None)
         self.pods = pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
         inventory = InventoryFeed(
@@ -178,6 +190,7 @@ class Controller:
             now=now,
             count_anew=writes.count_anew,
             tell=lambda cards: self._observe(of_node(cards)),
+            selectors=selectors,
         )
         #: the cards of nodes, and who sits on them
         self.cards = inventory.cards
@@ -207,6 +220,7 @@ class Controller:
             SecretReader(client).read,
             outcome=metrics.notified,
             complain=lambda to, why: messages.publish(DeliveryFailed(to.namespace, to.name, why)),
+            limited=lambda workload, why: messages.publish(NoticeLimited(workload, why)),
         )
         self.notices = notices = Notices(mirror, outbox.put, now=now, messages=messages)
         Announcements(mirror, notices, recorder, messages, leading=leading)
@@ -234,6 +248,8 @@ class Controller:
             source=telemetry,
             quarantine=quarantine,
         )
+        self.held = held = HeldUnbound(mirror, pods)
+        metrics.count_held_unbound(lambda: held.seconds(now()))
         self.refused = refused = RefusedPods(client, mirror, writes, pods, recorder, now=now, quarantine=quarantine)
         #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
@@ -242,6 +258,9 @@ class Controller:
             self.forecasting = forecasting(
                 mirror, writes, messages, wake=self.wake, knows_better=stalls.knows_better, wanted=wanted
             )
+
+        #: flavors whose nodes an autoscaler makes
+        self.autoscalers = autoscalers = Autoscalers(client, mirror, now=now, wake=self.wake)
 
         #: what order and backfill by forecasts cost, and which queues follow something else for now
         self.floor = floor = FloorWatch(engine, mirror, messages, now=now, wake=self.wake)
@@ -350,7 +369,7 @@ class Controller:
             ReplacedSlices(mirror, writes, recorder, metrics, quarantine, wake=self.wake),
             groups,  # plain pods and pod groups
             # Workloads that no job plans for
-            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine, planned=groups.plans),
+            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine, wake=self.wake, planned=groups.plans),
             ClassPriorities(mirror, writes, quarantine, wake=self.wake),  # Workloads whose class has another value now
             ClearedGates(mirror, writes, recorder),  # Workloads that are gated no more
             *([FreshWorkloads(mirror, writes)] if gates.get("UnadmittedWorkloadsExplicitStatus", False) else []),
@@ -373,7 +392,11 @@ class Controller:
             ),
             # of jobs that grow
             ElasticGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake),
-            DomainGates(mirror, pods, writer, engine, self.wake),  # gangs that take whole domains
+            # on flavors without a topology
+            NodeGates(
+                mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake, engine=engine
+            ),
+            held,  # accelerators that wait for pods that can't be bound
             # what users see
             floor,  # modes of ClusterQueues whose policy costs more than it gains
             # statuses of queues and policies
@@ -383,6 +406,7 @@ class Controller:
             outbox,  # and their delivery
             stalls,  # gangs that hang
             refused,  # gangs whose pods the API server refuses
+            autoscalers,  # flavors that can get more nodes
             # the history of the cluster
             *([ClusterRecord(mirror, record, now)] if record is not None else []),
             LastWrites(writer),  # closed here: nothing is written any more
@@ -403,20 +427,24 @@ class Controller:
         """Returns the function that receives the events of the reflector of `resource`."""
 
         def take(event: Event) -> None:
-            if not self._inbox:
-                self._came = time.monotonic()
-            self._inbox.append((resource, event))
-            self._wake.set()
+            self._inbox.put(resource, event)
+            self.wake()
 
         return take
 
     def behind(self) -> float:
-        """Seconds for which an event has waited to be read."""
-        return time.monotonic() - self._came if self._inbox else 0.0
+        """Seconds for which a round has been due. May be called from any thread."""
+        return time.monotonic() - self._woken_at if self._wake.is_set() else 0.0
+
+    def waiting(self) -> set[str]:
+        """The namespaces with events or objects that the last round left for the next one."""
+        return {*self._inbox.lagging(), *self.quarantine.turns.waiting}
 
     def wake(self) -> None:
-        """Take another round, for a reason other than an event."""
-        self._wake.set()
+        """Take another round."""
+        if not self._wake.is_set():
+            self._woken_at = time.monotonic()
+            self._wake.set()
 
     def _observe(self, change: model.Change) -> None:
         self.engine.observe(change)
@@ -427,7 +455,7 @@ class Controller:
         self.leading = True
         for part in self.parts:
             part.lead()
-        self._wake.set()
+        self.wake()
 
     def retire(self) -> None:
         """Decide nothing more; earlier decisions are still carried out."""
@@ -440,9 +468,16 @@ class Controller:
         while True:
             await self._attempt_to_wait(self._woken)
             self._wake.clear()
+            begun = time.perf_counter()
             self._attempt("events", self.absorb)
             if self.leading:
                 self.act()
+            if self._is_left():
+                self.wake()
+            self._round.observe(time.perf_counter() - begun)
+
+    def _is_left(self) -> bool:
+        return bool(self._inbox or self.quarantine.turns.waiting)
 
     async def _attempt_to_wait(self, wait: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -453,7 +488,12 @@ class Controller:
             await asyncio.sleep(1.0)
 
     async def _woken(self) -> None:
-        """Returns when something has happened or is due, and the facts that belong to it have been gathered."""
+        """Returns when something has happened or is due, and the facts that belong to it have been gathered; after a breath if
+        the last round left something.
+        """
+        if self._is_left():
+            await asyncio.sleep(BREATH)
+            return
         times = (self.engine.next_wakeup(self._now()), *(part.due for part in self.parts)) if self.leading else ()
         due = min((time for time in times if time is not None), default=None)
         soonest = 0.0 if self._deciding.room else LONGEST_ROUND
@@ -465,10 +505,19 @@ class Controller:
             return
         await asyncio.sleep(self._deciding.gathering)
 
-    def absorb(self) -> None:
-        """Process all events that have arrived."""
-        while self._inbox:
-            resource, event = self._inbox.popleft()
+    async def absorb_all(self) -> None:
+        """Process all events that have arrived, with breaths in between."""
+        mark = self._inbox.mark()
+        while True:
+            self.absorb()
+            if self._inbox.has_read(mark):
+                return
+            await asyncio.sleep(BREATH)
+
+    def absorb(self) -> bool:
+        """Begin a round: process the events that have arrived, in turn, until all are or the round is over. Whether all are."""
+        self.quarantine.turns.begin()
+        for resource, event in self._inbox.events():
             if isinstance(event, Upsert):
                 key = key_of(event.obj)
             else:
@@ -476,6 +525,7 @@ class Controller:
             self.quarantine.attempt("observing it", resource, key, partial(self._show, resource, event))
         for part in self.parts:
             part.settle()
+        return not self._inbox
 
     def _show(self, resource: Resource, event: Event) -> None:
         for part in self._observers.get(resource, ()):
@@ -486,7 +536,7 @@ class Controller:
         for part in self.parts:
             self._attempt(part.name, partial(part.act, self._now()))
 
-    def _attempt(self, name: str, work: Callable[[], None]) -> None:
+    def _attempt(self, name: str, work: Callable[[], object]) -> None:
         """Run one part's share of a round. An error is logged, and the other parts go on."""
         try:
             work()

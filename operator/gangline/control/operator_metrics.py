@@ -91,6 +91,12 @@ class Metrics:
             buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
             **make,
         )
+        self.round = Histogram(
+            "gangline_round_seconds",
+            "One round of the control loop: events read, decisions, plans.",
+            buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+            **make,
+        )
         self.decide_cpu = Counter("gangline_decide_cpu_seconds", "CPU time of all rounds of deciding.", **make)
 
     def show_queues(self, scrape: Callable[[], Scrape]) -> None:
@@ -152,6 +158,19 @@ class Metrics:
         text = "Objects in quarantine because they could not be handled."
         self.registry.register(_Counts("gangline_quarantined_objects", text, ["kind"], objects, GaugeMetricFamily))
 
+    def show_turns(
+        self, most: Callable[[], Mapping[str, float]], total: Callable[[], float], waiting: Callable[[], int]
+    ) -> None:
+        """Show for which namespaces the loop works most, and of how many it has left work for its next round."""
+        text = "Share of a CPU core that work on the objects of this namespace took lately; the ten with most."
+        shares = lambda: {(namespace,): share for namespace, share in most().items()}  # noqa: E731
+        self.registry.register(_Counts("gangline_namespace_cpu_cores", text, ["namespace"], shares, GaugeMetricFamily))
+        text = "CPU time that work on objects took, of all namespaces."
+        self.registry.register(_Counts("gangline_object_cpu_seconds", text, [], lambda: {(): total()}))
+        text = "Namespaces of which the last round of the control loop left work for the next one."
+        left = lambda: {(): waiting()}  # noqa: E731
+        self.registry.register(_Counts("gangline_waiting_namespaces", text, [], left, GaugeMetricFamily))
+
     def count_lag(self, waiting: Callable[[], int], paused: Callable[[], Iterable[tuple[str, str]]]) -> None:
         """Show how far behind the process is, and the flavors for which the circuit breaker is open."""
         writes = _Counts(
@@ -168,6 +187,11 @@ class Metrics:
             "gangline_recovery_paused", text, labels, lambda: dict.fromkeys(paused(), 1), GaugeMetricFamily
         )
         self.registry.register(breaker)
+
+    def count_held_unbound(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """Count what gangs hold of which a pod can't be bound."""
+        text = "Accelerators held by admitted gangs while a pod of theirs can't be bound, times seconds."
+        self.registry.register(_Counts("gangline_gpu_seconds_held_unbound", text, ["cluster_queue"], read))
 
     def show_clock(self, offset: Callable[[], float]) -> None:
         """Show by how much the clock of this machine is off."""

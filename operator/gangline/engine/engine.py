@@ -333,6 +333,22 @@ class Engine:
         gang = self._store.gangs.get(workload)
         return self._store.capacity.domains_of(gang, label) if gang is not None else None
 
+    def places_of(self, workload: str) -> dict[str, dict[str, int]] | None:
+        """How many pods of a gang have room on which node, by pod set, those that are bound there or sent there included.
+
+        Pod sets that nodes do not bound, and those that a topology places, are left out. None: it holds nothing, or its nodes are
+        made for it.
+        """
+        self._store.settle()
+        gang = self._store.gangs.get(workload)
+        if gang is not None and gang.workload.has_variants:  # one of its variants holds what its pods use
+            family = self._store.families.get((gang.workload.namespace, gang.uid), {})
+            gang = next((each for each in family.values() if each.holds), gang)
+        queue = queue_of(gang) if gang is not None else None
+        if gang is None or (queue is not None and queue.delays_topology):
+            return None
+        return self._store.capacity.places_of(gang)
+
     def snapshot(self) -> Snapshot:
         """The state in brief, for comparisons."""
         self._store.settle()

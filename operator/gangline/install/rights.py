@@ -14,6 +14,7 @@ from gangline.api import jobkinds, names
 from gangline.api.admission.of_jobs.jobs import queued_owners
 from gangline.api.jobkinds import Declaration
 from gangline.api.jobkinds.others import others
+from gangline.api.read.autoscalers import STATUS_MAP as AUTOSCALER_STATUS
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.schema.kinds import CONVERTED
 from gangline.control.process import leader_endpoint
@@ -122,6 +123,9 @@ OPERATOR: Final = Account(
         # admission checks by requests to a cluster autoscaler; patch: a template passes to its request
         Right(kube.PROVISIONING_REQUESTS, (*READ, "create", "delete")),
         Right(kube.POD_TEMPLATES, (*READ, "create", "patch", "delete")),
+        # whether a cluster autoscaler makes more nodes of a flavor; its ConfigMap is read in its namespace, by name alone
+        Right(kube.NODE_POOLS, ("list",)),
+        Right(kube.CONFIG_MAPS, ("get",), names=(AUTOSCALER_STATUS[1],)),
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
         # pods that can't end are reported as failed, where the configuration says so
@@ -175,6 +179,7 @@ WEBHOOKS: Final = Account(
         # checks whether an owner of a job is itself queued
         *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(queued_owners())),
         Right(kube.PODS, ("get",)),  # a driver of Spark owns its executors
+        Right(kube.WORKLOADS, ("get",)),  # whether the GPUJob to which a new Job belongs is admitted
         _own_role(ownership.WEBHOOKS),
         Right(kube.MUTATING_WEBHOOKS, ("create",)),
         Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),

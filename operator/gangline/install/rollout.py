@@ -10,16 +10,20 @@ from typing import Any, Final
 
 from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.install.manifests.naming import OPERATOR_NAME, WEBHOOKS_NAME
-from gangline.kube.client import ApiClient, ApiError, NotFound
-from gangline.kube.resources import PODS, RESOURCE_FLAVORS, Json, condition_of
+from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound
+from gangline.kube.resources import PODS, REPLICA_SETS, RESOURCE_FLAVORS, Json, condition_of
 
 NAMES: Final = (WEBHOOKS_NAME, OPERATOR_NAME)
 _PERIOD: Final = 1.0
-#: characters of a reason
-_LONGEST: Final = 300
+#: characters of a reason, and reasons that are told of a Deployment
+_LONGEST: Final = 160
+MOST_REASONS: Final = 2
+_REVISION: Final = "deployment.kubernetes.io/revision"
+#: reasons of a container that waits for its image
+_NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
 
-async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[[str], None]) -> str:
+async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[..., None]) -> str:
     """Until all pods are new and ready; "" then, or after so many seconds what is missing. Raises ApiError.
 
     Errors that pass, such as of an API server that starts again, are waited out.
@@ -36,11 +40,11 @@ async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[[st
             missing = [str(error)]
         if not missing:
             return ""
-        now = "; ".join(missing)
+        now = "\n".join(missing)
         if time.monotonic() > deadline:
             return now
         if now != told:
-            say(f"· {now}")
+            say(*(f"· {text}" for text in missing))
             told = now
         await asyncio.sleep(_PERIOD)
 
@@ -61,8 +65,9 @@ async def _missing(api: ApiClient, namespace: str, name: str) -> str:
     if not seen:
         return f"{name}: not taken up yet"
     old = f", {there - new} old" if there > new else ""
-    reasons = [*_refused(deployment), *await _reasons(api, namespace, deployment)]
-    return f"{name}: {min(ready, new)} of {wanted} ready{old}{''.join(f'; {reason}' for reason in reasons[:2])}"
+    reasons = dict.fromkeys([*_refused(deployment), *await _reasons(api, namespace, deployment)])
+    lines = [f"\n    {reason}" for reason in [*reasons][:MOST_REASONS]]
+    return f"{name}: {min(ready, new)} of {wanted} ready{old}{''.join(lines)}"
 
 
 async def _unreached(api: ApiClient) -> list[str]:
@@ -87,7 +92,22 @@ async def _reasons(api: ApiClient, namespace: str, deployment: Json) -> list[str
     labels = deployment["spec"]["selector"]["matchLabels"]
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     pods = (await api.list(PODS, namespace, label_selector=selector)).items
-    return [reason for pod in pods if (reason := await _reason(api, pod))]
+    try:
+        newest = await _newest(api, namespace, deployment, selector)
+    except Forbidden:
+        newest = {_hash(pod) for pod in pods}
+    return [reason for pod in pods if _hash(pod) in newest and (reason := await _reason(api, pod))]
+
+
+async def _newest(api: ApiClient, namespace: str, deployment: Json, selector: str) -> set[str]:
+    """The hashes of the ReplicaSets that make the Deployment's present pods: of those before, no error is told any more."""
+    revision = (deployment["metadata"].get("annotations") or {}).get(_REVISION)
+    sets = (await api.list(REPLICA_SETS, namespace, label_selector=selector)).items
+    return {_hash(each) for each in sets if (each["metadata"].get("annotations") or {}).get(_REVISION) == revision}
+
+
+def _hash(obj: Json) -> str:
+    return (obj["metadata"].get("labels") or {}).get("pod-template-hash", "")
 
 
 async def _reason(api: ApiClient, pod: Json) -> str:
@@ -101,6 +121,8 @@ async def _reason(api: ApiClient, pod: Json) -> str:
         if not waiting or waiting.get("reason") == "ContainerCreating":
             continue
         text = f"{name}: {waiting.get('reason')}"
+        if waiting.get("reason") in _NO_IMAGE:
+            return f"image {container.get('image')} can't be pulled ({waiting.get('reason')})"[:_LONGEST]
         ended: Json = (container.get("lastState") or {}).get("terminated") or {}
         if ended:
             text += f", ended with {ended.get('exitCode')}: {await _last_line(api, pod)}"

@@ -37,6 +37,8 @@ class PodSetInfo:
     patience: Sequence[Json] = ()
     #: host names of nodes to avoid, if the kind lets its pods' affinity be changed
     avoid: Sequence[str] = ()
+    #: what flavors and admission checks contradict each other about, "" = nothing: such pods are not started
+    conflict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,9 @@ class SentAlone:
     def marks(self, job: Json) -> Mapping[str, str]:
         return {}
 
+    def finished(self, job: Json) -> Outcome | None:
+        return None
+
 
 class Declared(SentAlone):
     """What all kinds have from their declaration."""
@@ -243,10 +248,14 @@ class JobKind(Protocol):
         ...
 
     def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
-        """The one patch that starts a suspended job with its admission injected. Raises JobError on conflicting keys.
+        """The next patch that starts a suspended job with its admission injected. Raises JobError on conflicting keys.
 
-        None if the job already runs as admitted.
+        Most kinds need one patch, which also unsuspends the job. None if the job already runs as admitted.
         """
+        ...
+
+    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+        """What a patch of `start` with `infos` has written and a job, as the API server has stored it, lacks."""
         ...
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
@@ -413,7 +422,12 @@ class RunsElsewhere(Protocol):
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         """`spec` of the job for another cluster: suspended, run by the controller there, with the pod templates of `pod_sets`,
-        which no admission here has changed."""
+        which no admission here has changed. It does not delete itself: its end is read first, and then it is deleted from here.
+        """
+        ...
+
+    def finished(self, job: Json) -> Outcome | None:
+        """How the job has ended; None while it has not, or for a kind whose jobs may go at any time."""
         ...
 
     def mirrored(self, job: Json, remote: Json | None) -> Json | None:

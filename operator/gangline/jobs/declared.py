@@ -8,13 +8,14 @@ job's own controller makes its pods; nothing here writes them.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Sequence
 from typing import Final
 
+import orjson
+
 from gangline.api.jobkinds import declaration_of
-from gangline.api.jobkinds.declaration import Behaviour, Declaration, Place, at, drop, put, shown
+from gangline.api.jobkinds.declaration import UNKNOWN_FIELDS, Behaviour, Declaration, Place, at, drop, put, shown
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, runtime_hints
 from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
@@ -47,15 +48,23 @@ class DeclaredKind(Declared):
         if not self.is_suspended(job):
             return None
         known = {info.name: info for info in infos}
-        wanted = _draft(job)
+        wanted = self._draft(job)
         places = self._places(job)
         if known.keys() != {place.name for place in places}:
             raise JobError(f"the admission is for the pod sets {', '.join(sorted(known))}: they are others now", "spec")
         if self._behaviour.injection is not None:
+            if self._behaviour.injected_first and not self.not_kept(job, infos):
+                self.declaration.suspension.release(wanted)
+                return Patch(_change(job, wanted))
             added = {
-                place.name: podspec.additions(place.counted, known[place.name], shown(place.path)) for place in places
+                place.name: podspec.additions(
+                    place.counted, known[place.name], shown(place.path), self._behaviour.replaced
+                )
+                for place in places
             }
             self._behaviour.injection.write(wanted, added)
+            if self._behaviour.injected_first:
+                return Patch(_change(job, wanted))
         else:
             for place in places:
                 template = at(job, place.path) or place.default or place.counted
@@ -63,11 +72,26 @@ class DeclaredKind(Declared):
         self.declaration.suspension.release(wanted)
         return Patch(_change(job, wanted))
 
+    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+        known = {info.name: info for info in infos}
+        missing: list[str] = []
+        injection = self._behaviour.injection
+        written = injection.written(job) if injection is not None else {}
+        for place in self._places(job):
+            if (info := known.get(place.name)) is None:
+                continue
+            if injection is not None:
+                have, where = written.get(place.name) or {}, f"pod set {place.name}"
+            else:
+                have, where = podspec.parts_of(at(job, place.path) or {}), shown(place.path)
+            missing += [f"{where}: {part}" for part in podspec.lacking(have, podspec.asked(info))]
+        return missing
+
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         if self.finished(job):
             return None
         if self._behaviour.withdrawn_at_rest and not self.is_suspended(job):
-            wanted = _draft(job)
+            wanted = self._draft(job)
             self.declaration.suspension.hold(wanted)
         elif self._behaviour.withdrawn_at_rest and self._behaviour.active(job):
             return None
@@ -81,7 +105,7 @@ class DeclaredKind(Declared):
         return self._restored(job, pod_sets)["spec"]
 
     def _restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        wanted = _draft(job)
+        wanted = self._draft(job)
         originals = {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
         if self._behaviour.injection is not None:
             self._behaviour.injection.clear(wanted, originals)
@@ -100,7 +124,7 @@ class DeclaredKind(Declared):
 
     def attempt(self, job: Json) -> int | None:
         if self._behaviour.injection is not None:
-            written = [{"metadata": added} for added in self._behaviour.injection.written(job)]
+            written = [{"metadata": added} for added in self._behaviour.injection.written(job).values()]
         else:
             written = [at(job, place.path) for place in self._places(job)]
         return min((podspec.attempt_of(template) for template in written if template is not None), default=0)
@@ -124,7 +148,9 @@ class DeclaredKind(Declared):
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         body: Json = {"spec": self.restored(job, pod_sets)}
-        drop(body, self.managed_by)
+        for path in (self.managed_by, self.declaration.expiry):
+            if path:
+                drop(body, path)
         return body["spec"]
 
     def size_of(self, job: Json) -> Json:
@@ -149,6 +175,15 @@ class DeclaredKind(Declared):
         idle = not self._behaviour.active(job)
         return not self.is_suspended(remote) or (idle and self._behaviour.active(remote))
 
+    def _draft(self, job: Json) -> Json:
+        """The parts of a job that starting and stopping write, to be changed by `put`; an injection changes what it likes."""
+        annotations = job["metadata"].get("annotations")
+        metadata: Json = {"annotations": dict(annotations)} if annotations else {}
+        shared = self._behaviour.injection is None
+        spec = job["spec"] if shared else orjson.loads(orjson.dumps(job["spec"]))
+        draft: Json = {"metadata": metadata, "spec": spec}
+        return {**draft, UNKNOWN_FIELDS: job[UNKNOWN_FIELDS]} if UNKNOWN_FIELDS in job else draft
+
     def _places(self, job: Json) -> Sequence[Place]:
         """The pod sets, each with a name that a Workload can have. Raises JobError."""
         places = self._behaviour.places(job)
@@ -172,13 +207,6 @@ def _runs(child: Json) -> bool:
     return not declaration.suspension.read(child) or declaration.behaviour.active(child)
 
 
-def _draft(job: Json) -> Json:
-    """The parts of a job that starting and stopping write, to be changed."""
-    annotations = job["metadata"].get("annotations")
-    metadata: Json = {"annotations": dict(annotations)} if annotations else {}
-    return {"metadata": metadata, "spec": copy.deepcopy(job["spec"])}
-
-
 def _change(job: Json, wanted: Json) -> Json:
     """The merge patch to a changed draft, {} for none."""
     metadata = {"annotations": job["metadata"].get("annotations") or {}}
@@ -190,7 +218,7 @@ def _change(job: Json, wanted: Json) -> Json:
 
 
 def _pod_set(place: Place) -> Json:
-    pod_set: Json = {"name": place.name, "count": place.count, "template": copy.deepcopy(place.counted)}
+    pod_set: Json = {"name": place.name, "count": place.count, "template": place.counted}
     if request := podspec.topology_request(place.counted, place.index_label, shown(place.path)):
         if place.sub_groups is not None:
             label, count = place.sub_groups

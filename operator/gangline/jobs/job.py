@@ -11,7 +11,6 @@ and (since Kubernetes 1.36) no active pods:
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Final
 
@@ -85,6 +84,13 @@ class BatchJob(Declared):
             _scale(wanted, job, info.count)
         return Patch({"spec": merge.difference(spec, wanted)})
 
+    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+        (info,) = infos
+        have = podspec.parts_of(job["spec"]["template"])
+        missing = [f"spec.template: {part}" for part in podspec.lacking(have, podspec.asked(info))]
+        more = _min_count(job) is not None and _count(job["spec"]) > info.count
+        return [*missing, "spec.parallelism"] if more else missing
+
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         mark = {"metadata": {"annotations": {names.STOPPING: "true"}}}
         spec = job["spec"]
@@ -152,7 +158,7 @@ class BatchJob(Declared):
         return []
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        dropped = ("managedBy", "selector", "manualSelector")
+        dropped = ("managedBy", "selector", "manualSelector", self.declaration.expiry[-1])
         spec = {name: value for name, value in _restored(job, pod_sets).items() if name not in dropped}
         return {**spec, "suspend": True, "template": podspec.without_labels(spec["template"], _GENERATED_LABELS)}
 
@@ -247,7 +253,7 @@ def _scale(spec: Json, job: Json, count: int) -> None:
 
 def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
     """`spec` of a suspended Job as it was before any admission; unchanged if nothing is known of that."""
-    spec = copy.deepcopy(job["spec"])
+    spec = dict(job["spec"])
     for pod_set in pod_sets:
         spec["template"] = podspec.restore(spec["template"], pod_set["template"], _GENERATED_LABELS)
         if pod_set.get("minCount") is not None:

@@ -1,13 +1,16 @@
 """Pod templates: what admission adds to one, how that is removed, and when two of them are equal.
 
-A template is the JSON of `PodTemplateSpec`: `{"metadata": {…}, "spec": {…}}`. No function changes its arguments.
+A template is the JSON of `PodTemplateSpec`: `{"metadata": {…}, "spec": {…}}`. No function changes its arguments. A changed
+template has copies of what is changed only, and shares all else with the one that it was made from: what a user writes into a
+template costs nothing where it is not looked at.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import orjson
 
 from gangline import bounded
 from gangline.api import names, quantity
@@ -28,7 +31,7 @@ def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json
 
     Raises JobError, naming the key below `path`, if the template already has another value for it.
     """
-    merged = copy.deepcopy(template)
+    merged = dict(template)
     for (part, name), added in zip(_INJECTED_MAPS, (info.labels, info.annotations, info.node_selector), strict=True):
         if added:
             section = _section(merged, part)
@@ -43,28 +46,64 @@ def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json
     return merged
 
 
-def additions(template: Json, info: PodSetInfo, path: str) -> Json:
+def additions(template: Json, info: PodSetInfo, path: str, replaced: Collection[str] = ()) -> Json:
     """What an admission adds to the pods of a template that it can't be merged into, those parts that there are.
 
+    `replaced`: the lists that the job's controller puts in place of the template's; such a list has the template's entries, too.
     Raises JobError, naming the key below `path`, if the template already has another value for it.
     """
     merged = merge(template, info, path)
-    patience = [row for row in info.patience if row in (merged.get("spec") or {}).get("tolerations", ())]
+    patience = [dict(row) for row in info.patience if row in (merged.get("spec") or {}).get("tolerations", ())]
+    added = asked(info)
+    if tolerations := [*added.get("tolerations", ()), *patience]:
+        added["tolerations"] = tolerations
+    return {part: merged["spec"][part] if part in replaced else rows for part, rows in added.items()}
+
+
+def asked(info: PodSetInfo) -> Json:
+    """What an admission adds to any pods of a pod set, in the form of `additions`."""
     parts: Json = {
         "labels": dict(info.labels),
         "annotations": dict(info.annotations),
         "nodeSelector": dict(info.node_selector),
-        "tolerations": [*map(dict, info.tolerations), *map(dict, patience)],
+        "tolerations": [dict(row) for row in info.tolerations],
         "schedulingGates": [dict(gate) for gate in info.scheduling_gates],
     }
     return {part: added for part, added in parts.items() if added}
+
+
+def parts_of(template: Json) -> Json:
+    """The parts of a template to which an admission adds, in the form of `additions`."""
+    rows = [((template.get(part) or {}).get(name), name) for part, name in (*_INJECTED_MAPS, *_INJECTED_LISTS)]
+    return {name: found for found, name in rows if found}
+
+
+def lacking(have: Json, wanted: Json) -> list[str]:
+    """What of `wanted` is not in `have`, as fields such as nodeSelector[pool]. Both have the form of `additions`.
+
+    Fields that an API server fills in, and entries that others add, are not missed.
+    """
+    missing: list[str] = []
+    for part, added in wanted.items():
+        there: Any = have.get(part) or ()
+        if isinstance(added, dict):
+            found = there if isinstance(there, dict) else {}
+            missing += [f"{part}[{key}]" for key, value in added.items() if found.get(key) != value]
+        elif not all(any(_covers(row, item) for row in there) for item in added):
+            missing.append(part)
+    return missing
+
+
+def _covers(row: Any, item: Json) -> bool:
+    """An API server does not keep empty fields of a toleration or a gate."""
+    return isinstance(row, dict) and all((row.get(name) or "") == (value or "") for name, value in item.items())
 
 
 def keep_off(template: Json, hosts: Sequence[str]) -> Json:
     """The template with an affinity that avoids these hosts if there are others: it must not wait for ever."""
     if not hosts:
         return template
-    kept = copy.deepcopy(template)
+    kept = dict(template)
     affinity = _section(_section(_section(kept, "spec"), "affinity"), "nodeAffinity")
     other = {"key": _HOST_LABEL, "operator": "NotIn", "values": sorted(hosts)}
     wish = {"weight": 100, "preference": {"matchExpressions": [other]}}
@@ -77,21 +116,21 @@ def restore(template: Json, original: Json, keep_labels: Collection[str] = ()) -
 
     Labels named in `keep_labels` stay as they are: they belong to the job's own controller.
     """
-    restored = copy.deepcopy(template)
+    restored = dict(template)
     for part, name in (*_INJECTED_MAPS, *_INJECTED_LISTS):
-        wanted = copy.deepcopy((original.get(part) or {}).get(name))
+        wanted = (original.get(part) or {}).get(name)
         if name == "labels":
             kept = {key: value for key, value in labels_of(template).items() if key in keep_labels}
             wanted = {**(wanted or {}), **kept}
         if wanted:
             _section(restored, part)[name] = wanted
         elif restored.get(part):
-            restored[part].pop(name, None)
+            _section(restored, part).pop(name, None)
     affinity = (original.get("spec") or {}).get("affinity")
     if affinity:
-        _section(restored, "spec")["affinity"] = copy.deepcopy(affinity)
+        _section(restored, "spec")["affinity"] = affinity
     elif restored.get("spec"):
-        restored["spec"].pop("affinity", None)
+        _section(restored, "spec").pop("affinity", None)
     return restored
 
 
@@ -101,20 +140,33 @@ def same(template: Json, original: Json, *, injected: bool = False) -> bool:
     With `injected`, the template may have an admission on top: more labels, annotations, node selectors and gates, and any
     tolerations. Absent, null and empty fields are equal.
     """
-    mine, theirs = _pruned(template), _pruned(original)
     if not injected:
-        return mine == theirs
+        return _alike(template, original)
     for part, name in _INJECTED_MAPS:
-        have, want = _take(mine, part, name) or {}, _take(theirs, part, name) or {}
-        if not want.items() <= have.items():
+        have, want = ((each.get(part) or {}).get(name) or {} for each in (template, original))
+        if any(have.get(key) != value for key, value in want.items() if not _is_empty(value)):
             return False
     for part, name in _INJECTED_LISTS:
-        have, want = _take(mine, part, name) or [], _take(theirs, part, name) or []
-        if name != "tolerations" and not all(item in have for item in want):
+        have, want = ((each.get(part) or {}).get(name) or () for each in (template, original))
+        if name != "tolerations" and not {*map(_canonical, want)} <= {*map(_canonical, have)}:
             return False
-    for each in (mine, theirs):
-        (each.get("spec", {}).get("affinity") or {}).pop("nodeAffinity", None)
-    return _pruned(mine) == _pruned(theirs)
+    return _alike(_without_injected(template), _without_injected(original))
+
+
+def _without_injected(template: Json) -> Json:
+    """The template without the fields that admission may have added something to."""
+    result = dict(template)
+    for part, name in (*_INJECTED_MAPS, *_INJECTED_LISTS):
+        if result.get(part):
+            _section(result, part).pop(name, None)
+    if (result.get("spec") or {}).get("affinity"):
+        _section(_section(result, "spec"), "affinity").pop("nodeAffinity", None)
+    return result
+
+
+def _canonical(value: Any) -> bytes:
+    """Equal texts for equal values, without empty fields."""
+    return orjson.dumps(_pruned(value), option=orjson.OPT_SORT_KEYS)
 
 
 def same_containers(template: Json, original: Json, *, tolerations: bool) -> bool:
@@ -123,8 +175,8 @@ def same_containers(template: Json, original: Json, *, tolerations: bool) -> boo
     Equal quantities are equal, however they are written.
     """
     fields = ("initContainers", "containers", "resources", "overhead", *(("tolerations",) if tolerations else ()))
-    mine, theirs = (_pruned(each.get("spec") or {}) for each in (template, original))
-    return all(_counted(mine.get(field)) == _counted(theirs.get(field)) for field in fields)
+    pairs = ([(each.get("spec") or {}).get(field) for each in (template, original)] for field in fields)
+    return all(mine == theirs or _alike(_counted(mine), _counted(theirs)) for mine, theirs in pairs)
 
 
 def _counted(value: Any) -> Any:
@@ -154,11 +206,11 @@ def annotations_of(template: Json) -> dict[str, str]:
 def without_labels(template: Json, dropped: Collection[str]) -> Json:
     """A copy of the template without the labels named in `dropped`."""
     kept = {key: value for key, value in labels_of(template).items() if key not in dropped}
-    result = copy.deepcopy(template)
+    result = dict(template)
     if kept:
         _section(result, "metadata")["labels"] = kept
     elif result.get("metadata"):
-        result["metadata"].pop("labels", None)
+        _section(result, "metadata").pop("labels", None)
     return result
 
 
@@ -206,10 +258,27 @@ def _slices(asked: Mapping[str, str], path: str) -> Json:
     return found
 
 
-def _section(template: Json, part: str) -> Json:
-    if not template.get(part):
-        template[part] = {}
-    return template[part]
+def draft(template: Json) -> Json:
+    """A copy whose metadata, annotations, spec and containers may be changed in place. What is in these is shared with the
+    template, and may be replaced.
+    """
+    copied = dict(template)
+    if "metadata" in copied:
+        metadata = _section(copied, "metadata")
+        if "annotations" in metadata:
+            _section(metadata, "annotations")
+    if "spec" in copied:
+        spec = _section(copied, "spec")
+        for kind in ("initContainers", "containers"):
+            if isinstance(spec.get(kind), list):
+                spec[kind] = [dict(each) if isinstance(each, dict) else each for each in spec[kind]]
+    return copied
+
+
+def _section(parent: Json, name: str) -> Json:
+    """The object `name` of `parent`, replaced by a copy that may be changed."""
+    parent[name] = dict(parent.get(name) or {})
+    return parent[name]
 
 
 def _union(have: Mapping[str, str], added: Mapping[str, str], path: str) -> dict[str, str]:
@@ -238,8 +307,23 @@ def _tolerated(template: Json, key: str) -> bool:
     return any((row.get("key") or key) == key and (row.get("effect") or "NoExecute") == "NoExecute" for row in rows)
 
 
-def _take(template: Json, part: str, name: str) -> Any:
-    return (template.get(part) or {}).pop(name, None)
+def _alike(mine: Any, theirs: Any) -> bool:
+    """Whether two values are equal, where null and empty fields are equal to absent ones. Looks at each value once."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return all(
+            _alike(mine[key], theirs[key])
+            if key in mine and key in theirs
+            else _is_empty(mine.get(key, theirs.get(key)))
+            for key in mine.keys() | theirs.keys()
+        )
+    if isinstance(mine, list) and isinstance(theirs, list):
+        return len(mine) == len(theirs) and all(map(_alike, mine, theirs))
+    return mine == theirs or (_is_empty(mine) and _is_empty(theirs))
+
+
+def _is_empty(value: Any) -> bool:
+    """Null, an empty list, or an object in which everything is empty."""
+    return value is None or value == [] or (isinstance(value, dict) and all(map(_is_empty, value.values())))
 
 
 def _pruned(value: Any) -> Any:

@@ -181,7 +181,10 @@ def equivalent(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
     admitted = admitted_counts(workload)
     injected = bool(admitted) or not _at_rest(job)
     if injected and (declaration := _declaration(job)) is not None and declaration.derived:
-        return _counts_the_same(workload, pod_sets, job)
+        before = declaration.counted_before
+        return _counts_the_same(workload, pod_sets, job) or (
+            before is not None and _counts_the_same(workload, before(job), job)
+        )
     return all(
         _same_pod_set(now, then, admitted.get(now["name"]), injected=injected)
         for now, then in zip(pod_sets, recorded, strict=True)

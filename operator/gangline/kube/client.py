@@ -27,7 +27,7 @@ from gangline.kube.errors import (
     from_status,
 )
 from gangline.kube.resources import Json, ObjectKey, Resource, key_of
-from gangline.kube.transport import Body, Call, Observer, Query, Transport, lines, unavailable
+from gangline.kube.transport import TOO_LONG, Body, Call, Observer, Query, Transport, lines, unavailable
 
 __all__ = [
     "AlreadyExists",
@@ -54,7 +54,10 @@ __all__ = [
 
 PatchKind: TypeAlias = Literal["merge", "json", "strategic", "apply"]
 
+#: objects of one page of a list, and its bytes: a page that would have more is asked for again with fewer objects
 PAGE_SIZE = 500
+PAGE_BYTES = 8 << 20
+_FEWER = 8
 _JSON = "application/json"
 _PATCH_TYPES: dict[PatchKind, str] = {
     "merge": "application/merge-patch+json",
@@ -124,11 +127,9 @@ class ApiClient(Transport):
     ) -> AsyncGenerator[Listing]:
         """The list page by page. Without a `resource_version` it is the newest; "0" accepts a cached one."""
         query = _selectors(label_selector, field_selector)
-        if limit:
-            query["limit"] = str(limit)
         first = query if resource_version is None else {**query, "resourceVersion": resource_version}
         path = resource.path(namespace)
-        answer = await self.json(Call("list", resource, "GET", path, first))
+        answer, limit = await self._page(resource, path, first, limit)
         while True:
             metadata = answer.get("metadata") or {}
             if "resourceVersion" not in metadata:
@@ -141,7 +142,19 @@ class ApiClient(Transport):
             token = metadata.get("continue")
             if not token:
                 return
-            answer = await self.json(Call("list", resource, "GET", path, {**query, "continue": token}))
+            answer, limit = await self._page(resource, path, {**query, "continue": token}, limit)
+
+    async def _page(self, resource: Resource, path: str, query: Query, limit: int) -> tuple[Json, int]:
+        """A page of so many objects, or of fewer large ones; and how many the next one should have."""
+        while limit > 1:
+            try:
+                call = Call("list", resource, "GET", path, {**query, "limit": str(limit)}, most=PAGE_BYTES)
+                return await self.json(call), limit
+            except Unavailable as error:
+                if error.reason != TOO_LONG:
+                    raise
+                limit = max(1, limit // _FEWER)
+        return await self.json(Call("list", resource, "GET", path, {**query, "limit": "1"} if limit else query)), limit
 
     async def watch(
         self,

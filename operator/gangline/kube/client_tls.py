@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gangline import files
+
 log = logging.getLogger(__name__)
 
 #: seconds between two looks at the files
@@ -84,4 +86,4 @@ class TlsFiles:
         log.info("the certificates of the login have changed")
 
     def _contents(self) -> tuple[bytes, ...]:
-        return tuple(path.read_bytes() if path else b"" for path in (self.authority, self.certificate, self.key))
+        return tuple(files.read_bytes(path) if path else b"" for path in (self.authority, self.certificate, self.key))

@@ -5,18 +5,28 @@ docs/architecture.md says what the loader of the official client lacks for exec 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import os
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gangline import files
 from gangline.kube.client_tls import ClientTls, TlsFiles
-from gangline.kube.tokens import ExecToken, FileToken, FixedToken, LoginError, OidcToken, TokenSource
+from gangline.kube.tokens import (
+    ExecToken,
+    FileToken,
+    FixedToken,
+    LentToken,
+    LoginError,
+    OidcToken,
+    TokenSource,
+)
 
 __all__ = [
     "FixedToken",
@@ -68,6 +78,13 @@ class Login:
             self.files.look()
         token = await self.tokens.token() if self.tokens else ""
         return {**self.fixed_headers, "Authorization": f"Bearer {token}"} if token else self.fixed_headers
+
+    def for_another_thread(self, loop: asyncio.AbstractEventLoop) -> Login:
+        """The same login for a client in another thread. Tokens and certificates are still renewed in `loop`."""
+        tokens = self.tokens
+        if not (tokens is None or isinstance(tokens, (FixedToken, FileToken))):
+            tokens = LentToken(tokens, loop)
+        return replace(self, tokens=tokens, files=None)
 
     def reject(self) -> bool:
         """The server answered 401. True if a second attempt with fresh credentials makes sense."""
@@ -126,7 +143,7 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
     if given := os.environ.get("POD_NAMESPACE"):
         return given
     try:
-        return (account / "namespace").read_text().strip()
+        return files.read_text(account / "namespace").strip()
     except OSError:
         return ""
 
@@ -135,7 +152,7 @@ def in_cluster(account: Path = SERVICE_ACCOUNT) -> Login:
     """The login of the pod's service account; its token and CA are read again every minute, and the token after a 401."""
     try:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-        namespace = (account / "namespace").read_text().strip()
+        namespace = files.read_text(account / "namespace").strip()
         tls = ClientTls(ssl.create_default_context(cafile=str(account / "ca.crt")))
         certificates = TlsFiles(tls, account / "ca.crt")
     except KeyError as error:
@@ -186,7 +203,7 @@ class _Entry:
                 raise LoginError(f"{self.file}: {name}-data: {error}") from error
         path = self.path(name)
         try:
-            return path.read_bytes() if path else b""
+            return files.read_bytes(path) if path else b""
         except OSError as error:
             raise LoginError(f"{self.file}: {name}: {path}: {error.strerror}") from error
 
@@ -204,7 +221,7 @@ class _Kubeconfig:
         merged = cls()
         for path in paths:
             try:
-                document = yaml.safe_load(path.read_text()) or {}
+                document = yaml.safe_load(files.read_text(path)) or {}
             except OSError as error:
                 raise LoginError(f"{path}: {error.strerror}") from error
             except yaml.YAMLError as error:

@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Any, ClassVar, Final
 
 import orjson
+
+#: how an API server names a field that it does not know, in its answer to a strict write
+_UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]{1,1024})"')
+#: fields that are read off one answer
+_MOST_FIELDS: Final = 64
 
 
 class ApiError(Exception):
@@ -57,6 +64,12 @@ class Gone(ApiError):
 
 class Invalid(ApiError):
     """The request is wrong in itself (400, 413, 415, 422); repeating it does not help. `causes` name the fields."""
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """The fields of a strict write that the API server does not know, such as spec.runtimePatches."""
+        found = _UNKNOWN_FIELD.finditer(self.message[:65_536])
+        return tuple(dict.fromkeys(match[1] for match in islice(found, _MOST_FIELDS)))
 
 
 class Forbidden(ApiError):

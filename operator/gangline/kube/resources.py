@@ -156,6 +156,8 @@ CLUSTER_TRAINING_RUNTIMES = Resource(
     *_TRAINER, "clustertrainingruntimes", namespaced=False, kind="ClusterTrainingRuntime"
 )
 CLUSTER_PROFILES = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", kind="ClusterProfile")
+#: of Karpenter
+NODE_POOLS = Resource("karpenter.sh", "v1", "nodepools", namespaced=False, kind="NodePool")
 PROVISIONING_REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", kind="ProvisioningRequest")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", kind="Lease")
 EVENTS = Resource("events.k8s.io", "v1", "events", kind="Event")

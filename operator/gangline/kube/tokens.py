@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import yaml
 
@@ -83,7 +83,7 @@ class FileToken:
     async def token(self) -> str:
         if time.monotonic() - self._read_at >= TOKEN_FILE_PERIOD:
             try:
-                self._value = self._path.read_text().strip()
+                self._value = files.read_text(self._path).strip()
             except OSError as error:
                 if not self._value:  # a rotation in progress must not discard a token that may still be valid
                     raise LoginError(f"token file {self._path}: {error.strerror}") from error
@@ -92,6 +92,42 @@ class FileToken:
 
     def reject(self) -> None:
         self._read_at = -TOKEN_FILE_PERIOD
+
+
+class LentToken:
+    """Tokens of a source that belongs to another thread's event loop. That loop may be busy when a token is wanted, or take long
+    to renew it: then the last one is used, which holds for `EARLY` seconds more when it is received.
+    """
+
+    #: seconds for which a token is used without asking
+    FRESH: Final = EARLY / 2
+    #: seconds that the other loop has for its answer before the last token is used
+    PATIENCE: Final = 1.0
+
+    def __init__(self, source: TokenSource, loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
+        self._loop = loop
+        self._value: str | None = None
+        self._ask_at = 0.0  # time.monotonic()
+        self._asked: asyncio.Future[str] | None = None
+
+    async def token(self) -> str:
+        if self._value is not None and time.monotonic() < self._ask_at:
+            return self._value
+        if self._asked is None:
+            self._asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._source.token(), self._loop))
+        asked = self._asked
+        # it is not cancelled when time is up: a plugin that takes longer would never come to its end
+        await asyncio.wait((asked,), timeout=self.PATIENCE if self._value is not None else None)
+        if asked.done():
+            self._asked = None
+            self._value = asked.result()
+            self._ask_at = time.monotonic() + self.FRESH
+        return self._value or ""
+
+    def reject(self) -> None:
+        self._ask_at = 0.0
+        self._loop.call_soon_threadsafe(self._source.reject)
 
 
 class _Renewed:
@@ -245,14 +281,14 @@ class OidcToken(_Renewed):
     def _stored(self) -> dict[str, Any]:
         """The present content of the kubeconfig; nothing if it cannot be read."""
         try:
-            return self._section(yaml.safe_load(self._file.read_text()))
+            return self._section(yaml.safe_load(files.read_text(self._file)))
         except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
             return {}
 
     def _store(self, new: Mapping[str, str]) -> None:
         """An issuer may revoke the refresh token that was used, so the file needs the new one; it may be read-only."""
         with suppress(OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
-            document = yaml.safe_load(self._file.read_text())
+            document = yaml.safe_load(files.read_text(self._file))
             self._section(document).update(new)
             files.write(self._file.resolve(), yaml.safe_dump(document, sort_keys=False))
 

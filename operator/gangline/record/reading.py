@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from gangline import bounded
+from gangline import bounded, files
 from gangline.api.read.reading import ParseError
 from gangline.engine.model import Millis
 from gangline.kube.resources import Json
@@ -54,24 +54,19 @@ def read(folder: Path) -> History:
 
 def _lines(path: Path, reader: _Reader) -> Iterator[tuple[Place, Json]]:
     try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST_LINE + 1):
-                number += 1
-                place = Place(path, number)
-                if len(line) > LONGEST_LINE:
-                    raise RecordError(f"{place}: longer than {LONGEST_LINE} bytes")
-                reader.count(len(line), place)
-                if not line.strip():
-                    continue
-                try:
-                    body = bounded.load_json(line, most_bytes=LONGEST_LINE)
-                except bounded.BadJsonError:
-                    reader.passed_over(place)
-                    continue
-                if not isinstance(body, dict):
-                    raise RecordError(f"{place}: not an object")
-                yield place, body
+        for number, line in enumerate(files.read_lines(path, longest=LONGEST_LINE, most=MOST_BYTES), start=1):
+            place = Place(path, number)
+            reader.count(len(line), place)
+            if not line.strip():
+                continue
+            try:
+                body = bounded.load_json(line, most_bytes=LONGEST_LINE)
+            except bounded.BadJsonError:
+                reader.passed_over(place)
+                continue
+            if not isinstance(body, dict):
+                raise RecordError(f"{place}: not an object")
+            yield place, body
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
 

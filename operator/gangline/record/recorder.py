@@ -16,7 +16,7 @@ from typing import Final
 import orjson
 
 import gangline
-from gangline import bounded
+from gangline import bounded, files
 from gangline.api.read.reading import ParseError
 from gangline.jobs import BY_RESOURCE
 from gangline.kube import resources as kube
@@ -276,14 +276,13 @@ class Recorder:
 
 def readable(path: Path) -> Iterator[Json]:
     """The lines of one of our own files that can be read."""
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                body = bounded.load_json(line, most_bytes=LONGEST_LINE)
-            except bounded.BadJsonError:
-                continue
-            if isinstance(body, dict):
-                yield body
+    for line in files.read_lines(path, longest=LONGEST_LINE, most=MOST_BYTES):
+        try:
+            body = bounded.load_json(line, most_bytes=LONGEST_LINE)
+        except bounded.BadJsonError:
+            continue
+        if isinstance(body, dict):
+            yield body
 
 
 #: bytes of a line

@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
-from gangline import bounded
+from gangline import bounded, files
 from gangline.telemetry.readings import Reading, SourceError
 
 #: JSON name -> field
@@ -37,10 +37,8 @@ class FileSource:
 
     def _read(self) -> list[Reading]:
         try:
-            with self._path.open("rb") as file:
-                size, changed = self._path.stat().st_size, self._path.stat().st_mtime
-                file.seek(max(0, size - TAIL))
-                lines = file.read().splitlines()
+            changed = self._path.stat().st_mtime
+            lines = files.read_tail(self._path, TAIL).splitlines()
         except OSError as error:
             raise SourceError(f"{self._path}: {error.strerror}") from error
         newest: dict[str, Reading] = {}

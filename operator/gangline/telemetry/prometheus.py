@@ -39,8 +39,9 @@ _FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "lo
 SENTINEL: Final = 1e15
 #: seconds for all queries together
 TIMEOUT: Final = 20.0
-#: bytes of the longest answer that is read: some 100,000 pods
+#: bytes and values of the largest answer that is read: some 100,000 pods
 LONGEST: Final = 64 << 20
+MOST_VALUES: Final = 4_000_000
 #: characters of its error text that are passed on
 SHOWN: Final = 300
 
@@ -83,7 +84,9 @@ class PrometheusSource:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
         try:
             async with self._session.post(f"{self._url}/api/v1/query", data={"query": query}) as response:
-                body = bounded.load_json(await _whole(response), most_bytes=LONGEST, most_depth=16)
+                body = bounded.load_json(
+                    await _whole(response), most_bytes=LONGEST, most_depth=16, most_values=MOST_VALUES
+                )
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise SourceError(f"no answer: {type(error).__name__}") from error
         if not isinstance(body, dict) or body.get("status") != "success":

@@ -1,1 +1,3 @@
-"""TLS for our servers: self-issued certificates, and a context whose certificate can be changed while serving."""
+"""What all our servers need: self-issued certificates, a context whose certificate can be changed while serving, and limits on
+connections and requests.
+"""

@@ -40,6 +40,15 @@ class LiveContext:
         handshakes.demand(self.context)
         self._loaded: KeyPair | None = None
 
+    def ask_for_client_certificates(self, authority: str) -> None:
+        """Verify the certificate that a client shows by this CA (PEM). One that shows none is let in: the server answers it in
+        words. Raises CertificateError."""
+        self.context.verify_mode = ssl.CERT_OPTIONAL
+        try:
+            self.context.load_verify_locations(cadata=authority)
+        except (ssl.SSLError, ValueError) as error:
+            raise CertificateError(f"no certificate of a CA: {error}") from error
+
     def load(self, pair: KeyPair) -> bool:
         """True if the certificate changed. Raises CertificateError and keeps the previous one."""
         if pair == self._loaded:

@@ -14,6 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gangline import files
+
 
 class CertificateError(Exception):
     """The certificates cannot be used; the text says which and why."""
@@ -30,7 +32,7 @@ class KeyPair:
     def read(cls, directory: Path) -> KeyPair:
         """`tls.crt` and `tls.key` of a directory, as a mounted Secret has them. Raises CertificateError."""
         try:
-            return cls((directory / "tls.crt").read_bytes(), (directory / "tls.key").read_bytes())
+            return cls(files.read_bytes(directory / "tls.crt"), files.read_bytes(directory / "tls.key"))
         except OSError as error:
             raise CertificateError(f"{error.filename}: {error.strerror}") from error
 

@@ -14,7 +14,7 @@ from gangline.traces import helios, native, openb, pai, philly, swf
 from gangline.traces.helios import quotas
 from gangline.traces.native import write
 from gangline.traces.openb import nodes
-from gangline.traces.table import header
+from gangline.traces.table import header, listed
 from gangline.traces.trace import Trace, TraceError, TraceJob, TraceNode
 
 __all__ = ["FORMATS", "Trace", "TraceError", "TraceJob", "TraceNode", "detect", "load", "nodes", "quotas", "write"]
@@ -30,12 +30,12 @@ def detect(path: Path) -> str:
     for name, reader in _TABLES.items():
         if reader.knows(columns):
             return name
-    if swf.looks_like(path):
-        return "swf"
     if any(column.startswith(("[", "{")) for column in columns):
         return "philly"
+    if swf.looks_like(path):
+        return "swf"
     known = ", ".join(FORMATS[1:])
-    raise TraceError(f"{path}: the format is not recognised ({known}); its first line has {', '.join(sorted(columns))}")
+    raise TraceError(f"{path}: the format is not recognised ({known}); its first line has {listed(sorted(columns))}")
 
 
 def load(path: Path, format: str = "auto") -> Trace:

@@ -6,14 +6,14 @@ duration, num_gpus.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gangline.traces.table import Columns, Row, open_text, rows
+from gangline import bounded
+from gangline.traces.table import MOST_JSON, Columns, Row, json_text, rows
 from gangline.traces.trace import TraceError, TraceJob
 
 COMPACT = frozenset({"job_id", "vc", "submit_s", "duration_s", "gpu_num"})
@@ -59,11 +59,10 @@ def _extract(row: Row, when: str, tenant: str) -> TraceJob:
 
 def read_log(path: Path, skipped: Counter[str]) -> Iterator[TraceJob]:
     """The JSON job log: a list of jobs with their attempts, each with start, end and the GPUs of each node."""
-    with open_text(path) as text:
-        try:
-            entries: Any = json.load(text)
-        except ValueError as error:
-            raise TraceError(f"{path}: neither a Philly CSV nor JSON: {error}") from error
+    try:
+        entries: Any = bounded.load_json(json_text(path), most_bytes=MOST_JSON)
+    except bounded.BadJsonError as error:
+        raise TraceError(f"{path}: neither a Philly CSV nor JSON: {error}") from error
     if not isinstance(entries, list):
         raise TraceError(f"{path}: a Philly job log is a JSON list of jobs")
     for index, entry in enumerate(entries):
@@ -71,8 +70,8 @@ def read_log(path: Path, skipped: Counter[str]) -> Iterator[TraceJob]:
             raise TraceError(f"{path}: entry {index} lacks one of {', '.join(sorted(_LOG_KEYS))}")
         try:
             job = _logged(entry, skipped)
-        except (KeyError, TypeError, ValueError) as error:
-            raise TraceError(f"{path}: entry {index} ({entry.get('jobid')}): {error}") from error
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise TraceError(f"{path}: entry {index} ({bounded.shown(entry.get('jobid'))}): {error}") from error
         if job is not None:
             yield job
 

@@ -5,11 +5,12 @@ Processors stand for GPUs. -1 means unknown. The requested number of processors 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.traces.table import open_text
+from gangline.traces.table import lines
 from gangline.traces.trace import TraceError, TraceJob
 
 _FIELDS = 18
@@ -18,39 +19,36 @@ _STATES = {0: "FAILED", 1: "COMPLETED", 2: "PARTIAL", 3: "PARTIAL_COMPLETED", 4:
 
 def looks_like(path: Path) -> bool:
     """Whether the first line that is no comment has 18 numbers."""
-    with open_text(path) as text:
-        for line in text:
-            if line.strip() and not line.lstrip().startswith(";"):
-                return len(line.split()) == _FIELDS and "," not in line
+    for line in lines(path):
+        if line.strip() and not line.lstrip().startswith(";"):
+            return len(line.split()) == _FIELDS and "," not in line
     return False
 
 
 def start_time(path: Path) -> float:
     """Unix seconds of the log's zero, from its header (UnixStartTime), or 0."""
-    with open_text(path) as text:
-        for line in text:
-            if not line.lstrip().startswith(";"):
+    for line in lines(path):
+        if not line.lstrip().startswith(";"):
+            return 0.0
+        key, _, value = line.lstrip("; \t").partition(":")
+        if key.strip() == "UnixStartTime":
+            try:
+                return max(0.0, float(value))
+            except ValueError:
                 return 0.0
-            key, _, value = line.lstrip("; \t").partition(":")
-            if key.strip() == "UnixStartTime":
-                try:
-                    return max(0.0, float(value))
-                except ValueError:
-                    return 0.0
     return 0.0
 
 
 def read(path: Path, skipped: Counter[str]) -> Iterator[TraceJob]:
     zero = start_time(path)
-    with open_text(path) as text:
-        for number, line in enumerate(text, start=1):
-            if not line.strip() or line.lstrip().startswith(";"):
-                continue
-            job = _job(_numbers(path, number, line), zero)
-            if job.gpus <= 0 or job.duration <= 0:
-                skipped["no processors" if job.gpus <= 0 else "no run time"] += 1
-                continue
-            yield job
+    for number, line in enumerate(lines(path), start=1):
+        if not line.strip() or line.lstrip().startswith(";"):
+            continue
+        job = _job(_numbers(path, number, line), zero)
+        if job.gpus <= 0 or job.duration <= 0:
+            skipped["no processors" if job.gpus <= 0 else "no run time"] += 1
+            continue
+        yield job
 
 
 def _numbers(path: Path, number: int, line: str) -> list[float]:
@@ -58,9 +56,12 @@ def _numbers(path: Path, number: int, line: str) -> list[float]:
     if len(parts) != _FIELDS:
         raise TraceError(f"{path}, line {number}: {len(parts)} fields, not {_FIELDS}; is the file cut?")
     try:
-        return [float(part) for part in parts]
+        values = [float(part) for part in parts]
     except ValueError as error:
         raise TraceError(f"{path}, line {number}: {error}") from error
+    if not all(map(math.isfinite, values)):
+        raise TraceError(f"{path}, line {number}: a number is not finite")
+    return values
 
 
 def _job(f: list[float], zero: float) -> TraceJob:

@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe, workload
+from tests.cluster.serving import deployment, leader_worker_set, stateful_set
+from tests.fuzz.objects import jobset
 
 from gangline.api.admission import KINDS, Context, default, validate
 
@@ -18,7 +20,10 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-examples: list[Json] = [recipe(), cluster_queue(), cluster_queue("v1beta1"), job(queue="q"), gpujob(), workload()]
+examples: list[Json] = [
+    *(recipe(), cluster_queue(), cluster_queue("v1beta1"), job(queue="q"), gpujob(), workload(), jobset()),
+    *(deployment("d", "q", 2), stateful_set("s", "q", 2), leader_worker_set("l", "q", 2, 2)),
+]
 
 
 def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:

@@ -11,6 +11,7 @@ from tests.api.admission.builders import Json, gpujob, job, template
 
 from gangline.api import names
 from gangline.api.admission import Context, default, validate
+from gangline.api.admission.of_jobs.pods import MOST_AMOUNTS, MOST_CONTAINERS
 
 QUEUE, CLASS = names.QUEUE_NAME, names.PRIORITY_CLASS
 SIMPLE = Context()
@@ -117,7 +118,8 @@ def test_the_author_hears_of_a_hint_that_is_no_duration(hint: Any, told: bool):
 def test_the_author_of_a_gpujob_hears_that_it_is_outside_of_any_queue():
     [warning] = default(gpujob(queue=""), None, SIMPLE).warnings
     assert "names no queue" in warning and "takes no quota" in warning
-    assert default(gpujob(queue=""), None, replace(SIMPLE, without_queue=True)).warnings == ()
+    [held] = default(gpujob(queue=""), None, replace(SIMPLE, without_queue=True)).warnings
+    assert held == "it names no queue (label kueue.x-k8s.io/queue-name): it is held until it names one"
     assert default(job(queue=""), None, SIMPLE).warnings == ()
 
 
@@ -224,6 +226,16 @@ def test_with_partial_admission_growing_is_refused():
     old = running(resized(job(queue="main", annotations={names.MIN_PARALLELISM: "2"}), parallelism=4))
     new = default(resized(old, parallelism=40), old, INCURIOUS).obj
     assert any("spec.parallelism: Forbidden: cannot change when partial" in error for error in errors(new, old))
+
+
+def test_the_author_of_a_running_job_that_shrinks_hears_that_it_starts_again():
+    old = running(job(queue="main", parallelism=4, completions=4))
+    smaller = default(resized(old, parallelism=2), old, INCURIOUS)
+    assert smaller.obj["spec"]["suspend"] is False, "the operator stops it, as Kueue does"
+    assert any("asks for fewer pods" in warning for warning in smaller.warnings)
+    assert not default(resized(old, parallelism=4), old, INCURIOUS).warnings
+    waiting = job(queue="main", parallelism=4, suspend=True)
+    assert not default(resized(waiting, parallelism=2), waiting, INCURIOUS).warnings
 
 
 @pytest.mark.parametrize(
@@ -770,3 +782,39 @@ def test_a_gpujob_that_is_stored_already_may_go_on():
     made["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 4}}
     stored = gpujob(queue="main", roles=[{"name": "worker", "gpus": 8, "template": made}])
     assert not [error for error in errors(relabelled(stored, other="label"), stored) if "gpus" in error]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_child_of_a_queued_job_runs_no_sooner_than_that(waits: bool):
+    context = Context(owner_is_queued=lambda *_: True, owner_waits=lambda *_: waits)
+    child, held = job(), job()
+    for each in (child, held):
+        each["metadata"]["ownerReferences"] = [
+            {"apiVersion": "gangline.io/v1alpha1", "kind": "GPUJob", "name": "g", "uid": "u", "controller": True}
+        ]
+    held["spec"]["suspend"] = True
+    assert bool(default(child, None, context).obj["spec"].get("suspend")) is waits
+    started = default(child, held, context)
+    assert bool(started.obj["spec"].get("suspend")) is waits
+    said = ['it belongs to GPUJob "g", which waits for its quota: it is suspended'] if waits else []
+    assert list(started.warnings) == said
+    assert not default(child, child, context).obj["spec"].get("suspend"), "it runs: the operator stops it"
+
+
+def pod_with(containers: int, amounts: int) -> Json:
+    requests = {f"example.com/r{number}": "1" for number in range(amounts)}
+    return {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}] * containers}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "amounts", "said"),
+    [
+        (MOST_CONTAINERS, 1, ""),
+        (MOST_CONTAINERS + 1, 0, "spec.template.spec.containers: Too many: 1001: must have at most 1000 items"),
+        (1, MOST_AMOUNTS, ""),
+        (10, MOST_AMOUNTS // 10 + 1, "spec.template.spec: Too many: 1010: must name at most 1000 amounts of resources"),
+    ],
+)
+def test_a_pod_has_so_many_containers_and_amounts(containers: int, amounts: int, said: str):
+    found = validate(job(queue="main", template=pod_with(containers, amounts)), None, SIMPLE)
+    assert [str(error)[: len(said)] for error in found] == ([said] if said else [])

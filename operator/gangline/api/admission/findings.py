@@ -142,6 +142,10 @@ def _no_owner(namespace: str, reference: Json, child: Json) -> bool:
     return False
 
 
+def _no_waiting_owner(namespace: str, reference: Json) -> bool:
+    return False
+
+
 def _every_namespace(namespace: str, queued: bool) -> bool:
     return True
 
@@ -177,6 +181,8 @@ class Context:
     group_size_stays: bool = True
     #: the object that describes the pods of a job; None if it is not there, or not known
     look: Look = _unknown
+    #: whether the queued one among the owners of a child, in this (namespace, owner reference), waits for its quota now
+    owner_waits: Callable[[str, Json], bool] = _no_waiting_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,8 @@ class Result:
     warnings: tuple[str, ...] = ()
 
 
-#: fills the object in place (it is a copy) and returns warnings
+#: completes the object and returns warnings. Only the object itself may be changed: what is in it belongs to the request as well,
+#: and is replaced by changed copies (`fill`, `jobkinds.declaration.put`)
 Default: TypeAlias = Callable[[Json, Json | None, Context], list[str]]
 Validate: TypeAlias = Callable[[Json, Json | None, Context], list[FieldError]]
 #: what the author of a valid object should know
@@ -245,8 +252,12 @@ def annotations_of(obj: Json | None) -> Json:
 
 
 def fill(parent: Json, key: str) -> Json | None:
-    """The object at `key`, created if it is missing, to be modified; None if another value is there."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    child: object = parent[key]
-    return cast(Json, child) if isinstance(child, dict) else None
+    """The object at `key`, created if it is missing, to be modified; None if another value is there.
+
+    It is a copy in the place of the one that was there, which the request still shows as it came.
+    """
+    child: object = parent.get(key)
+    if child is not None and not isinstance(child, dict):
+        return None
+    own = parent[key] = dict(cast(Json, child or {}))
+    return own

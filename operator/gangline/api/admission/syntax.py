@@ -22,16 +22,12 @@ from gangline.api.admission.findings import (
     required,
     text,
 )
+from gangline.api.label_syntax import annotation_faults, label_faults, too_long
+from gangline.api.label_syntax import dns_label_faults as dns_label_faults
+from gangline.api.label_syntax import dns_subdomain_faults as dns_subdomain_faults
+from gangline.api.label_syntax import label_value_faults as label_value_faults
+from gangline.api.label_syntax import qualified_name_faults as qualified_name_faults
 
-_LABEL_RE: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN_RE: Final = rf"{_LABEL_RE}(\.{_LABEL_RE})*"
-_NAME_RE: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_VALUE_RE: Final = f"({_NAME_RE})?"
-
-_LABEL: Final = re.compile(_LABEL_RE)
-_SUBDOMAIN: Final = re.compile(_SUBDOMAIN_RE)
-_NAME: Final = re.compile(_NAME_RE)
-_VALUE: Final = re.compile(_VALUE_RE)
 _PATH: Final = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 #: characters of the longest `domain/path`
@@ -39,72 +35,11 @@ _LONGEST_PATH: Final = 1024
 #: characters of the longest number that is parsed
 _LONGEST_INT: Final = 100
 
-_LABEL_RULE: Final = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL_RE}')"
-)
-_SUBDOMAIN_RULE: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN_RE}')"
-)
-_NAME_RULE: Final = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME_RE}')"
-)
-_VALUE_RULE: Final = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
-    f"regex used for validation is '{_VALUE_RE}')"
-)
-
 TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
-def _too_long(limit: int) -> str:
-    return f"must be no more than {limit} bytes"
-
-
-def dns_label_faults(value: str) -> list[str]:
-    """Why `value` is not an RFC 1123 label; empty if it is one."""
-    faults = [_too_long(63)] if len(value) > 63 else []
-    if not _LABEL.fullmatch(value):
-        faults.append(_LABEL_RULE)
-    return faults
-
-
-def dns_subdomain_faults(value: str) -> list[str]:
-    faults = [_too_long(253)] if len(value) > 253 else []
-    if not _SUBDOMAIN.fullmatch(value):
-        faults.append(_SUBDOMAIN_RULE)
-    return faults
-
-
-def qualified_name_faults(value: str) -> list[str]:
-    """Faults of a label key, annotation key or resource name: `[prefix/]name`."""
-    prefix, slash, name = value.rpartition("/")
-    faults: list[str] = []
-    if slash:
-        if not prefix:
-            faults.append("prefix part must be non-empty")
-        faults += [f"prefix part {fault}" for fault in dns_subdomain_faults(prefix) if prefix]
-    if not name:
-        return [*faults, "name part must be non-empty"]
-    if len(name) > 63:
-        faults.append(f"name part {_too_long(63)}")
-    if not _NAME.fullmatch(name):
-        faults.append(_NAME_RULE)
-    return faults
-
-
-def label_value_faults(value: str) -> list[str]:
-    faults = [_too_long(63)] if len(value) > 63 else []
-    if not _VALUE.fullmatch(value):
-        faults.append(_VALUE_RULE)
-    return faults
-
-
-@bounded.parser(_LONGEST_PATH, instead=[_too_long(_LONGEST_PATH)], worst=("a.", "a/", "a-", "/"))
+@bounded.parser(_LONGEST_PATH, instead=[too_long(_LONGEST_PATH)], worst=("a.", "a/", "a-", "/"))
 def domain_path_faults(value: str) -> list[str]:
     """Faults of a `domain/path`, the form of a gate name."""
     domain, slash, path = value.partition("/")
@@ -136,29 +71,16 @@ def label_key(path: str, value: object) -> list[FieldError]:
 
 def label_map(path: str, value: object) -> list[FieldError]:
     """A map of labels, such as node labels or a node selector."""
-    errors: list[FieldError] = []
-    for key, entry in mapping(value).items():
-        errors += label_key(path, key)
-        errors += _errors(path, entry, label_value_faults(text(entry)))
-    return errors
-
-
-#: bytes of all keys and values of an object's annotations
-MOST_ANNOTATIONS: Final = 256 * 1024
+    return [invalid(path, entry, fault) for entry, fault in label_faults(mapping(value))]
 
 
 def annotation_map(path: str, value: object) -> list[FieldError]:
     """A map of annotations: keys are those of labels, but for their case; values are anything, as long as all are not too
     long together."""
-    annotations = mapping(value)
-    errors = [error for key in annotations for error in _errors(path, key, qualified_name_faults(key.lower()))]
-    size = sum(
-        len(key.encode(errors="replace")) + len(text(entry).encode(errors="replace"))
-        for key, entry in annotations.items()
-    )
-    if size > MOST_ANNOTATIONS:
-        errors.append(FieldError(path, NOTHING, f"may not be more than {MOST_ANNOTATIONS} bytes", TOO_LONG))
-    return errors
+    return [
+        FieldError(path, NOTHING, fault, TOO_LONG) if entry is None else invalid(path, entry, fault)
+        for entry, fault in annotation_faults(mapping(value))
+    ]
 
 
 def label_selector(path: str, value: object) -> list[FieldError]:

@@ -69,8 +69,8 @@ def _pod_sets(workload: Json) -> list[FieldError]:
     pod_sets = objects(spec(workload).get("podSets"))
     errors: list[FieldError] = []
     seen: set[str] = set()
-    if len(pod_sets) > MAX_POD_SETS:
-        errors.append(too_many("spec.podSets", len(pod_sets), MAX_POD_SETS))
+    if len(pod_sets) > MAX_POD_SETS:  # the rest costs time in proportion
+        return [too_many("spec.podSets", len(pod_sets), MAX_POD_SETS)]
     for i, pod_set in enumerate(pod_sets):
         path, name = f"spec.podSets[{i}]", text(pod_set.get("name"))
         errors += syntax.dns_label(f"{path}.name", name)
@@ -78,7 +78,7 @@ def _pod_sets(workload: Json) -> list[FieldError]:
             errors.append(duplicate(f"{path}.name", name))
         seen.add(name)
         errors += _counts(path, pod_set)
-        errors += _template(f"{path}.template", mapping(pod_set.get("template")))
+        errors += pods.check_pods(f"{path}.template", mapping(pod_set.get("template")))
         errors += _slices(f"{path}.topologyRequest", mapping(pod_set.get("topologyRequest")))
     shrinking = sum(pod_set.get("minCount") is not None for pod_set in pod_sets)
     if shrinking > 1:
@@ -87,16 +87,6 @@ def _pod_sets(workload: Json) -> list[FieldError]:
         message = "partial admission and elastic job cannot be used together"
         errors.append(invalid("spec.podSets", shrinking, message))
     return errors
-
-
-def _template(path: str, template: Json) -> list[FieldError]:
-    meta = mapping(template.get("metadata"))
-    return [
-        *syntax.label_map(f"{path}.metadata.labels", meta.get("labels")),
-        *syntax.annotation_map(f"{path}.metadata.annotations", meta.get("annotations")),
-        *pods.check_requests(path, template),
-        *pods.check_placement(path, template),
-    ]
 
 
 def _slices(path: str, request: Json) -> list[FieldError]:

@@ -7,12 +7,12 @@ written beside the component, and the controller adds it to the pods: the wrappe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gangline import bounded
-from gangline.api.jobkinds import kubeflow
+from gangline.api.jobkinds import kubeflow, ray
 from gangline.api.jobkinds.declaration import (
     MOST_PODS,
     Behaviour,
@@ -152,7 +152,8 @@ def _of_ray(*cluster: str) -> Callable[[Json, Path], Iterable[_Pods]]:
         yield _Pods(head, 1)
         groups: Path = (*obj, *cluster, "workerGroupSpecs")
         for i in range(len(rows_at(job, groups))):
-            yield from _replicas(job, (*groups, i))
+            if isinstance(at(job, (*groups, i, "template")), dict):
+                yield _Pods((*groups, i, "template"), ray.workers(job, (*groups, i)))
 
     return pods
 
@@ -188,13 +189,12 @@ def _places(job: Json) -> list[Place]:
     every = [pods for component in _components(job) for pods in component]
     if not every:
         raise JobError("no component has pods", shown(_COMPONENTS))
-    name = str(mapping_at(job, ("metadata",)).get("name") or "")
     for pods in every:
         if pods.count > MOST_PODS:
             raise JobError(f"must be 0 to {MOST_PODS} pods", shown(pods.path))
     return [
         Place(
-            name=f"{name}-{i}",
+            name=_pod_set(job, i),
             count=pods.count,
             path=pods.path,
             counted=_counted(template_at(job, pods.path)),
@@ -203,6 +203,10 @@ def _places(job: Json) -> list[Place]:
         )
         for i, pods in enumerate(every)
     ]
+
+
+def _pod_set(job: Json, number: int) -> str:
+    return f"{mapping_at(job, ('metadata',)).get('name') or ''}-{number}"
 
 
 # --- the template that counts -----------------------------------------------------------------------------------------
@@ -276,12 +280,14 @@ class _BesideComponents:
         for row in rows_at(job, _COMPONENTS):
             row.pop("podSetInfos", None)
 
-    def written(self, job: Json) -> Sequence[Json]:
-        return [
-            info
-            for i in range(len(rows_at(job, _COMPONENTS)))
-            for info in rows_at(job, (*_COMPONENTS, i, "podSetInfos"))
-        ]
+    def written(self, job: Json) -> Mapping[str, Json]:
+        found: dict[str, Json] = {}
+        number = 0
+        for i, pods in enumerate(_components(job)):
+            infos = rows_at(job, (*_COMPONENTS, i, "podSetInfos"))
+            found |= {_pod_set(job, number + j): info for j, info in enumerate(infos[: len(pods)])}
+            number += len(pods)
+        return found
 
 
 # --- status and children ----------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ and can be sent to another process.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -149,7 +148,7 @@ class AtRest:
     signs: tuple[Sign, ...]
 
     def __call__(self, job: Json) -> Json:
-        found: Json = {"status": copy.deepcopy(mapping_at(job, ("status",)))}
+        found: Json = {"status": mapping_at(job, ("status",))}
         for sign in self.signs:
             if sign.condition:
                 found["status"] = without_condition(found["status"], sign.condition)

@@ -72,22 +72,33 @@ def at(obj: object, path: Path) -> Any:
 
 
 def put(obj: Json, path: Path, value: object) -> None:
-    """Write a value in place, with the objects on the way to it; nothing where something on the way has another type."""
-    inner = cast(object, obj)
+    """Write a value, with the objects on the way to it; nothing where something on the way has another type.
+
+    `obj` itself changes. Objects and lists on the way are replaced by changed copies: whoever else has them sees no change.
+    """
+    way: list[Any] = [obj]
     for part in path[:-1]:
-        fields = cast("dict[str | int, object]", inner if isinstance(inner, dict) else {})
-        if isinstance(part, str) and fields.get(part) is None:
-            fields[part] = {}
-        inner = cast(object, at(inner, (part,)))
-    if isinstance(inner, dict):
-        cast("dict[str | int, object]", inner)[path[-1]] = value
+        outer = cast(object, way[-1])
+        inner = at(outer, (part,))
+        if inner is None and isinstance(part, str) and isinstance(outer, dict):
+            way.append({})
+        elif isinstance(inner, dict | list):
+            way.append(cast(Any, inner).copy())
+        else:
+            return
+    if isinstance(way[-1], dict):
+        way[-1][path[-1]] = value
+        for place, part, own in zip(way, path[:-1], way[1:], strict=False):
+            place[part] = own
 
 
 def drop(obj: Json, path: Path) -> None:
-    """Remove what is at the path, in place."""
-    inner = at(obj, path[:-1])
-    if isinstance(inner, dict):
-        cast("dict[str | int, object]", inner).pop(path[-1], None)
+    """Remove what is at the path, as `put` writes it."""
+    inner = mapping_at(obj, path[:-1])
+    if len(path) == 1:
+        obj.pop(str(path[0]), None)
+    elif path[-1] in inner:
+        put(obj, path[:-1], {name: value for name, value in inner.items() if name != path[-1]})
 
 
 def mapping_at(obj: object, path: Path) -> Json:
@@ -185,8 +196,8 @@ class Injection(Protocol):
         """Back to what the user wrote. `originals`: pod set -> its template in the Workload."""
         ...
 
-    def written(self, job: Json) -> Sequence[Json]:
-        """The additions of each pod set, as they stand in the job."""
+    def written(self, job: Json) -> Mapping[str, Json]:
+        """Pod set -> its additions, as they stand in the job; none for pod sets that have got nothing."""
         ...
 
 
@@ -209,6 +220,10 @@ class Behaviour:
     reclaimable: Callable[[Json], dict[str, int]] = _nothing_reclaimable
     #: None: an admission goes into the templates at the paths of the pod sets
     injection: Injection | None = None
+    #: lists of an injection that the job's controller puts in place of those of the pods, instead of adding to them
+    replaced: tuple[str, ...] = ()
+    #: what is injected is written first, while the job is suspended: its controller refuses both in one write
+    injected_first: bool = False
     #: what was injected may be withdrawn only once none of the job's pods runs, in a second write
     withdrawn_at_rest: bool = False
     #: the status of an active job once none of its pods runs; asked for where its controller does not write it, since it ran in
@@ -275,6 +290,8 @@ Look: TypeAlias = Callable[[Reference], Json | None]
 #: have no such names, in the operator only
 DESCRIPTION: Final = "(description)"
 RUNS_WITH: Final = "(runs with)"
+#: where a job carries the fields of its kind that the API server was seen not to know, of those in `Declaration.alternatives`
+UNKNOWN_FIELDS: Final = "(unknown fields)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +325,8 @@ class Declaration:
     managed_by: Path = ()
     #: the name there that means the kind's usual controller
     controller: str = ""
+    #: how long a job stays after its end before its controller deletes it; () = it stays
+    expiry: Path = ()
     #: fields of a job here that the one in another cluster follows while it runs
     followed: tuple[Path, ...] = ()
     #: fields that cannot change while the job runs
@@ -345,6 +364,12 @@ class Declaration:
     descriptions: tuple[Resource, ...] = ()
     #: the templates of the pod sets are made of other fields, so they are compared as Kueue compares them
     derived: bool = False
+    #: the pod sets of a job as Kueue, or an earlier version, has counted them: a running job with such a Workload goes on
+    counted_before: Callable[[Json], Sequence[Json]] | None = None
+    #: fields that different versions of the kind have for the same thing: an admission goes into the first that is known
+    alternatives: tuple[Path, ...] = ()
+    #: the software that has a field into which an admission can go, as its users call it
+    needs: str = ""
     #: fields of a job for which that object has no place, as sentences for its author
     unused: Callable[[Json, Look], Sequence[str]] = _all_used
     #: a job may name a prebuilt Workload

@@ -20,14 +20,24 @@ _NAME: Final = re.compile(
 )
 
 
+#: what else Kueue takes: a resource, with or without a version, such as `pipelineruns.v1.tekton.dev`
+_ANY: Final = re.compile(r"[A-Za-z0-9-]{1,63}\.[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})+")
+
+
+class NoKindError(ValueError):
+    """A name that Kueue takes for a kind that no object has: it has no effect there either."""
+
+
 def _too_long(text: str) -> ValueError:
     return ValueError(f"{bounded.shown(text)} is longer than {LONGEST_NAME} characters")
 
 
 @bounded.parser(LONGEST_NAME, refuse=_too_long, worst=("A.v1.", "a.", "a-"))
 def kind(text: str) -> Resource:
-    """`Kind.version.group`, as Kueue's configuration writes it. Raises ValueError."""
+    """`Kind.version.group`, as Kueue's configuration writes it. Raises ValueError, NoKindError for what Kueue takes besides."""
     found = _NAME.fullmatch(text)
+    if found is None and _ANY.fullmatch(text):
+        raise NoKindError(f"{text} has no effect: write the kind as its objects have it, Kind.version.group")
     if found is None:
         raise ValueError(f"{bounded.shown(text)} is not of the form Kind.version.group, such as Sandbox.v1.example.com")
     return Resource(found[3], found[2], _plural(found[1].lower()), kind=found[1])

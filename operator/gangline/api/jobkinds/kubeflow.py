@@ -101,6 +101,7 @@ def _declared(kind: str, field: str, *types: str, version: str = "v1", shipped: 
         shipped=shipped,
         priority_class=(*_POLICY, "schedulingPolicy", "priorityClass"),
         managed_by=(*_POLICY, "managedBy"),
+        expiry=(*_POLICY, "ttlSecondsAfterFinished"),
         prebuilt=kind != "JAXJob",
         creates=_children(field),
         prepare=_number_workers,

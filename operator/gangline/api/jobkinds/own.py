@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api import names
-from gangline.api.jobkinds.declaration import Declaration, Words, labelled
+from gangline.api.jobkinds.declaration import Declaration, Path, Words, labelled
 from gangline.api.jobkinds.node_loss import ALWAYS_RESTARTS, BY_ITS_SPEC, REPLACES
 from gangline.kube.resources import GPU_JOBS, JOB_SETS, JOBS
 
 #: on the pods of a JobSet
 REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+#: of Jobs and JobSets
+EXPIRY: Final[Path] = ("spec", "ttlSecondsAfterFinished")
 JOB: Final = Declaration(
     resource=JOBS,
     framework="batch/job",
@@ -19,6 +21,7 @@ JOB: Final = Declaration(
     shipped=True,
     managed_by=("spec", "managedBy"),
     controller="kubernetes.io/job-controller",
+    expiry=EXPIRY,
     elastic=True,
     node_loss=REPLACES,
     words=Words(
@@ -34,6 +37,7 @@ JOB_SET: Final = Declaration(
     shipped=True,
     managed_by=("spec", "managedBy"),
     controller="jobset.sigs.k8s.io/jobset-controller",
+    expiry=EXPIRY,
     holds_children=True,
     node_loss=ALWAYS_RESTARTS,
     pod_set_of=labelled(REPLICATED_JOB),

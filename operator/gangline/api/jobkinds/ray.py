@@ -6,12 +6,12 @@ a sidecar of the head), and the Job that cleans Redis up, which runs after the h
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gangline.api import names, quantity
 from gangline.api.jobkinds.declaration import (
+    MOST_PODS,
     Behaviour,
     Declaration,
     JobError,
@@ -62,8 +62,8 @@ _COUNTS_OF_WORKERS: Final = ("availableWorkerReplicas", "readyWorkerReplicas")
 _OF_THE_RUN: Final = ("dashboardURL", "jobStatus", "rayClusterName", "rayClusterStatus")
 _MOST_POD_SETS: Final = 18
 _GROUPS: Final[Path] = ("spec", "workerGroupSpecs")
-#: what says how many pods a group has; KubeRay keeps replicas within the bounds
-_SIZES: Final = ("replicas", "minReplicas", "maxReplicas", "numOfHosts")
+#: what says how many pods a group has
+_SIZES: Final = ("replicas", "minReplicas", "maxReplicas", "numOfHosts", "suspend")
 
 
 # --- pod sets ---------------------------------------------------------------------------------------------------------
@@ -86,9 +86,21 @@ def _group(job: Json, path: Path) -> Place:
     if not isinstance(name, str) or not name:
         raise JobError("a group of workers needs a name", shown((*path, "groupName")))
     template = (*path, "template")
-    hosts = number_at(job, (*path, "numOfHosts"), 1)
-    count = number_at(job, (*path, "replicas"), 1) * max(1, hosts)
-    return Place(name=name.lower(), count=count, path=template, counted=template_at(job, template))
+    return Place(name=name.lower(), count=workers(job, path), path=template, counted=template_at(job, template))
+
+
+def workers(job: Json, group: Path) -> int:
+    """The pods that KubeRay runs for the group of workers at this path: it keeps the replicas within their bounds, and runs none
+    for a suspended group. Raises JobError.
+    """
+    replicas, hosts = number_at(job, (*group, "replicas"), 1), number_at(job, (*group, "numOfHosts"), 1)
+    least, most = number_at(job, (*group, "minReplicas"), 0), number_at(job, (*group, "maxReplicas"), MOST_PODS)
+    if at(job, (*group, "suspend")) is True:
+        return 0
+    count = (least if replicas < least else min(replicas, most)) * max(1, hosts)
+    if count > MOST_PODS:
+        raise JobError(f"{count} pods: must be 0 to {MOST_PODS}", shown((*group, "replicas")))
+    return count
 
 
 def _counted_head(job: Json, cluster: Path, path: Path, extra: Sequence[Json]) -> Json:
@@ -97,14 +109,12 @@ def _counted_head(job: Json, cluster: Path, path: Path, extra: Sequence[Json]) -
     cleans_up = _cleans_redis_up(job, cluster)
     if not sidecars and not cleans_up:
         return template
-    counted = copy.deepcopy(template)
-    containers = rows_at(counted, ("spec", "containers"))
+    containers = rows_at(template, ("spec", "containers"))
     if cleans_up:
         if not containers:
             raise JobError("the head needs a container", shown((*path, "spec", "containers")))
-        _raise_requests(containers[0])
-    counted["spec"]["containers"] = [*containers, *sidecars]
-    return counted
+        containers[0] = _with_raised_requests(containers[0])
+    return {**template, "spec": {**template["spec"], "containers": [*containers, *sidecars]}}
 
 
 def _scales(job: Json, cluster: Path) -> bool:
@@ -113,7 +123,7 @@ def _scales(job: Json, cluster: Path) -> bool:
 
 def _autoscaler(job: Json, cluster: Path) -> Json:
     resources = at(job, (*cluster, "autoscalerOptions", "resources"))
-    return {"name": _AUTOSCALER_CONTAINER, "resources": copy.deepcopy(_AUTOSCALER if resources is None else resources)}
+    return {"name": _AUTOSCALER_CONTAINER, "resources": _AUTOSCALER if resources is None else resources}
 
 
 def _cleans_redis_up(job: Json, cluster: Path) -> bool:
@@ -121,8 +131,8 @@ def _cleans_redis_up(job: Json, cluster: Path) -> bool:
     return str(annotated).lower() == "true" or at(job, (*cluster, "gcsFaultToleranceOptions")) is not None
 
 
-def _raise_requests(container: Json) -> None:
-    """To at least the requests of the Job that cleans Redis up."""
+def _with_raised_requests(container: Json) -> Json:
+    """The container with at least the requests of the Job that cleans Redis up."""
     resources = dict(mapping_at(container, ("resources",)))
     requests = dict(mapping_at(resources, ("requests",)))
     for name, least in _REDIS_CLEANUP.items():
@@ -131,7 +141,7 @@ def _raise_requests(container: Json) -> None:
         except quantity.QuantityError:
             continue  # the API server refuses such pods
         requests[name] = requests[name] if enough else least
-    container["resources"] = {**resources, "requests": requests}
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def _places(cluster: Path) -> Callable[[Json], list[Place]]:
@@ -296,7 +306,7 @@ RAY_CLUSTER: Final = Declaration(
     found_by=("ray.io/cluster",),
     pod_set_of=_group_of,
     words=Words(
-        pod_sets="`head`: 1; each worker group: replicas × numOfHosts",
+        pod_sets="`head`: 1; each worker group: replicas within their bounds × numOfHosts",
         ready="`status.state` ready",
         finished="never",
     ),
@@ -333,7 +343,7 @@ RAY_SERVICE: Final = Declaration(
 
 def _job_places(job: Json) -> list[Place]:
     mode = at(job, ("spec", "submissionMode")) or "K8sJobMode"
-    sidecar = {"name": _SUBMITTER_CONTAINER, "resources": copy.deepcopy(_SUBMITTER_NEEDS)}
+    sidecar = {"name": _SUBMITTER_CONTAINER, "resources": _SUBMITTER_NEEDS}
     places = _cluster_places(job, _IN_JOB, [sidecar] if mode == "SidecarMode" else ())
     return [*places, _submitter(job)] if mode == "K8sJobMode" else places
 
@@ -342,7 +352,7 @@ def _submitter(job: Json) -> Place:
     """The pod of the Job that submits to the cluster; without a template KubeRay makes one with the head's image."""
     path = ("spec", "submitterPodTemplate")
     image = at(job, (*_IN_JOB, "headGroupSpec", "template", "spec", "containers", 0, "image"))
-    container = {"name": _SUBMITTER_CONTAINER, "image": image, "resources": copy.deepcopy(_SUBMITTER_NEEDS)}
+    container = {"name": _SUBMITTER_CONTAINER, "image": image, "resources": _SUBMITTER_NEEDS}
     default: Json = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     template = default if at(job, path) is None else template_at(job, path)
     return Place(name=_SUBMITTER, count=1, path=path, counted=template, default=default)

@@ -3,12 +3,13 @@
 A job is rendered as Kubeflow's trainer does: the runtime's template, the job's patches, the number of nodes and the resources
 of its trainer. An admission is one more patch, under the name by which Kueue writes its own. While a job runs, its pods are
 those of its Workload: the trainer keeps to the runtime with which the job started, whatever becomes of it.
+
+Patches are `spec.runtimePatches` since Trainer 2.2, and `spec.podTemplateOverrides` in Trainer 2.0 and 2.1. No version has both.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from gangline.api import names
@@ -16,6 +17,7 @@ from gangline.api.jobkinds.declaration import (
     DESCRIPTION,
     MOST_PODS,
     RUNS_WITH,
+    UNKNOWN_FIELDS,
     Behaviour,
     Declaration,
     JobError,
@@ -41,11 +43,15 @@ from gangline.kube.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 _GROUP: Final = "trainer.kubeflow.org"
 _RUNTIME: Final = ("spec", "runtimeRef")
 _NODES: Final = ("spec", "trainer", "numNodes")
-_PATCHES: Final = ("spec", "runtimePatches")
+_PATCHES: Final[Path] = ("spec", "runtimePatches")
+#: in Trainer 2.0 and 2.1
+_OVERRIDES: Final[Path] = ("spec", "podTemplateOverrides")
 _POLICY: Final[Path] = ("spec", "mlPolicy")
 _JOBS: Final[Path] = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
 #: the owner of the patch with an admission
 MANAGER: Final = f"{names.GROUP}/manager"
+#: in a replicated job: the template of its pods
+_TEMPLATE: Final[Path] = ("template", "spec", "template")
 #: on a replicated job of a runtime: which step of the training it is
 _STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 _TRAINER: Final = "trainer"
@@ -93,7 +99,9 @@ class _Rendered:
 
     def __init__(self, row: Json, replicas: int, pods_each: int) -> None:
         self.name = str(row.get("name") or "")
-        self.template: Json = template_at(row, ("template", "spec", "template"))
+        template = template_at(row, _TEMPLATE)
+        containers = [dict(each) for each in rows_at(template, ("spec", "containers"))]
+        self.template: Json = {**template, "spec": {**template["spec"], "containers": containers}}
         self.replicas = replicas
         self.pods_each = pods_each
 
@@ -114,7 +122,7 @@ def _rendered(job: Json) -> list[_Rendered]:
 
 def _runtime_jobs(runtime: Json) -> list[Json]:
     """The replicated jobs of a runtime, to be changed."""
-    return copy.deepcopy(rows_at(runtime, ("spec", "template", "spec", "replicatedJobs")))
+    return [dict(row) for row in rows_at(runtime, ("spec", "template", "spec", "replicatedJobs"))]
 
 
 def _description(job: Json) -> Json:
@@ -199,6 +207,22 @@ def _patch(job: Json, rows: list[Json]) -> None:
             merged = _merged(target, change, shown((*_PATCHES, i, *_JOBS, j)))
             target.clear()
             target.update(merged)
+    for i, override in enumerate(rows_at(job, _OVERRIDES)):
+        if _is_admission(override):
+            continue
+        pods = {part: override[part] for part in ("metadata", "spec") if part in override}
+        for j, named in enumerate(rows_at(override, ("targetJobs",))):
+            where = shown((*_OVERRIDES, i, "targetJobs", j, "name"))
+            target = next((row for row in rows if row.get("name") == named.get("name")), None)
+            if target is None:
+                raise JobError(f"{_named(job)} has no replicated job {str(named.get('name'))[:63]!r}", where)
+            merged = _merged(template_at(target, _TEMPLATE), pods, shown((*_OVERRIDES, i)))
+            put(target, _TEMPLATE, merged)
+
+
+def _is_admission(override: Json) -> bool:
+    """This override was written by an admission: its pods are labelled with their pod set, as Kueue does."""
+    return bool(at(override, ("metadata", "labels", names.PODSET)))
 
 
 def _merged(base: Json, change: Json, where: str, depth: int = 0) -> Json:
@@ -288,29 +312,43 @@ def _as_admitted(row: Json) -> Place:
 
 
 class _AsPatch:
-    """An admission is a patch of the runtime with a row for each replicated job; the trainer lets it change while suspended."""
+    """An admission is a patch of the runtime with a row for each replicated job, or an override for each replicated job."""
 
     def write(self, job: Json, additions: Mapping[str, Json]) -> None:
-        rows = [_row(name, added) for name, added in additions.items()]
-        others = [row for row in rows_at(job, _PATCHES) if row.get("manager") != MANAGER]
+        if shown(_PATCHES) in job.get(UNKNOWN_FIELDS, ()):
+            overrides = [{"targetJobs": [{"name": name}], **_pods(added)} for name, added in additions.items()]
+            put(job, _OVERRIDES, [*_others(job, _OVERRIDES), *overrides])
+            return
         own: Json = {"manager": MANAGER}
-        put(own, _JOBS, rows)
-        put(job, _PATCHES, [*others, own])
+        put(own, _JOBS, [_row(name, added) for name, added in additions.items()])
+        put(job, _PATCHES, [*_others(job, _PATCHES), own])
 
     def clear(self, job: Json, originals: Mapping[str, Json]) -> None:
-        if at(job, _PATCHES) is not None:
-            others = [row for row in rows_at(job, _PATCHES) if row.get("manager") != MANAGER]
-            put(job, _PATCHES, others or None)
+        for path in (_PATCHES, _OVERRIDES):
+            if at(job, path) is not None:
+                put(job, path, _others(job, path) or None)
 
-    def written(self, job: Json) -> Sequence[Json]:
+    def written(self, job: Json) -> Mapping[str, Json]:
         own = next((row for row in rows_at(job, _PATCHES) if row.get("manager") == MANAGER), Json())
-        return [mapping_at(row, ("template", "spec", "template", "metadata")) for row in rows_at(own, _JOBS)]
+        pods = {str(row.get("name")): mapping_at(row, _TEMPLATE) for row in rows_at(own, _JOBS)}
+        for row in filter(_is_admission, rows_at(job, _OVERRIDES)):
+            pods |= {str(named.get("name")): row for named in rows_at(row, ("targetJobs",))}
+        return {name: {**mapping_at(row, ("metadata",)), **mapping_at(row, ("spec",))} for name, row in pods.items()}
+
+
+def _others(job: Json, path: Path) -> list[Json]:
+    """The user's patches, or overrides."""
+    return [row for row in rows_at(job, path) if row.get("manager") != MANAGER and not _is_admission(row)]
 
 
 def _row(name: str, added: Json) -> Json:
+    return {"name": name, "template": {"spec": {"template": _pods(added)}}}
+
+
+def _pods(added: Json) -> Json:
     metadata = {part: added[part] for part in ("labels", "annotations") if part in added}
     spec = {part: added[part] for part in ("nodeSelector", "tolerations", "schedulingGates") if part in added}
-    return {"name": name, "template": {"spec": {"template": {"metadata": metadata, "spec": spec}}}}
+    return {"metadata": metadata, "spec": spec}
 
 
 # --- status and children ----------------------------------------------------------------------------------------------
@@ -379,8 +417,12 @@ TRAIN_JOB: Final = Declaration(
         reclaimable=_reclaimable,
         idle=_idle,
         injection=_AsPatch(),
+        replaced=("tolerations",),  # Kubernetes' strategic merge has no key for them
+        injected_first=True,  # Trainer 2.0 and 2.1 refuse overrides in the write that unsuspends the job
         withdrawn_at_rest=True,  # the trainer refuses changes of the patches while Jobs of the JobSet are active
     ),
+    alternatives=(_PATCHES, _OVERRIDES),
+    needs="Kubeflow Trainer 2.0",
     shipped=True,
     managed_by=("spec", "managedBy"),
     controller=f"{_GROUP}/trainjob-controller",
@@ -393,7 +435,7 @@ TRAIN_JOB: Final = Declaration(
     unused=_unused,
     pod_set_of=labelled("jobset.sigs.k8s.io/replicatedjob-name"),
     words=Words(
-        pod_sets="each replicated job of its runtime, with `spec.trainer` and `spec.runtimePatches`",
+        pod_sets="each replicated job of its runtime, with `spec.trainer` and the job's patches of the runtime",
         ready="all Jobs ready or succeeded",
         finished="Complete, Failed",
     ),

@@ -16,7 +16,7 @@ def difference(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     patch: Json = {key: None for key in current if wanted.get(key) is None and current[key] is not None}
     for key, value in wanted.items():
         have = current.get(key)
-        if value is None or value == have:
+        if value is None or value is have or value == have:
             continue
         if isinstance(value, dict) and isinstance(have, dict):
             patch[key] = difference(cast("Json", have), cast("Json", value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +17,8 @@ from gangline.engine.model import UNLIMITED, Affinity, Expression, PreferredTerm
 _POD_LEVEL: Final = ("cpu", "memory")
 _HUGE_PAGES: Final = "hugepages-"
 SELECTOR_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_HOST: Final = "kubernetes.io/hostname"
+_DURING: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NODE_OPERATORS: Final = SELECTOR_OPERATORS | {"Gt", "Lt"}
 #: Fields of a pod's spec that decide where it can run and have no counterpart in the engine's model.
 _SHAPING: Final = ("hostNetwork", "resourceClaims", "runtimeClassName", "schedulerName", "topologySpreadConstraints")
@@ -128,7 +130,12 @@ def _pod_level(spec: Json, aggregated: dict[str, int]) -> dict[str, int]:
     limits = amounts(resources, "limits", "resources")
     found = {resource: limit for resource, limit in limits.items() if resource not in aggregated}
     found |= amounts(resources, "requests", "resources")
-    return {name: size for name, size in found.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
+    return {name: size for name, size in found.items() if is_pod_level(name)}
+
+
+def is_pod_level(resource: str) -> bool:
+    """Whether a pod may request it as a whole."""
+    return resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)
 
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
@@ -216,6 +223,56 @@ def _on_node(affinity: Affinity, name: str) -> Affinity:
         return affinity
     itself = Expression("metadata.name", "In", (name,), field=True)
     return tuple((*term, itself) if term else term for term in affinity) or ((itself,),)
+
+
+# --- rules between pods -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Rules of a pod about the pods beside it. `most_per_node`: how many of its kind a node takes, 0 = any number.
+
+    `others`: there are rules that only the scheduler can judge: about other pods, other domains than nodes, or claims of devices.
+    """
+
+    most_per_node: int = 0
+    others: bool = False
+
+
+def neighbours(template: Json) -> Neighbours:
+    """What a pod template says of neighbours. What can't be read is left to the scheduler."""
+    try:
+        spec = child(template, "spec", "")
+        own = labels(child(template, "metadata", ""), "labels", "metadata")
+        return _neighbours(spec, own)
+    except ParseError:
+        return Neighbours(others=True)
+
+
+def _neighbours(spec: Json, own: Mapping[str, str]) -> Neighbours:
+    affinity = child(spec, "affinity", "")
+    apart = items(child(affinity, "podAntiAffinity", "affinity"), _DURING, "affinity.podAntiAffinity")
+    together = items(child(affinity, "podAffinity", "affinity"), _DURING, "affinity.podAffinity")
+    spread = items(spec, "topologySpreadConstraints", "")
+    spreads = any(row.get("whenUnsatisfiable") != "ScheduleAnyway" for row in spread)
+    others = spreads or bool(together or spec.get("resourceClaims"))
+    known = [_is_about_its_kind(term, own) for term in apart]
+    alone = any(known) or _has_ports_of_the_host(spec)
+    return Neighbours(int(alone), others or not all(known))
+
+
+def _is_about_its_kind(term: Json, own: Mapping[str, str]) -> bool:
+    """It keeps pods with the pod's own labels off its node, and no others."""
+    selector = child(term, "labelSelector", "")
+    wanted = labels(selector, "matchLabels", "labelSelector")
+    plain = term.keys() <= {"labelSelector", "topologyKey"} and selector.keys() <= {"matchLabels"}
+    return plain and term.get("topologyKey") == _HOST and bool(wanted) and wanted.items() <= own.items()
+
+
+def _has_ports_of_the_host(spec: Json) -> bool:
+    containers = (*items(spec, "containers", ""), *items(spec, "initContainers", ""))
+    ports = (port for container in containers for port in items(container, "ports", "containers"))
+    return any(spec.get("hostNetwork") or port.get("hostPort") for port in ports)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------

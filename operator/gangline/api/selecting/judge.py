@@ -34,13 +34,22 @@ class Judge(Protocol):
         """Why it does not compile; "" if it does. Raises UnavailableError."""
         ...
 
-    def judge(self, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...]]:
-        """A verdict for each device of each group. Raises UnavailableError."""
+    def judge(self, expression: str, groups: Sequence[Group]) -> Sequence[tuple[Verdict, ...] | None]:
+        """A verdict for each device of each group; None for groups that are not judged yet. Raises UnavailableError."""
+        ...
+
+
+class Judges(Protocol):
+    def of(self, namespace: str) -> Judge:
+        """The judge for the selectors of a namespace: where they take time, each namespace waits for its own only."""
         ...
 
 
 class LocalJudge:
     """Evaluates in this process: for expressions of administrators, and within the process of all others."""
+
+    def of(self, namespace: str) -> LocalJudge:
+        return self
 
     def fault(self, expression: str) -> str:
         found = _known(expression)

@@ -1,16 +1,21 @@
-"""Verdicts that are known already: devices of a slice are judged once by each expression, for as long as both are in use."""
+"""Verdicts that are known already: devices of a slice are judged once by each expression, for as long as both are in use.
+
+Each namespace has its own: expressions of one do not push those of another out.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gangline.api.selecting.judge import Group, Judge, Verdict
+from gangline.api.selecting.judge import Group, Judge, UnavailableError, Verdict
 
-#: expressions whose words are kept, and slices whose verdicts are kept, over all expressions: about 100 MB
+#: expressions whose words are kept, and slices whose verdicts are kept, over all expressions: about 25 MB
 _MOST_FAULTS: Final = 1024
-_MOST_GROUPS: Final = 1_000_000
+_MOST_GROUPS: Final = 250_000
+#: what is said of a claim whose selectors are being evaluated
+_LATER: Final = "its CEL selectors are being evaluated"
 
 
 class Verdicts:
@@ -33,6 +38,17 @@ class Verdicts:
         self._faults.move_to_end(expression)
         return self._faults[expression]
 
+    def ask(self, expressions: Iterable[str]) -> None:
+        """Ask why each of these does not compile, if that is not known. Raises UnavailableError."""
+        unavailable: UnavailableError | None = None
+        for expression in expressions:
+            try:
+                self.fault(expression)
+            except UnavailableError as error:
+                unavailable = error
+        if unavailable is not None:
+            raise unavailable
+
     def of(self, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...]]:
         """A verdict for each device of each group. Raises UnavailableError."""
         known = self._known.setdefault(expression, {})
@@ -40,10 +56,14 @@ class Verdicts:
         unknown = list(dict.fromkeys(group for group in groups if group not in known))
         if unknown:
             found = self._judge.judge(expression, unknown)
-            known.update(zip(unknown, (self._rows.setdefault(row, row) for row in found), strict=True))
-            self.kept += len(unknown)
-        answer = [known[group] for group in groups]
+            judged = {group: row for group, row in zip(unknown, found, strict=True) if row is not None}
+            known.update({group: self._rows.setdefault(row, row) for group, row in judged.items()})
+            self.kept += len(judged)
+        answer = [known.get(group) for group in groups]
         while self.kept > _MOST_GROUPS and self._known:
             self.kept -= len(self._known.popitem(last=False)[1])
             self._rows.clear()
-        return answer
+        complete = [row for row in answer if row is not None]
+        if len(complete) < len(answer):
+            raise UnavailableError(_LATER)
+        return complete

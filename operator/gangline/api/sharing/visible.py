@@ -50,18 +50,30 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
     return [Fault(names.GPU_VISIBLE, annotations[names.GPU_VISIBLE], said)] if said else []
 
 
-def expose(template: dict[str, Any]) -> None:
-    """Add the variable to the containers of a pod template that asks for it. A container that sets it keeps what it has.
+def exposed(template: dict[str, Any]) -> dict[str, Any]:
+    """The pod template with the variable in its containers, if it asks for it. A container that sets it keeps what it has.
 
-    What is no template of a pod is left to its own rules.
+    What is no template of a pod is left to its own rules. The result shares all that stays as it is with the template, which is
+    not changed.
     """
     name = of_pod(mapping(mapping(template.get("metadata")).get("annotations")))
     if name is None:
-        return
+        return template
     value = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.CARDS}']"}}
+    spec = mapping(template.get("spec"))
+    added: dict[str, Any] = {}
     for kind in ("initContainers", "containers"):
-        for container in map(mapping, listing(mapping(template.get("spec")).get(kind))):
-            written = listing(container.get("env"))
-            odd = container.get("env") not in (None, written)
-            if container and not odd and not any(mapping(row).get("name") == name for row in written):
-                container["env"] = [*written, {"name": name, "valueFrom": value}]
+        before = listing(spec.get(kind))
+        after = [_exposed(container, name, value) for container in before]
+        if any(new is not old for new, old in zip(after, before, strict=True)):
+            added[kind] = after
+    return {**template, "spec": {**spec, **added}} if added else template
+
+
+def _exposed(container: Any, name: str, value: dict[str, Any]) -> Any:
+    fields = mapping(container)
+    written = listing(fields.get("env"))
+    odd = fields.get("env") not in (None, written)
+    if not fields or odd or any(mapping(row).get("name") == name for row in written):
+        return container
+    return {**fields, "env": [*written, {"name": name, "valueFrom": value}]}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from gangline.console.output import terminal
+
 SHELLS = ("bash", "zsh", "fish")
 #: the environment variable through which click is asked
 VARIABLE = "_GANGLINE_COMPLETE"
@@ -22,7 +24,7 @@ def command(shell: str) -> None:
 
     Names of jobs and queues come from the cluster of the context, with your own rights.
     """
-    click.echo(script(shell), nl=False)
+    terminal.say(script(shell), nl=False)
 
 
 def script(shell: str) -> str:

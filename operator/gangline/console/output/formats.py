@@ -13,6 +13,7 @@ from gangline.console.output import paths
 from gangline.console.output.columns import Listing, T
 from gangline.console.output.layout import Rows
 from gangline.console.output.paths import Path
+from gangline.console.output.terminal import clean
 from gangline.kube.resources import Json
 
 _COLUMNS: Final = "custom-columns="
@@ -86,4 +87,7 @@ def document(kind: str, body: Json | list[Json]) -> str:
         return json.dumps(body, indent=2)
     import yaml
 
-    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=1000).rstrip("\n")
+    written = yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=1000)
+    if clean(written) != written:  # YAML has escapes for them
+        written = yaml.safe_dump(body, sort_keys=False, width=1000)
+    return written.rstrip("\n")

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from gangline.bounded import printable
+
 Cells: TypeAlias = tuple[str, ...]
 
 #: spaces between two columns, and before a text below its row
@@ -22,7 +24,6 @@ BESIDE: Final = 42
 WORD: Final = 20
 #: columns of this rank or more are left out before the last column moves below its row
 DISPENSABLE: Final = 2
-_CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233), "�")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,6 @@ def clipped(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
-def printable(text: str) -> str:
-    """Without characters that could move the cursor: texts of others are shown."""
-    return text.translate(_CONTROL)
-
-
 def wrapped(text: str, width: int | None) -> list[str]:
     """A sentence in lines for a terminal of so many columns; None: in one line."""
     text = printable(text)
@@ -108,7 +104,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
 
 def _printable(rows: Rows) -> Rows:
     cells = tuple(tuple(map(printable, row)) for row in rows.cells)
-    return Rows(rows.header, cells, rows.styles, rows.right, rows.ranks, rows.least)
+    return Rows(tuple(map(printable, rows.header)), cells, rows.styles, rows.right, rows.ranks, rows.least)
 
 
 def _telling(rows: Rows, natural: Sequence[int], room: int) -> list[int]:

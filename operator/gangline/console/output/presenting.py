@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gangline.console.output import layout, remarks, selection
+from gangline.console.output import layout, remarks, selection, terminal
 from gangline.console.output.columns import Listing
 from gangline.console.output.formats import DOCUMENTS, Format, Output, document
 from gangline.console.output.layout import Rows
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 #: seconds between two looks of --watch
 EVERY: Final = 2.0
-_CLEAR: Final = "\x1b[H\x1b[J"
 _STYLES: Final[dict[str, dict[str, Any]]] = {
     "": {},
     "dim": {"dim": True},
@@ -114,19 +113,17 @@ def show(listing: Listing[T], shape: Shape, entries: Sequence[T]) -> None:
     found = shape.selection.of(listing, entries, now)
     if not shape.format.tabular:
         if found or shape.format.kind != "name":
-            click.echo(shape.format.text(listing, found))
+            terminal.say(shape.format.text(listing, found))
         return
     if not found:
-        click.echo(listing.empty if not entries else "Nothing is left by these filters.", err=True)
+        terminal.say(listing.empty if not entries else "Nothing is left by these filters.", err=True)
         return
-    for line in drawn(listing, shape, found, now, width()):
-        click.echo(line)
+    terminal.say(*drawn(listing, shape, found, now, width()))
 
 
 def echo(rows: Rows) -> None:
     """Print a table of no list: fitted to a terminal, whole in a pipe."""
-    for line in styled(rows, width()):
-        click.echo(line)
+    terminal.say(*styled(rows, width()))
 
 
 def width() -> int | None:
@@ -142,17 +139,17 @@ def styled(rows: Rows, columns: int | None) -> list[str]:
     lines = [_coloured(line, rows) for line in fitted.lines]
     if fitted.left_out:
         words = f"(no room for {', '.join(fitted.left_out)}: -o json, or a wider terminal)"
-        lines.append(click.style(layout.clipped(words, columns or len(words)), dim=True))
+        lines.append(terminal.style(layout.clipped(words, columns or len(words)), dim=True))
     return lines
 
 
 def _coloured(line: layout.Line, rows: Rows) -> str:
     if line.row is None:
-        return click.style(line.text, bold=True)
+        return terminal.style(line.text, bold=True)
     style = rows.styles[line.row] if rows.styles else ""
     if line.below:
-        return click.style(line.text, dim=True)
-    return click.style(line.text, **_STYLES.get(style, {"fg": style})) if style else line.text
+        return terminal.style(line.text, dim=True)
+    return terminal.style(line.text, **_STYLES.get(style, {"fg": style})) if style else line.text
 
 
 def drawn(listing: Listing[T], shape: Shape, found: Sequence[T], now: float, columns: int | None) -> list[str]:
@@ -197,7 +194,7 @@ async def _redraw(
         head = time.strftime("%H:%M:%S") + (f"  {trouble}" if trouble else "")
         body = drawn(listing, shape, found, now, width()) if found else [listing.empty]
         head = layout.clipped(head, width() or len(head))
-        click.echo(_CLEAR + "\n".join(_fitting([click.style(head, dim=True), *body])))
+        terminal.redraw(*_fitting([terminal.style(head, dim=True), *body]))
         await wait(EVERY)
 
 
@@ -206,7 +203,7 @@ def _fitting(lines: list[str]) -> list[str]:
     most = os.get_terminal_size(sys.stdout.fileno()).lines - 1 if sys.stdout.isatty() else len(lines)
     if len(lines) <= most:
         return lines
-    return [*lines[: most - 1], click.style(f"… {len(lines) - most + 1} more lines", dim=True)]
+    return [*lines[: most - 1], terminal.style(f"… {len(lines) - most + 1} more lines", dim=True)]
 
 
 async def _report(
@@ -220,10 +217,10 @@ async def _report(
     while True:
         seen, trouble = await _looked(look)
         if trouble and trouble != said:
-            click.echo(f"({trouble})", err=True)
+            terminal.say(f"({trouble})", err=True)
         said = trouble
-        for line in reporter.news(seen, time.time()) if seen is not None else ():
-            click.echo(line)
+        if seen is not None and (news := reporter.news(seen, time.time())):
+            terminal.say(*news)
         await wait(EVERY)
 
 

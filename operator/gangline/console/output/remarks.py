@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import click
+from gangline.console.output import terminal
 
 _kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
 
@@ -15,7 +15,7 @@ def remark(text: str) -> None:
     """Say it, in parentheses."""
     kept = _kept.get()
     if kept is None:
-        click.echo(f"({text})", err=True)
+        terminal.say(f"({text})", err=True)
     elif text not in kept:
         kept.append(text)
 

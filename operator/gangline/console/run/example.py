@@ -17,6 +17,7 @@ import yaml
 
 from gangline.api import names, quantity
 from gangline.devcluster.nodes import NodePool, Taint
+from gangline.files import read_text
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.resources import BY_KIND, GPU_JOBS, JOB_SETS, JOBS, Json, Resource
 
@@ -116,7 +117,7 @@ def _pool(pool: Any, source: str) -> NodePool:
 
 def _documents(path: Path) -> list[Any]:
     try:
-        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        return list(yaml.safe_load_all(read_text(path)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ExampleError(f"{path}: {error}") from error
 

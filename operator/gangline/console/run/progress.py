@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gangline.console.output.layout import printable
+from gangline.bounded import printable
 from gangline.console.views.table import gpu_use
 from gangline.console.views.watch import in_use
 from gangline.control.answers.workloads.snapshot import FINISHED, Snapshot, State, WorkloadView

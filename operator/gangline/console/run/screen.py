@@ -18,7 +18,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gangline.console.output.layout import plain, printable
+from gangline.console.output import terminal
+from gangline.console.output.layout import plain
 from gangline.console.run.frame import Frame
 from gangline.console.run.story import END, Page, Story
 from gangline.console.views import table
@@ -50,7 +51,7 @@ class LinesScreen:
         self._next_table = TABLE_EVERY
 
     def say(self, text: str) -> None:
-        print(_harmless(text), flush=True)
+        terminal.say(text)
 
     def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
         for view in news:
@@ -77,7 +78,7 @@ class LiveScreen:
         self._ending = False
 
     def say(self, text: str) -> None:
-        line = Text(_harmless(text))
+        line = Text(terminal.clean(text))
         self._said.append(line)
         self._draw()  # makes room for it
         self._console.print(line)
@@ -173,10 +174,6 @@ class LiveScreen:
             termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
-def _harmless(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
-
-
 def _is_ours(fd: int) -> bool:
     """Whether keys of this terminal are meant for us, and not for whoever runs in the foreground."""
     try:
@@ -188,7 +185,7 @@ def _is_ours(fd: int) -> bool:
 @contextmanager
 def screen() -> Iterator[Screen]:
     """The screen for stdout: a LiveScreen on a terminal, else a LinesScreen. To be used within an event loop."""
-    console = Console()
+    console = terminal.console()
     if not sys.stdout.isatty() or not console.is_terminal or console.is_dumb_terminal:
         yield LinesScreen()
         return

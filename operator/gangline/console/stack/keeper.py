@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from gangline.console.output import terminal
 from gangline.devcluster.processes.supervisor import Supervisor, read_json
 
 NAME: Final = "keeper"
@@ -73,7 +74,7 @@ def main(directory: Path) -> None:
     keeper = Keeper(directory)
     while directory.is_dir():
         for name in keeper.look():
-            print(f"{time.strftime('%F %T')} {name} had ended: it was started again", flush=True)
+            terminal.say(f"{time.strftime('%F %T')} {name} had ended: it was started again")
         time.sleep(CHECK_EVERY)
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from gangline import files
 from gangline.console.stack import keeper
@@ -123,9 +123,15 @@ def running(directory: Path) -> dict[str, int | None]:
     return found
 
 
+#: characters of a line of a log that are shown, and bytes of the log in which the last lines are looked for
+LONGEST_SHOWN: Final = 500
+MOST_READ: Final = 2**20
+
+
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
     """The last lines of a log, each cut to a readable length."""
     try:
-        return "\n".join(line[:500] for line in path.read_text(errors="replace").splitlines()[-lines:])
+        found = files.read_tail(path, MOST_READ).decode(errors="replace").splitlines()
+        return "\n".join(line[:LONGEST_SHOWN] for line in found[-lines:])
     except OSError:
         return "(no log)"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gangline.console.output import terminal
 from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
@@ -58,7 +59,7 @@ def own_cluster(context: str | None) -> Path | None:
     running = [each for each in map(NamedCluster, names()) if not each.status().down]
     if len(running) != 1 or not running[0].kubeconfig.exists():
         return None
-    click.echo(f"(local cluster {running[0].name}: there is no kubeconfig)", err=True)
+    terminal.say(f"(local cluster {running[0].name}: there is no kubeconfig)", err=True)
     return running[0].kubeconfig
 
 

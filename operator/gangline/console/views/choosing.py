@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gangline.console.output import terminal
 from gangline.console.output.selection import Selection, words
 from gangline.console.views import jobs
 from gangline.control.answers.workloads.snapshot import FINISHED, State, snapshot
@@ -47,7 +48,7 @@ class Choice:
             raise click.ClickException(f"no job in namespace {namespace}{states} is left by these filters")
         if not (self.yes or dry_run):
             jobs = "job" if len(found) == 1 else "jobs"
-            click.confirm(f"{verb} {len(found)} {jobs} of namespace {namespace} ({_some(found)})?", abort=True)
+            terminal.confirm(f"{verb} {len(found)} {jobs} of namespace {namespace} ({_some(found)})?", abort=True)
         return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gangline.api import names
 from gangline.api.read import conditions
+from gangline.bounded import printable
 from gangline.kube.resources import Json
 
 #: condition type -> state of the Workload after the condition became true
@@ -52,11 +53,11 @@ def of_conditions(workload: Json) -> list[Event]:
     return sorted(found, key=lambda event: event.at or 0.0)
 
 
-def rendered(events: Iterable[Event]) -> str:
-    """One line per event: time, new state and cause."""
-    rows = [(_clock(event.at), event.state, event.cause) for event in events]
+def rendered(events: Iterable[Event]) -> list[str]:
+    """One line per event: time, new state and cause, which may be a text of others."""
+    rows = [(_clock(event.at), event.state, printable(event.cause)) for event in events]
     width = max((len(state) for _, state, _ in rows), default=0)
-    return "\n".join(f"{at}  {state.ljust(width)}  {cause}".rstrip() for at, state, cause in rows)
+    return [f"{at}  {state.ljust(width)}  {cause}".rstrip() for at, state, cause in rows]
 
 
 def _clock(at: float | None) -> str:

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import click
 
+from gangline.api import names
+from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.api.read import conditions
 from gangline.console.output import remarks
 from gangline.console.views import access, asking
-from gangline.control.answers.workloads import items, lookup
+from gangline.control.answers import circumstances
+from gangline.control.answers.workloads import items, lookup, unqueued
 from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
-from gangline.kube.client import ApiClient
-from gangline.kube.resources import Json
+from gangline.control.writes.events import Warned
+from gangline.kube.client import ApiClient, ApiError
+from gangline.kube.resources import EVENTS, Json
 
 T = TypeVar("T")
+
+# the `reportingController` of what the operator records
+OPERATOR: Final = f"{names.OWN_GROUP}/operator"
+#: events that are looked at, and jobs without a Workload that are looked up
+MOST_WARNINGS: Final = 1000
+MOST_HELD: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWarning:
+    """A Warning event of the operator and the object that it is about."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    warned: Warned
+
+    @property
+    def at(self) -> float:
+        return self.warned.at
+
 
 #: why the operator's answer is missing
 NoOperator = (asking.NotServedError, asking.NotAllowedError)
@@ -32,6 +63,62 @@ async def look(api: ApiClient, namespace: str, error: Exception) -> Snapshot:
     seen = await access.look(api, namespace)
     say(error, seen)
     return seen
+
+
+async def warned(api: ApiClient, namespace: str | None) -> list[OperatorWarning]:
+    """The operator's Warning events about jobs and Workloads, the newest first; none where the user may not read them."""
+    rows: list[OperatorWarning] = []
+    try:
+        async with aclosing(api.pages(EVENTS, namespace, field_selector="type=Warning")) as pages:
+            async for page in pages:
+                rows += [_warning(event) for event in page.items if event.get("reportingController") == OPERATOR]
+                if len(rows) >= MOST_WARNINGS:
+                    break
+    except ApiError:
+        return []
+    return sorted(rows, key=lambda row: -row.at)
+
+
+def _warning(event: Json) -> OperatorWarning:
+    about: Json = event.get("regarding") or {}
+    last = (event.get("series") or {}).get("lastObservedTime") or event.get("eventTime")
+    return OperatorWarning(
+        about.get("kind", ""),
+        about.get("namespace", ""),
+        about.get("name", ""),
+        about.get("uid", ""),
+        Warned(event.get("reason", ""), event.get("note", ""), conditions.millis_of(last) / 1000),
+    )
+
+
+def by_uid(rows: Iterable[OperatorWarning]) -> dict[str, list[Warned]]:
+    found: dict[str, list[Warned]] = {}
+    for row in rows:
+        found.setdefault(row.uid, []).append(row.warned)
+    return found
+
+
+def with_warnings(views: Iterable[WorkloadView], rows: Iterable[OperatorWarning]) -> list[WorkloadView]:
+    """The views with the operator's warnings about their jobs and Workloads."""
+    known, now = by_uid(rows), time.time()
+    return [circumstances.with_warnings(view, known, now) for view in views]
+
+
+async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: Snapshot) -> list[WorkloadView]:
+    """Jobs without a Workload that the operator warns of: it holds them, and cannot queue them as they are."""
+    known = {uid for view in seen.workloads for uid in (view.uid, view.job_uid)}
+    newest = {row.uid: row for row in reversed(rows) if row.uid not in known and row.kind.lower() in lookup.KINDS}
+    found: list[WorkloadView] = []
+    for row in sorted(newest.values(), key=lambda row: -row.at)[:MOST_HELD]:
+        resource = lookup.KINDS[row.kind.lower()]
+        try:
+            job = await api.get(resource, row.namespace, row.name)
+        except ApiError:
+            continue
+        if job["metadata"].get("uid") == row.uid and queue_name(job):
+            cause = unqueued.Cause(row.warned.reason, row.warned.note, managed=True)
+            found.append(unqueued.view_of(resource, job, cause, {}))
+    return found
 
 
 def find(seen: Snapshot, namespace: str, job: str) -> WorkloadView | None:

@@ -27,7 +27,7 @@ _HERE = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 async def forecasts(api: ApiClient) -> Json | None:
-    """The operator's forecasts by workload (`namespace/name`) and its flavor offsets; None if it can't be reached."""
+    """The operator's forecasts by workload (`forecasting.alias`) and its flavor offsets; None if it can't be reached."""
     return await ask(api, "/forecasts")
 
 

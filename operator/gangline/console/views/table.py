@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gangline.console.output.layout import Cells, Line, Rows, fit, printable
+from gangline.bounded import printable
+from gangline.console.output.layout import Cells, Line, Rows, fit
 from gangline.control.answers.workloads.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
 from gangline.control.answers.workloads.words import amount, why
 from gangline.engine import is_accelerator

@@ -19,6 +19,7 @@ from gangline.console.views import reach
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import Source
 from gangline.control.forecasting.evacuations import Move, evacuation
+from gangline.control.forecasting.forecasting import alias
 from gangline.control.forecasting.preemptions import Preemption, preemption
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
@@ -174,10 +175,18 @@ async def load(api: ApiClient) -> ClusterFacts:
         world = ClusterFacts()
         world.fill(objects)
         answer = await request or {}
-        world.forecast(answer.get("forecasts"), answer.get("flavorOffsets"))
+        world.forecast(_named(answer.get("forecasts"), objects[kube.WORKLOADS]), answer.get("flavorOffsets"))
     finally:
         request.cancel()
     return world
+
+
+def _named(answer: Mapping[str, Any] | None, workloads: Sequence[Json]) -> Mapping[str, Any] | None:
+    """The operator's forecasts by `namespace/name`: it tells anybody, and so names no workload."""
+    if answer is None:
+        return None
+    found = ((key_of(obj), answer.get(alias(obj["metadata"]["uid"]))) for obj in workloads)
+    return {key: row for key, row in found if row is not None}
 
 
 async def _list(api: ApiClient) -> dict[Resource, list[Json]]:

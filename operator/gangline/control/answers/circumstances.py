@@ -15,7 +15,10 @@ from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.reasons import parse
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, user_of
+from gangline.control.answers.workloads.unqueued import WAITS
+from gangline.control.answers.workloads.words import age
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.writes.events import Warned
 from gangline.engine import NOT_TRIED, QuotaLimits
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -89,6 +92,25 @@ def flavors_of(mirror: Mirror, queues: Collection[str]) -> tuple[str, ...]:
     known = (mirror.get(kube.CLUSTER_QUEUES, name) for name in sorted(queues))
     groups = (group for each in known if each is not None for group in each["spec"].get("resourceGroups") or ())
     return tuple(dict.fromkeys(flavor["name"] for group in groups for flavor in group.get("flavors") or ()))
+
+
+#: warnings of events that an answer repeats about one job
+MOST_WARNINGS: Final = 3
+
+
+def with_warnings(view: WorkloadView, warned: Mapping[str, Sequence[Warned]], now: float) -> WorkloadView:
+    """With what the latest Warning events say of the job and of its Workload since its state began."""
+    about = [each for uid in {view.job_uid, view.uid} - {""} for each in warned.get(uid, ())]
+    since = [each for each in about if each.at >= view.since and each.note not in view.message]
+    if not since:
+        return view
+    newest = sorted(since, key=lambda each: -each.at)[:MOST_WARNINGS]
+    told = [f"{each.reason}, {age(now - each.at)} ago: {each.note}" for each in newest]
+    if view.reason == WAITS:  # what else keeps its Workload from being created is not known
+        view = replace(view, reason=newest[0].reason, message=newest[0].note)
+        told = told[1:]
+    obstacle = view.obstacle or (told[0] if told and view.state is State.STARTING else "")
+    return replace(view, warnings=(*view.warnings, *told), obstacle=obstacle)
 
 
 def with_job(view: WorkloadView, job: Json) -> WorkloadView:

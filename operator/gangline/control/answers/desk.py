@@ -173,7 +173,11 @@ class Desk:
             raise NotReadableError(f"you may not list the Workloads of namespace {namespace}")
         called = list(self._called(name, lambda space: space == namespace))
         here = [view for key, raw in called if (view := view_of(key, raw, routes)) is not None]
-        without = list(unqueued.named(self.source.mirror, namespace, name, routes, self._strangers()))
+        warned, now = self.source.warnings(), self.source.now() / 1000
+        without = [
+            circumstances.with_warnings(view, warned, now)
+            for view in unqueued.named(self.source.mirror, namespace, name, routes, self._strangers())
+        ]
         found = lookup.find([*here, *without], namespace, kind, name)
         if found is not None:
             return found
@@ -208,6 +212,7 @@ class Desk:
         found: list[WorkloadView] = []
         places: dict[str, dict[str, int]] = {}
         widths = Widths(self.source.mirror, self.source.engine)
+        warned, now = self.source.warnings(), self.source.now() / 1000
         for number, key in enumerate(keys):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
@@ -217,6 +222,7 @@ class Desk:
                 continue
             if (ref := self.source.mirror.job_of(raw)) is not None:
                 view = circumstances.with_job(view, self.source.mirror.objects[ref[0]].get(ref[1]) or {})
+            view = circumstances.with_warnings(view, warned, now)
             queue = view.cluster_queue
             if view.state is State.PENDING and queue:
                 if queue not in places:

@@ -109,6 +109,8 @@ _REMEDIES = {
     "WaitingForPodsReady": "the workloads admitted before it have to have all their pods ready",
     "WaitingForReplacementPods": "the pods of the group that are missing have to be created",
     "WaitingForPreemptedWorkloads": "the pods of the preempted workloads have to end; then it starts",
+    "WaitingForCapacity": "nodes of its flavors have to become free or usable; where an autoscaler that is not found by itself "
+    "adds such nodes, an administrator has to annotate the flavor: gangline.io/autoscaled=true",
     "TopologyPlacementFailed": "enough nodes within one topology domain have to become free",
     "PendingEvaluation": "nothing: it is evaluated when it is next in its queue",
 }
@@ -142,6 +144,8 @@ def needs(view: WorkloadView, snapshot: Snapshot, room: Room = NO_ROOM) -> str:
 
 
 def _missing_queue(view: WorkloadView) -> str:
+    if not view.queue:
+        return f"to name a LocalQueue of namespace {view.namespace} in the job's label kueue.x-k8s.io/queue-name"
     if not view.cluster_queue:
         wanted = f"a LocalQueue {view.queue!r} in namespace {view.namespace}"
         return f"{wanted}, or another name in the job's label kueue.x-k8s.io/queue-name"

@@ -16,7 +16,7 @@ from gangline.control.answers.pages import Listed
 from gangline.control.answers.refusals import NotWaitingError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError
-from gangline.control.answers.workloads import unqueued
+from gangline.control.answers.workloads import stopping, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Order
 from gangline.control.answers.workloads.snapshot import (
     OUTSIDE,
@@ -81,6 +81,7 @@ class JobAnswers(Desk):
     async def _unqueued(self, wish: Wish, routes: Routes) -> list[WorkloadView]:
         """Wanted jobs without a Workload, and why they have none."""
         found: list[WorkloadView] = []
+        warned, now = self.source.warnings(), self.source.now() / 1000
         spaces = None if wish.cluster_queue or not wish.namespace else wish.namespace
         for number, view in enumerate(unqueued.unqueued(self.source.mirror, routes, self._strangers(), spaces)):
             if number % SLICE == SLICE - 1:
@@ -88,7 +89,7 @@ class JobAnswers(Desk):
             if view is None or wish.cluster_queue not in ("", view.cluster_queue):
                 continue
             if wish.cluster_queue or wish.namespace in ("", view.namespace):
-                found.append(view)
+                found.append(circumstances.with_warnings(view, warned, now))
         return found
 
     def _is_wanted(self, key: str, raw: Json, wish: Wish, routes: Routes) -> bool:
@@ -185,7 +186,11 @@ class JobAnswers(Desk):
         shown[0], needs = circumstances.as_the_engine_says(self.source, sight, shown[0], names)
         seen = Snapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
         room = await circumstances.room(self.source, asker, views[0], queue, names)
-        return as_item(shown[0], None), explain(shown[0], seen, self.source.now() / 1000, room)
+        lines = explain(shown[0], seen, self.source.now() / 1000, room)
+        if views[0].state is State.PENDING and stopping.waits_for_preempted(views[0]):
+            victims = stopping.victims_of(views[0], views[1:])
+            lines += [Line("stopping", text) for text in stopping.lines(self.source, sight, victims)]
+        return as_item(shown[0], None), lines
 
     async def remedies(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
         """A waiting job of the namespace, and what would let it start earlier: see `remedies`.

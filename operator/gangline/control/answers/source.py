@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,6 +19,7 @@ from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
 from gangline.control.inventory.card_inventory import CardInventory
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.writes.events import Warned
 from gangline.engine import Engine, Outlook, model
 from gangline.forecast import Forecast
 
@@ -49,6 +50,8 @@ class Source:
     pods: PodIndex | None = None
     #: None where cards are not known
     cards: CardInventory | None = None
+    #: uid of a job, Workload or pod -> the warnings about it of the last minutes, the newest first
+    warnings: Callable[[], Mapping[str, Sequence[Warned]]] = dict
 
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
         """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""

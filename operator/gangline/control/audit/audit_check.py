@@ -3,7 +3,7 @@ of a reservation against the policy of its queue."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Final
 from gangline.control.audit import audit_log, fact_codec
 from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
 from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
+from gangline.files import read_lines
 from gangline.kube.resources import Json
 
 #: policies under which backfill must not delay the head of a reservation
@@ -99,6 +100,11 @@ class Outcome:
         }
 
 
+#: bytes of a line, and of a file; the operator begins another file after 64 MiB
+LONGEST_LINE: Final = 64 * 2**20
+MOST_BYTES: Final = 2**30
+
+
 def files(path: Path) -> list[Path]:
     """The record's file and its rotated predecessors, oldest first."""
     aside = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
@@ -108,11 +114,9 @@ def files(path: Path) -> list[Path]:
 def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
     """The entries of several files, in order. Raises fact_codec.FactError naming file and line; OSError."""
     for path in paths:
-        lines = deque(path.read_bytes().splitlines())
-        number = 0
-        while lines:
-            line, number = lines.popleft(), number + 1
-            if not line.strip():
+        for number, written in enumerate(read_lines(path, longest=LONGEST_LINE, most=MOST_BYTES), start=1):
+            line = written.strip()
+            if not line:
                 continue
             try:
                 yield audit_log.from_line(line)

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from gangline.api import names
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
-from gangline.control.parts.messages import DeliveryFailed, Messages, Recovered, StartExpected, StartMoved
+from gangline.control.parts.messages import (
+    DeliveryFailed,
+    Messages,
+    NoticeLimited,
+    Recovered,
+    StartExpected,
+    StartMoved,
+)
 from gangline.control.writes.events import EventRecorder
 from gangline.kube import resources as kube
 
@@ -31,6 +38,7 @@ class Announcements:
         messages.subscribe(Recovered, self._recovered)
         messages.subscribe(StartExpected, self._start_expected)
         messages.subscribe(StartMoved, self._start_moved)
+        messages.subscribe(NoticeLimited, self._notice_limited)
         messages.subscribe(DeliveryFailed, self._delivery_failed)
 
     def _recovered(self, message: Recovered) -> None:
@@ -44,6 +52,11 @@ class Announcements:
 
     def _start_moved(self, message: StartMoved) -> None:
         self._recorder.record(message.workload, "Normal", "StartMoved", message.text)
+
+    def _notice_limited(self, message: NoticeLimited) -> None:
+        raw = self._mirror.get(kube.WORKLOADS, message.workload)
+        if raw is not None:
+            self._recorder.record(raw, "Warning", "NotificationLimited", message.why)
 
     def _delivery_failed(self, message: DeliveryFailed) -> None:
         """Record an event on every policy that names the receiver."""

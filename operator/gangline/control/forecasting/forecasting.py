@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -341,16 +342,23 @@ class Forecasting(Part):
 # --- for the API ------------------------------------------------------------------------------------------------------
 
 
-def as_json(forecasts: Forecasts) -> Json:
-    """Estimates of whole runtimes by workload, the quantiles of `Forecast.points` in seconds; `byFlavor` where flavors differ and
-    none is assigned yet.
+def alias(uid: str) -> str:
+    """What stands for a Workload in an answer that anybody may read: who can list Workloads knows which one it is.
+
+    The uid itself must not be shown: a running job proves by it that a progress report is its own.
     """
-    rows: Json = {}
-    for key, estimate in forecasts.estimates().items():
-        rows[key] = {"quantiles": _seconds(estimate), "source": estimate.source, "samples": estimate.samples}
+    return hashlib.sha256(uid.encode()).hexdigest()[:32]
+
+
+def rows_as_json(forecasts: Forecasts) -> Iterator[tuple[str, Json]]:
+    """Estimates of whole runtimes by workload (`namespace/name`), the quantiles of `Forecast.points` in seconds; `byFlavor` where
+    flavors differ and none is assigned yet.
+    """
+    for key, estimate in list(forecasts.estimates().items()):
+        row: Json = {"quantiles": _seconds(estimate), "source": estimate.source, "samples": estimate.samples}
         if by_flavor := forecasts.by_flavor(key):
-            rows[key]["byFlavor"] = {flavor: _seconds(each) for flavor, each in by_flavor.items()}
-    return rows
+            row["byFlavor"] = {flavor: _seconds(each) for flavor, each in by_flavor.items()}
+        yield key, row
 
 
 def _seconds(estimate: Forecast) -> list[float]:

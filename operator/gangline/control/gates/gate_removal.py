@@ -103,7 +103,7 @@ class GateRemoval(Part):
             if asked is not None and self._asked.get(pod) is asked:  # and was not asked for again
                 del self._asked[pod]
         self.due = self._failures[0][0] if self._failures else None
-        for key in sorted(self._changed.take()):
+        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
             self._quarantine.attempt(self.doing, kube.WORKLOADS, key, partial(self._let_start, key))
 
     def _let_start(self, key: str) -> None:
@@ -114,13 +114,18 @@ class GateRemoval(Part):
             self._changed.add(key)
             return
         for pod, body in self._ungating(key, workload, raw):
-            target, name = ObjectKey.of(kube.PODS, pod), key_of(pod)
-            if not self._writer.pending(target):
-                told = body["metadata"].get("annotations", {})
-                self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], told, body["spec"])
-                done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
-                write = Write(target, "patch", body, Priority.START_STOP, on_done=done, on_error=failed, slot=self.gate)
-                self._writer.submit(write)
+            self._submit(key, raw, pod, body)
+
+    def _submit(self, key: str, raw: Json | None, pod: Json, body: Json) -> None:
+        """Write the patch that removes a pod's gate, unless another write of the pod is on its way."""
+        target, name = ObjectKey.of(kube.PODS, pod), key_of(pod)
+        if self._writer.pending(target):
+            return
+        told = body["metadata"].get("annotations", {})
+        self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], told, body["spec"])
+        done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
+        write = Write(target, "patch", body, Priority.START_STOP, on_done=done, on_error=failed, slot=self.gate)
+        self._writer.submit(write)
 
     def _look_again(self, workload: str) -> None:
         self._changed.add(workload)
@@ -130,10 +135,11 @@ class GateRemoval(Part):
         self._failures.append((self._now() + _LATER, workload, "", None))
         self._wake()
 
-    def _started(self, workload: Json, pod: Json) -> None:
+    def _started(self, workload: Json | None, pod: Json) -> None:
         self._asked.pop(key_of(pod), None)
         self._pods.upsert(pod)
-        self._metrics.kueue.gate_removed(self.gate, workload, self._now())
+        if workload is not None:
+            self._metrics.kueue.gate_removed(self.gate, workload, self._now())
 
     def _failed(self, workload: str, pod: str, asked: _Asked, error: ApiError) -> None:
         """After a conflict the pod's newest version has to be seen: an earlier try, its answer lost, may have come through. That

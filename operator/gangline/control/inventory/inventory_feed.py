@@ -13,6 +13,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import INVENTORY
 from gangline.control.parts.part import Part
+from gangline.control.selecting import SelectorQueue
 from gangline.engine.model import Change, Gone, NodeCards, Put
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
@@ -47,6 +48,7 @@ class InventoryFeed(Part):
     """An object that cannot be read is quarantined, and what it said before stays in force.
 
     `count_anew` is called when shares may count differently; `tell` is told of each node whose cards or users have changed.
+    `selectors`: where the selectors of claims are evaluated, in its own time.
     """
 
     name = "inventory"
@@ -61,6 +63,7 @@ class InventoryFeed(Part):
         now: Callable[[], int],
         count_anew: Callable[[], None],
         tell: Callable[[NodeCards], None] = lambda cards: None,
+        selectors: SelectorQueue | None = None,
     ) -> None:
         self.cards = CardInventory(pods.workload_of)
         self._mirror = mirror
@@ -69,6 +72,7 @@ class InventoryFeed(Part):
         self._count_anew = count_anew
         self._supplied = False
         self._tell = tell
+        self._selectors = selectors
         self._moved = pods.changed_nodes.subscribe(worth=lambda node: True)
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -87,18 +91,28 @@ class InventoryFeed(Part):
             work = partial(limited, partial(self._mirror.rules.put, resource, key, obj))
             self._quarantine.attempt("reading its devices", resource, key, work, obj)
 
+    def _has_answers(self) -> bool:
+        return self._selectors is not None and self._selectors.take_answered()
+
+    async def close(self) -> None:
+        if self._selectors is not None:
+            self._selectors.close()
+
     def settle(self) -> None:
         self.cards.look_again(self._moved.take())
         changed, different = self.cards.refresh()
         if different:
             self._mirror.rules.put_cards(self.cards.sizes())
-        if self.due is not None and self.due <= self._now():
-            self._mirror.rules.try_again()
+        rules = self._mirror.rules
+        if self._has_answers() or (self.due is not None and self.due <= self._now()):
+            rules.try_again()
             self._supplied, self.due = True, None
-        if different or self._supplied:
+        if different or self._supplied or rules.unfinished:
             self._count_anew()
         self._supplied = False
-        if not self._mirror.rules.postponed:
+        if rules.unfinished:
+            self.due = self._now()
+        elif not rules.postponed:
             self.due = None
         elif self.due is None:
             self.due = self._now() + _POSTPONED

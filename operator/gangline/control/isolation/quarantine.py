@@ -1,7 +1,7 @@
 """Objects that could not be handled. Each is quarantined alone: its error is reported once, and all other objects are handled.
 
-Wherever an object enters, the work on it runs as an `attempt`. Any exception ends that attempt and nothing else. The object is
-tried again when it changes, or when another change gives reason to look at it.
+Work on objects runs in turn (`turns`), and wherever an object enters, as an `attempt`. Any exception ends that attempt and
+nothing else. The object is tried again when it changes, or when another change gives reason to look at it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangline import bounded
+from gangline.control.isolation.time_limit import TookTooLongError
+from gangline.control.isolation.turns import K, Turns
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, key_of
 
@@ -33,9 +35,15 @@ class Quarantine:
     """Which objects have which errors, by the work that failed (`stage`)."""
 
     report: Report
+    #: whose objects are worked on next
+    turns: Turns = field(default_factory=Turns)
     #: stage and kind -> how many attempts failed
     failures: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     _errors: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
+
+    def in_turn(self, keys: Collection[K], put_back: Callable[[list[K]], object]) -> Iterator[K]:
+        """The keys, those of the namespace that used least first, until the round is over; the rest is put back."""
+        return self.turns.each(keys, put_back)
 
     def attempt(
         self, stage: str, resource: Resource, key: str, work: Callable[[], object], obj: Json | None = None
@@ -72,6 +80,10 @@ class Quarantine:
         resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
         self.note("reading it", resource, key_of(obj), error, obj)
 
+    def note_readable(self, resource: Resource, key: str) -> None:
+        """Record that an object can be read again."""
+        self._recovered("reading it", (resource, key))
+
     def _recovered(self, stage: str, subject: Subject) -> None:
         errors = self._errors.get(subject)
         if errors is not None and errors.pop(stage, None) is not None and not errors:
@@ -97,6 +109,8 @@ def _where(error: Exception) -> str:
 def describe(error: Exception) -> str:
     """Describe the error in one sentence for the object's owner. Readers' errors name the field; of others the type says most."""
     message = str(error)[: 4 * bounded.SHOWN]
+    if isinstance(error, TookTooLongError):
+        return message
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and message:
         return message
     return (

@@ -60,9 +60,9 @@ class WorkloadTally(Part):
         )
         self._facets: dict[str, Facet] = {}
         self._labels: dict[tuple[Resource, str], Values] = {}
-        #: deleted Cohorts, until a ClusterQueue that names one changes: meanwhile, as in Kueue, nothing below is shown
+        #: deleted Cohorts, until a ClusterQueue or Cohort that names one changes: as in Kueue, nothing below is shown meanwhile
         self.deleted_cohorts: set[str] = set()
-        self._generations: dict[str, int] = {}  # of ClusterQueues
+        self._generations: dict[tuple[Resource, str], int] = {}  # of ClusterQueues and Cohorts
         #: finished Workloads by LocalQueue
         self.finished: Counter[str] = Counter()
         #: Workloads that are not admitted, by LocalQueue, reason and cause
@@ -80,8 +80,8 @@ class WorkloadTally(Part):
             self._labels.pop((resource, event.key), None)
             self._metrics.forget(resource, event.key)
             self._regrouped |= resource != kube.LOCAL_QUEUES
+            self._generations.pop((resource, event.key), None)
             if resource == kube.CLUSTER_QUEUES:
-                self._generations.pop(event.key, None)
                 self._gone(event.key)
             elif resource == kube.COHORTS:
                 if len(self.deleted_cohorts) >= _MOST_DELETED:
@@ -92,15 +92,18 @@ class WorkloadTally(Part):
             self._observe_cohort(resource, event.obj)
 
     def _observe_cohort(self, resource: Resource, obj: Json) -> None:
-        """A Cohort that is there again, or a changed ClusterQueue that names one."""
+        """A Cohort that is there again, or a changed ClusterQueue or Cohort that names one."""
+        above = _NAMES_COHORT.get(resource)
+        if above is None:
+            return
         key, generation = key_of(obj), obj["metadata"].get("generation", 0)
         if resource == kube.COHORTS:
             self._regrouped = True
             self.deleted_cohorts.discard(key)
-        elif resource == kube.CLUSTER_QUEUES and self._generations.get(key) != generation:
-            self._generations[key] = generation
+        if self._generations.get((resource, key)) != generation:
+            self._generations[resource, key] = generation
             self._regrouped = True
-            self.deleted_cohorts.discard((obj.get("spec") or {}).get("cohortName") or "")
+            self.deleted_cohorts.discard((obj.get("spec") or {}).get(above) or "")
 
     def _observe_labels(self, resource: Resource, obj: Json) -> None:
         """Other labels begin other series: as in Kueue, those before are not shown any more, but for the counters of Cohorts."""
@@ -166,6 +169,8 @@ class WorkloadTally(Part):
         )
 
 
+#: the field that names the Cohort above
+_NAMES_COHORT: Final = {kube.CLUSTER_QUEUES: "cohortName", kube.COHORTS: "parentName"}
 _NONE: Final[Json] = {}
 _UNKNOWN: Final[Json] = {"reason": _NOT_EVALUATED}
 _STATES: Final = ((names.FINISHED, FINISHED), (names.ADMITTED, ADMITTED), (names.QUOTA_RESERVED, RESERVED))

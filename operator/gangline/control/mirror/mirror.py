@@ -8,7 +8,7 @@ last good value of a configuration object stays in force, so that one typo does 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import orjson
 
 from gangline.api import names
 from gangline.api.read import parse, policy_reader
+from gangline.control.isolation.intake import Intake, is_head, slim, why_head
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror import slices
 from gangline.control.mirror.changes import Changes, JobRef
@@ -34,12 +35,17 @@ from gangline.control.mirror.watched_kinds import (
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import HOSTNAME, OF_POLICY, POLICY, Mode, model, under
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_uid, key_of
+from gangline.kube.resources import Json, Resource, controller_uid, key_of, true_condition
 
 log = logging.getLogger(__name__)
 
-#: How many different pod sets are kept for sharing.
-MAX_SHAPES = 4096
+#: How many bytes of JSON of different pod sets are kept for sharing, and in how many bytes one may be.
+MOST_SHAPES = 8 << 20
+LARGEST_SHAPE = 16 << 10
+
+
+class HeadError(ValueError):
+    """Only the head of an object is kept; the message says why."""
 
 
 def without_nulls(value: Any) -> Any:
@@ -55,6 +61,10 @@ class Mirror(OwnedObjects):
 
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    #: called with an object that could not be kept whole, and is now
+    content: Callable[[Resource, str], None] = field(default=lambda resource, key: None)
+    #: how much of each object is kept
+    intake: Intake = field(default_factory=Intake)
     #: publishes each Workload that was deleted or has finished
     messages: Messages = field(default_factory=Messages)
     labels_to_copy: Sequence[str] = ()
@@ -68,10 +78,13 @@ class Mirror(OwnedObjects):
     mode_of: Callable[[str], Mode] = field(default=lambda cluster_queue: POLICY)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
+    #: flavors whose nodes a cluster autoscaler can make, and by what
+    growing: Mapping[str, str] = field(default_factory=dict[str, str])
     #: objects of `KEPT_WHILE_IN_USE` that are being deleted
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
     _values: dict[str, model.Workload] = field(default_factory=dict)
     _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
+    _shapes_size: int = 0
 
     # --- in ---
 
@@ -86,10 +99,15 @@ class Mirror(OwnedObjects):
         if (
             old is not None
             and not assumed
+            and not is_head(old)
             and old["metadata"]["resourceVersion"] == obj["metadata"].get("resourceVersion")
         ):
             return  # the answer to our write and the watch event of it bring the same version
-        obj["metadata"].pop("managedFields", None)
+        slim(obj)
+        if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
+            self.remove(resource, key)
+            old = None
+        obj = self.intake.take(resource, obj, lambda: resource in JOB_KINDS and self._is_held(obj))
         for part in ("spec", "status"):  # may be absent or null where every field in it is optional
             if obj.get(part) is None:
                 obj[part] = {}
@@ -97,13 +115,11 @@ class Mirror(OwnedObjects):
                 obj[part] = without_nulls(obj[part])
             elif None in obj[part].values():
                 obj[part] = {name: value for name, value in obj[part].items() if value is not None}
-        if resource == kube.WORKLOADS:
+        if resource == kube.WORKLOADS and not is_head(obj):
             self._share(obj)
-        if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
-            self.remove(resource, key)
-            old = None
         self.objects[resource][key] = obj
         self.index(resource, key, old, obj)
+        self._look_at_head(resource, key, old, obj)
         if old is None and (resource in JOB_KINDS or is_external(resource)):  # its children may have arrived before it
             self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
         if old is None and resource == kube.WORKLOADS:
@@ -129,6 +145,7 @@ class Mirror(OwnedObjects):
         if old is None:
             return
         self.index(resource, key, old, None)
+        self.intake.forget(resource, key)
         self._mark(resource, key, old)
         if resource in COUNTING:
             self.rules.put(resource, key, None)
@@ -137,6 +154,21 @@ class Mirror(OwnedObjects):
             self.observe(model.Gone(READERS[resource][0], key))
         if resource == kube.WORKLOADS:
             self.messages.publish(WorkloadDeparted(old))
+
+    def _look_at_head(self, resource: Resource, key: str, old: Json | None, obj: Json) -> None:
+        """Say that only the head of an object is kept, or that all of it is again. Of Workloads that is said as they are read."""
+        if is_head(obj) and resource != kube.WORKLOADS:
+            self.complain(obj, HeadError(why_head(obj)))
+        elif old is not None and is_head(old) and not is_head(obj):
+            self.content(resource, key)
+        if resource == kube.WORKLOADS and true_condition(obj, names.QUOTA_RESERVED) is not None:
+            owner = self._by_uid.get(controller_uid(obj) or "")
+            if owner is not None:
+                self.intake.want(*owner)
+
+    def _is_held(self, job: Json) -> bool:
+        """A Workload of the job holds quota."""
+        return any(true_condition(each, names.QUOTA_RESERVED) is not None for each in self.workloads_of(job))
 
     def know_pods(self) -> None:
         """All pods are known: flavors with a topology may be used."""
@@ -149,10 +181,15 @@ class Mirror(OwnedObjects):
     def _share(self, workload: Json) -> None:
         """Share one copy of the pod sets among Workloads of one shape, of which there may be thousands."""
         pod_sets = workload["spec"].get("podSets")
-        if pod_sets:
-            if len(self._shapes) >= MAX_SHAPES:
+        if not pod_sets or len(shape := orjson.dumps(pod_sets)) > LARGEST_SHAPE:
+            return
+        if (known := self._shapes.get(shape)) is None:
+            self._shapes_size += len(shape)
+            if self._shapes_size > MOST_SHAPES:
                 self._shapes.clear()
-            workload["spec"]["podSets"] = self._shapes.setdefault(orjson.dumps(pod_sets), pod_sets)
+                self._shapes_size = len(shape)
+            known = self._shapes[shape] = pod_sets
+        workload["spec"]["podSets"] = known
 
     def settle(self, resource: Resource, key: str) -> None:
         """Report an object's actual state to the engine again: what the engine assumed did not come true. Who waited for the end
@@ -181,6 +218,10 @@ class Mirror(OwnedObjects):
         self._read(kube.WORKLOADS, key, self.objects[kube.WORKLOADS][key])
 
     def _count_by(self, resource: Resource, key: str, obj: Json) -> None:
+        if is_head(obj):
+            if resource == kube.RESOURCE_CLAIM_TEMPLATES:  # what it claims is not known: as if it were missing
+                self.rules.put(resource, key, None)
+            return
         try:
             limited(lambda: self.rules.put(resource, key, obj))
         except Exception as error:  # what it said before stays in force
@@ -188,6 +229,8 @@ class Mirror(OwnedObjects):
 
     def _value_of(self, resource: Resource, obj: Json) -> model.Item | None:
         """What the engine is told of an object; None if it is told nothing."""
+        if is_head(obj) and resource in READERS:
+            raise HeadError(why_head(obj))
         if resource == kube.WORKLOADS:
             return parse.workload(obj, self.rules.of(obj["metadata"].get("namespace", "")))
         if resource == kube.NODES:
@@ -199,7 +242,7 @@ class Mirror(OwnedObjects):
         if resource == kube.TOPOLOGIES and not self.pods_known:
             return
         try:
-            item = limited(lambda: self._value_of(resource, obj))
+            item = limited(lambda: self._value_of(resource, obj), of=[obj])
         except Exception as error:  # the last good value stays in force, whatever the error
             self.complain(obj, error)
             if resource == kube.WORKLOADS and key not in self._values:
@@ -213,6 +256,8 @@ class Mirror(OwnedObjects):
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
             item = under(item, self.mode_of(item.name))
+        if isinstance(item, model.Flavor) and item.name in self.growing:
+            item = replace(item, autoscaled=True)
         if isinstance(item, model.LocalQueue) and self.is_leaving(item.namespace):
             item = replace(item, terminating=True)  # nothing can be created there: its jobs get no quota any more
         if isinstance(item, model.Workload):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gangline import bounded
@@ -12,13 +12,22 @@ from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, condition_of, controller_of, deleting, key_of, revision, true_condition
 
-#: the scheduling gate of pods that wait until their domain is known
+#: the scheduling gate of pods that wait until their node or domain is known
 GATE: Final[Json] = {"name": names.DOMAIN_GATE}
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+#: the field by which a node affinity names a node
+METADATA_NAME: Final = "metadata.name"
 #: a pod keeps it until its Job has counted it
 TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 #: characters of a scheduler's message that are kept
 _LONGEST: Final = 1024
+#: and of why it refuses a pod on its node
+_LONGEST_REFUSAL: Final = 256
+#: words of a scheduler's message about what a pod waits for wherever it goes: claims of volumes and devices
+_NOT_YET: Final = ("persistentvolumeclaim", "resourceclaim")
+_UNSCHEDULABLE: Final = "Unschedulable"
+_OURS: Final = {names.DOMAIN_GATE, names.TOPOLOGY_GATE, names.ELASTIC_GATE, names.ADMISSION_GATE}
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
 
@@ -50,6 +59,12 @@ class Pod:
     succeeded: bool = False
     #: the host that its own node selector demands: it was given a place there, and may not be bound yet
     host: str = ""
+    #: the only node that its affinity allows, while it has no gate of Gangline and is not bound; "" = there is none
+    sent: str = ""
+    #: why the scheduler can't bind it to the node that it was sent to, in the scheduler's words
+    refused: str = ""
+    #: the scheduler says that no node fits it as things are
+    unschedulable: bool = False
     #: its successor gets the same name, so the pod has to be gone before that can be created
     keeps_name: bool = False
     #: it failed, and its node is the cause
@@ -58,8 +73,8 @@ class Pod:
     completed: bool = field(default=False, compare=False)
     #: its gang has a topology assignment, which gives its domain
     placed: bool = field(default=False, compare=False)
-    #: it waits until its domain is known
-    at_domain_gate: bool = field(default=False, compare=False)
+    #: it waits until its node or domain is known
+    at_node_gate: bool = field(default=False, compare=False)
     #: it waits until a slice of its elastic job is admitted with so many pods
     at_elastic_gate: bool = field(default=False, compare=False)
     #: it has a scheduling gate, whoever's: it is bound to no node yet
@@ -72,7 +87,7 @@ class Pod:
     unscheduled: str = field(default="", compare=False)
     #: its resourceVersion as a number
     version: int = field(default=0, compare=False)
-    #: its newest JSON, kept only where a gate may have to be removed from it
+    #: what of its newest JSON says where it may run, kept only where a gate may have to be removed from it
     manifest: Json = field(default_factory=dict[str, Any], compare=False, repr=False)
 
     @property
@@ -96,7 +111,15 @@ class Pod:
             index += number * (count // groups)
         if index is not None and index >= count:
             index = None
-        return model.BoundPod(self.name, self.pod_set, self.node, index, self.ready, self.terminating, self.due)
+        node, sent = self.node or self.sent, bool(self.sent)
+        return model.BoundPod(
+            self.name, self.pod_set, node, index, self.ready, self.terminating, self.due, sent, self.refused
+        )
+
+    def after(self, manifest: Json) -> Pod:
+        """The pod as it is with other gates and another affinity."""
+        found = read_pod(manifest, self.workload)
+        return replace(self, at_node_gate=found.at_node_gate, sent=found.sent)
 
 
 def claimed_workload(pod: Json) -> str | None:
@@ -118,8 +141,28 @@ def waits_at_elastic_gate(pod: Json) -> bool:
     return any(gate.get("name") == names.ELASTIC_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
-def waits_at_domain_gate(pod: Json) -> bool:
-    return not deleting(pod) and GATE in (pod["spec"].get("schedulingGates") or ())
+def waits_at_node_gate(pod: Json) -> bool:
+    """It waits until it is known to which node or domain it is sent, whatever gang it belongs to."""
+    return not deleting(pod) and names.DOMAIN_GATE in _gates(pod)
+
+
+def only_node(spec: Json) -> str:
+    """The one node that the required affinity of a pod allows by its name, "" = it names none, or several."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    return terms_node.pop() if len(terms_node := {_named_node(term) for term in terms}) == 1 else ""
+
+
+def _named_node(term: Json) -> str:
+    for row in term.get("matchFields") or ():
+        values = row.get("values") or ()
+        if row.get("key") == METADATA_NAME and row.get("operator") == "In" and len(values) == 1:
+            return str(values[0])
+    return ""
+
+
+def _gates(pod: Json) -> set[str]:
+    return {gate.get("name", "") for gate in pod["spec"].get("schedulingGates") or ()}
 
 
 def read_pod(pod: Json, workload: str) -> Pod:
@@ -127,8 +170,13 @@ def read_pod(pod: Json, workload: str) -> Pod:
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     group, groups = bounded.whole(labels.get(_GROUP)), bounded.whole(labels.get(_GROUPS))
-    placed, gated = names.TAS_LABEL in labels, waits_at_domain_gate(pod)
-    waits, owner = waits_at_elastic_gate(pod), controller_of(pod)
+    gates, placed = _gates(pod), names.TAS_LABEL in labels
+    waits, owner = names.ELASTIC_GATE in gates, controller_of(pod)
+    # one that is queued by itself waits at the gate of topologies, and for its node once it has lost the gate of its admission
+    at_gates = names.DOMAIN_GATE in gates or (bool(workload) and not placed and names.TOPOLOGY_GATE in gates)
+    gated = at_gates and not deleting(pod) and not waits and names.ADMISSION_GATE not in gates
+    free = not (gates & _OURS or placed or spec.get("nodeName") or deleting(pod))
+    sent = only_node(spec) if free else ""
     return Pod(
         key=key_of(pod),
         uid=meta.get("uid", ""),
@@ -146,19 +194,32 @@ def read_pod(pod: Json, workload: str) -> Pod:
         due=conditions.millis_of(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),
         host=(spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "",
+        sent=sent,
+        refused=_refused(pod) if sent else "",
+        unschedulable=_is_unschedulable(pod),
         keeps_name=_keeps_name(meta, owner),
         failed_by_node=_failed_by_node(status),
         completed=status.get("phase") == "Succeeded" or _completed(pod),
         placed=placed,
-        at_domain_gate=gated,
+        at_node_gate=gated,
         at_elastic_gate=waits,
         gated=bool(spec.get("schedulingGates")),
         elastic=bool(claimed_slice(pod)),
         progress=annotations.get(names.PROGRESS) or "",
         unscheduled=_unscheduled(pod),
         version=revision(pod),
-        manifest=pod if placed or gated or waits else {},
+        manifest=_kept(pod) if placed or gated or waits else {},
     )
+
+
+def _kept(pod: Json) -> Json:
+    """The pod without what its containers run, their volumes and their states: most of its JSON, which places nothing."""
+    spec = {name: value for name, value in pod["spec"].items() if name != "volumes"}
+    for kind in ("initContainers", "containers"):
+        if rows := spec.get(kind):
+            spec[kind] = [{name: row[name] for name in ("name", "resources") if name in row} for row in rows]
+    metadata = {name: value for name, value in pod["metadata"].items() if name != "managedFields"}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": (pod.get("status") or {}).get("phase")}}
 
 
 def _keeps_name(meta: Json, owner: Json | None) -> bool:
@@ -177,6 +238,19 @@ def _unscheduled(pod: Json) -> str:
     if row.get("status") != "False":
         return ""
     return str(row.get("message") or row.get("reason") or "not scheduled yet")[:_LONGEST]
+
+
+def _refused(pod: Json) -> str:
+    """Why the scheduler can't bind it, where that lies in its node: it makes no room for it, and the pod waits for no claim."""
+    why = str((condition_of(pod, "PodScheduled") or {}).get("message") or "")
+    nominated = (pod.get("status") or {}).get("nominatedNodeName")
+    waits = nominated or any(word in why.lower() for word in _NOT_YET)
+    return (why or _UNSCHEDULABLE)[:_LONGEST_REFUSAL] if _is_unschedulable(pod) and not waits else ""
+
+
+def _is_unschedulable(pod: Json) -> bool:
+    row = condition_of(pod, "PodScheduled") or {}
+    return row.get("status") == "False" and row.get("reason") == _UNSCHEDULABLE
 
 
 def _completed(pod: Json) -> bool:

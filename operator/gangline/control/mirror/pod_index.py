@@ -7,14 +7,14 @@ the resources that they take.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.foreign_pods import Belonging, ForeignPods
-from gangline.control.mirror.pod import Pod, claimed_workload, read_pod, waits_at_domain_gate
+from gangline.control.mirror.pod import Pod, claimed_workload, read_pod, waits_at_node_gate
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.control.parts.messages import Messages
@@ -76,12 +76,16 @@ class PodIndex:
         self.changed_placed: ChangedKeys[str] = ChangedKeys()
         #: Workloads of elastic jobs with a pod of another version
         self.changed_elastic: ChangedKeys[str] = ChangedKeys()
+        #: Workloads ("" = of none) with a pod that waits until its node or domain is known, and is new or of another version, or
+        #: that does not wait any more
+        self.changed_at_node_gate: ChangedKeys[str] = ChangedKeys()
         #: nodes of pods that have changed
         self.changed_nodes: ChangedKeys[str] = ChangedKeys()
         self._pods: dict[str, Pod] = {}
         self._of: dict[str, set[str]] = {}  # Workload -> keys of its pods
         self._on: dict[str, set[str]] = {}  # node -> keys of the pods there
-        self._at_domain_gate: dict[str, Pod] = {}
+        self._at_node_gate: dict[str, dict[str, Pod]] = {}  # Workload -> key -> pod that waits until its node is known
+        self._waits_for: dict[str, str] = {}  # key of such a pod -> its Workload
         self._reported: dict[str, model.WorkloadPods] = {}
         self._unreported: set[str] = set()
 
@@ -96,20 +100,28 @@ class PodIndex:
         if self._is_outdated(key, manifest):
             return
         workload = self._owners.gang_of(manifest) if self._owners is not None else claim
-        gated = waits_at_domain_gate(manifest) and (workload is not None or claim is None)
-        pod = read_pod(manifest, workload or "") if workload is not None or gated else None
-        if gated and pod is not None:
-            self._at_domain_gate[key] = pod
-        else:
-            self._at_domain_gate.pop(key, None)
+        nobodys = claim is None and workload is None and waits_at_node_gate(manifest)
+        pod = read_pod(manifest, workload or "") if workload is not None or nobodys else None
+        self._note_gate(key, pod)
         self._take(key, pod if workload is not None else None)
         if pod is not None and pod.workload and pod.progress:
             self._messages.publish(PodReported(pod))
         if pod is not None and pod.workload and pod.placed:
-            manifest["metadata"].pop("managedFields", None)
             self._foreign.remove(key)  # the pod may have arrived before its owners
         else:
             self._foreign.upsert(manifest)
+
+    def _note_gate(self, key: str, pod: Pod | None) -> None:
+        before = self._waits_for.pop(key, None)
+        if before is not None:
+            self._at_node_gate[before].pop(key)
+            if not self._at_node_gate[before]:
+                del self._at_node_gate[before]
+            self.changed_at_node_gate.add(before)
+        if pod is not None and pod.at_node_gate:
+            self._waits_for[key] = pod.workload
+            self._at_node_gate.setdefault(pod.workload, {})[key] = pod
+            self.changed_at_node_gate.add(pod.workload)
 
     def _is_outdated(self, key: str, manifest: Json) -> bool:
         known = self._pods.get(key)
@@ -120,13 +132,15 @@ class PodIndex:
     def move(self, old: str, new: str) -> None:
         """Pods of one slice of an elastic job are those of another one from now on."""
         for key in sorted(self._of.get(old, ())):
-            self._take(key, replace(self._pods[key], workload=new))
+            pod = replace(self._pods[key], workload=new)
+            self._note_gate(key, pod)
+            self._take(key, pod)
 
     def remove(self, key: str) -> None:
         if self._owners is not None:
             self._owners.forget(key, gone=True)
         self._take(key, None)
-        self._at_domain_gate.pop(key, None)
+        self._note_gate(key, None)
         self._foreign.remove(key)
 
     def _take(self, key: str, pod: Pod | None) -> None:
@@ -184,6 +198,12 @@ class PodIndex:
             if pod.node and not pod.ended and key not in counted:
                 yield Seat(key, pod.node, requests(pod.workload, pod.pod_set), pod.workload)
 
+    def sent(self, requests: Callable[[str, str], model.Requests]) -> Iterator[Seat]:
+        """Every pod that was sent to a node and is not bound yet."""
+        for key, pod in self._pods.items():
+            if pod.sent and pod.alive:
+                yield Seat(key, pod.sent, requests(pod.workload, pod.pod_set), pod.workload)
+
     def strangers(self) -> Iterator[tuple[model.ForeignPod, Belonging]]:
         """The bound pods of no gang, and what they belong to."""
         return ((pod, belonging) for pod, belonging in self._foreign.bound() if pod.key not in self._pods)
@@ -192,16 +212,20 @@ class PodIndex:
         """Nodes with pods of gangs, including deleted nodes."""
         return self._on
 
-    def at_domain_gate(self) -> list[Pod]:
-        """Pods that wait until their domain is known, including those of no gang."""
-        return [pod for _, pod in sorted(self._at_domain_gate.items())]
+    def at_node_gate(self, workload: str) -> list[Pod]:
+        """The pods of a Workload ("" = of none) that wait until their node or domain is known."""
+        return [pod for _, pod in sorted(self._at_node_gate.get(workload, {}).items())]
+
+    def with_pods_at_node_gate(self) -> Collection[str]:
+        """The Workloads of such pods."""
+        return self._at_node_gate.keys()
 
     def report_changes(self) -> None:
         """Report changed workloads to the engine."""
         unreported, self._unreported = self._unreported, set()
         for workload in sorted(unreported):
             counts = self._counts(workload)
-            placed = _within(counts, (pod for pod in self.of(workload) if pod.node))
+            placed = _within(counts, (pod for pod in self.of(workload) if pod.node or pod.sent))
             pods = tuple(pod.bound(counts.get(pod.pod_set, 0)) for pod in placed if not pod.ended)
             failed = tuple((pod.name, pod.node) for pod in placed if pod.failed_by_node)
             workload_pods = model.WorkloadPods(workload, pods, failed)

@@ -3,7 +3,12 @@
 Anyone who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers
 leads to the owner of the Workload; each controller must exist with the referenced uid in the pod's namespace. A pod without that
 proof counts as foreign; it is looked at again when an owner or the Workload appears. A proven pod stays with its gang until it
-ends or has no controller any more, whatever is written on it later.
+is gone, whatever is written on it later and whoever owned it: only one that the operator itself left behind on a node that is
+out of reach (`control.recovery.fencing`) leaves its gang.
+
+A job that is deleted with `--cascade=orphan` takes the proof with it, for its pods and for its Workload. A Workload that
+belonged to a job once and has no owner any more therefore counts the pods of its namespace that name it: they keep its quota,
+and nobody else's.
 
 A pod may also belong to one that is proven: drivers of Spark create their executors.
 
@@ -13,15 +18,23 @@ Workloads can make it an owner.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gangline.api import names
 from gangline.control.mirror import slices
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import claimed_slice, claimed_workload
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import ChangedKeys, KeySet
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, controller_uid, key_of
+from gangline.kube.resources import Json, controller_uid, deleting, key_of
+
+
+def lost_its_job(workload: Json) -> bool:
+    """It belonged to a job once, which is gone, or was parted from it."""
+    meta = workload["metadata"]
+    return not meta.get("ownerReferences") and names.JOB_UID in (meta.get("labels") or {})
 
 
 @dataclass(slots=True)
@@ -29,6 +42,8 @@ class PodOwners:
     """The pods that were proven to belong to a gang, and those that only claim to."""
 
     mirror: Mirror
+    #: whether the pods of a node (None = a deleted one) cannot be reached
+    out_of_reach: Callable[[Json | None], bool] = lambda node: node is None
     #: uid of a pod -> its Workload
     _proven: dict[str, str] = field(default_factory=dict[str, str])
     #: pod -> its newest version, and claimed Workload -> the pods that claim it without proof
@@ -37,20 +52,25 @@ class PodOwners:
     _uids: dict[str, str] = field(default_factory=dict[str, str])
     #: Workloads whose set of unproven claims changed
     changed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: Workloads that appeared, or whose owners did
+    #: Workloads that appeared, or whose owners appeared or went
     _arrived: KeySet[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._arrived = self.mirror.changes.arrived.subscribe(worth=self.mirror.has(kube.WORKLOADS))
+        self.mirror.changes.unowned.feed(self._arrived)
 
     def gang_of(self, pod: Json) -> str | None:
         """Returns the key of the Workload that the pod belongs to, None for a foreign pod; remembers the result."""
         key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claimed_workload(pod)
         self.forget(key)
-        found = self._proven.get(uid) if controller_uid(pod) is not None else None
+        if self._was_left_behind(pod):
+            self._proven.pop(uid, None)
+        found = self._proven.get(uid)
         if claimed is not None and claimed_slice(pod):
             found = self._current_slice(pod, claimed) or found
-        elif found is None and claimed is not None and self._is_proof(pod, claimed):
+        elif claimed is not None and (
+            self._is_its_own(pod, claimed) or (found is None and self._is_proof(pod, claimed))
+        ):
             found = claimed
         if found is not None:
             if uid not in self._proven and found in self._claims:
@@ -62,6 +82,15 @@ class PodOwners:
             self._claims.setdefault(claimed, set()).add(key)
             self.changed.add(claimed)
         return found
+
+    def _was_left_behind(self, pod: Json) -> bool:
+        """The operator parted it from its gang. The annotation alone, which anybody can write, does not do that."""
+        if controller_uid(pod) is not None or not deleting(pod):
+            return False
+        if names.LEFT_BEHIND not in (pod["metadata"].get("annotations") or {}):
+            return False
+        node = pod["spec"].get("nodeName") or ""
+        return bool(node) and self.out_of_reach(self.mirror.get(kube.NODES, node))
 
     def claimants(self, workload: str) -> list[Json]:
         """The pods that claim to belong to the Workload without proof."""
@@ -99,9 +128,14 @@ class PodOwners:
                 return found
         return None
 
+    def _is_its_own(self, pod: Json, claimed: str) -> bool:
+        """Whether the pod is queued itself, and owns the Workload that it names."""
+        workload = self.mirror.get(kube.WORKLOADS, claimed)
+        return workload is not None and _owns(pod, workload)
+
     def _is_proof(self, pod: Json, claimed: str) -> bool:
         workload = self.mirror.get(kube.WORKLOADS, claimed)
-        if workload is not None and _owns(pod, workload):
+        if workload is not None and lost_its_job(workload):
             return True
         if workload is not None and self._is_of_a_member(pod, workload):
             return True

@@ -4,8 +4,10 @@ count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from gangline.api.read.counting import Rules, device_claims, device_slices, limit_ranges
 from gangline.api.read.counting.device_claims import Claim, ExtendedClass
@@ -13,27 +15,33 @@ from gangline.api.read.counting.device_supply import DeviceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import amounts, child
-from gangline.api.selecting import Judge
+from gangline.api.selecting import Judges
 from gangline.api.sharing import UNKNOWN, Sizes
 from gangline.control.selecting import SelectorProcess
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 
+#: verdicts that are looked up in one round to count claims anew: a few milliseconds
+_MOST_WORK: Final = 10_000
+
 
 class RequestRules:
     """The rules in force. Remembers which Workloads they concern that changed since it was last asked.
 
-    `judge`: evaluates CEL selectors; None: a process of its own.
+    `judges`: evaluate CEL selectors; None: a process of its own, whose answers are waited for.
     """
 
-    def __init__(self, resources: ResourceRules = EVERYTHING, judge: Judge | None = None) -> None:
+    def __init__(self, resources: ResourceRules = EVERYTHING, judges: Judges | None = None) -> None:
         self._resources = resources
-        self._supply = DeviceSupply(judge or SelectorProcess())
+        self._supply = DeviceSupply(judges or SelectorProcess())
         self._supply_changed = False
+        #: namespace -> its claims that have to be counted anew; the namespaces take turns
+        self._stale: dict[str, dict[Claim, None]] = {}
         self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
         #: namespace -> ResourceClaimTemplate -> what it asks for; the rules of the namespace hold the same object
         self._claims: dict[str, dict[str, Claim]] = {}
+        self._used: dict[str, Counter[Claim]] = {}
         self._device_classes: dict[str, ExtendedClass] = {}
         self._overheads: dict[str, Requests] = {}
         self._cards = UNKNOWN
@@ -57,7 +65,13 @@ class RequestRules:
             return self._elsewhere
         limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
         self._by_namespace[namespace] = found = Rules.of(
-            limits, self._overheads, self._resources, claims or {}, self._cards, self.images, self._supply
+            limits,
+            self._overheads,
+            self._resources,
+            claims or {},
+            self._cards,
+            self.images,
+            self._supply.of(namespace),
         )
         return found
 
@@ -115,20 +129,39 @@ class RequestRules:
 
     @property
     def postponed(self) -> bool:
-        """Some claims count as nothing for now because their selectors could not be evaluated."""
-        return self._supply.postponed
+        """Some claims count as nothing for now, or as before, because their selectors are not evaluated yet."""
+        return self._supply.waits
+
+    @property
+    def unfinished(self) -> bool:
+        """More claims have to be counted anew than were in the last round."""
+        return bool(self._stale)
 
     def try_again(self) -> None:
-        """Evaluate what was postponed when it is next asked which Workloads count differently."""
-        self._supply_changed = True
+        """Count what was postponed anew when it is next asked which Workloads count differently."""
+        self._count_anew(self._supply.postponed)
+
+    def _count_anew(self, claims: Mapping[str, Iterable[Claim]]) -> None:
+        for namespace, several in claims.items():
+            self._stale.setdefault(namespace, {}).update(dict.fromkeys(several))
 
     def _recharge(self) -> None:
-        """Note the claims that count differently since devices have changed."""
-        self._supply_changed = False
-        used = {claim for claims in self._claims.values() for claim in claims.values()}
-        changed = self._supply.recharge(self._resources.devices, used)
-        for namespace, claims in self._claims.items() if changed else ():
-            if names := {name for name, claim in claims.items() if claim in changed}:
+        """Note the claims that count differently since devices have changed: a bounded part of them in each round."""
+        if self._supply_changed:
+            self._supply_changed = False
+            self._count_anew(self._used)
+        work = 0
+        while self._stale and work < _MOST_WORK:
+            namespace, claims = next(iter(self._stale.items()))
+            del self._stale[namespace]
+            claim, _ = claims.popitem()
+            if claims:
+                self._stale[namespace] = claims
+            if not self._used.get(namespace, {}).get(claim):
+                continue
+            work += self._supply.work(claim)
+            if self._supply.of(namespace).recharge(claim, self._resources.devices):
+                names = {name for name, each in self._claims[namespace].items() if each == claim}
                 self._changed_claims.setdefault(namespace, set()).update(names)
 
     def _put_claim(self, key: str, found: Claim | None) -> None:
@@ -136,6 +169,7 @@ class RequestRules:
         claims = self._claims.setdefault(namespace, {})
         if claims.get(name) != found:
             self._changed_claims.setdefault(namespace, set()).add(name)
+            self._use(namespace, claims.get(name), found)
             if not claims or found is None:
                 self._by_namespace.pop(namespace, None)
             if found is None:
@@ -144,6 +178,20 @@ class RequestRules:
                 claims[name] = found
         if not claims:
             del self._claims[namespace]
+            self._supply.forget(namespace)
+
+    def _use(self, namespace: str, before: Claim | None, found: Claim | None) -> None:
+        """What a claim counts as is known as long as some template of the namespace asks for just that."""
+        used = self._used.setdefault(namespace, Counter())
+        if found is not None:
+            used[found] += 1
+        if before is not None:
+            used[before] -= 1
+            if not used[before]:
+                del used[before]
+                self._supply.of(namespace).forget(before)
+        if not used:
+            del self._used[namespace]
 
     def _put_range(self, key: str, found: Limits) -> None:
         namespace, _, name = key.rpartition("/")
@@ -167,7 +215,7 @@ class RequestRules:
 
     def take_changed(self) -> Callable[[Json], bool] | None:
         """Whether a Workload may count differently than when this was last asked; None if none does."""
-        if self._supply_changed or self._supply.is_full(sum(len(each) for each in self._claims.values())):
+        if self._supply_changed or self._stale:
             self._recharge()
         namespaces, classes, claims = self._changed_namespaces, self._changed_classes, self._changed_claims
         resources, self._changed_resources = self._changed_resources, set()

@@ -196,7 +196,7 @@ class MultiKueue(Part):
         self._changed.update(self.changed_groups())
         self._changed.update(key for key, at in self._steps.alarms.items() if at <= now)
         self._tidy(now)
-        for key in sorted(self._changed.take(self._steps.here.ready)):
+        for key in self._quarantine.in_turn(sorted(self._changed.take(self._steps.here.ready)), self._changed.update):
             self._steps.alarms.pop(key, None)
             if not self._quarantine.attempt("sending it", kube.WORKLOADS, key, partial(self._go_on, key, now)):
                 self._steps.here.pause(key)

@@ -1,7 +1,7 @@
 """Who is notified of what: from something that happened to a job to the messages and their receivers.
 
 A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of its
-own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
+own (`gangline.io/notify-to`) to receivers that ask for one, if the policy permits this address. `outbox` delivers.
 
 A notice follows a write that succeeded. A restart repeats no notice, and a notice that was not delivered when the process ended
 is lost: delivery is at most once, where a receiver answers.
@@ -10,13 +10,14 @@ is lost: delivery is at most once, where a receiver answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from gangline import bounded
 from gangline.api import names, quantity
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.parts.messages import Messages, StartMoved
+from gangline.control.parts.messages import Messages, NoticeLimited, StartMoved
 from gangline.control.parts.part import Part
 from gangline.engine import span_text
 from gangline.engine.model import Millis
@@ -31,8 +32,8 @@ KINDS: Final = (
 )
 #: kinds that are bad news
 WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
-#: the characters of a {to} address: e-mail, channel, phone number; none that could change the rest of a URL
-ADDRESS: Final = re.compile(r"[A-Za-z0-9@._+#-]{1,254}")
+_LONGEST_ADDRESS: Final = 254
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9._+#-]*@?[A-Za-z0-9._+#-]*")
 #: characters of user-written text (names, reasons) in one line of a message
 MOST_SHOWN: Final = 1000
 #: values of the job's annotation that switch notices off
@@ -54,13 +55,19 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice. `subject` names the job: `GPUJob team/llama`."""
+    """One notice. `subject` names the job: `GPUJob team/llama`; `workload` is the key of its Workload."""
 
     kind: str
     queue: str  # ClusterQueue
     subject: str
     text: str
     at: Millis
+    workload: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """Whose notice it is."""
+        return self.workload.partition("/")[0]
 
     @property
     def title(self) -> str:
@@ -69,7 +76,8 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A Secret with the addresses, and the job's own address. Notices for which both are equal are bundled."""
+    """A Secret with the addresses, and the job's own address. Notices for which both are equal are bundled: those for an
+    address of a job with other notices of its namespace only, those for the Secret alone with everybody's."""
 
     namespace: str
     name: str
@@ -82,6 +90,7 @@ class Terms:
 
     digest: float = 0.0
     max_per_hour: int = 60
+    max_per_namespace: int = 120
 
 
 #: called with the receiver, its terms, and the notice
@@ -102,34 +111,40 @@ class Notices(Part):
         self._deliver = deliver
         self._now = now
         self._messages = messages or Messages()
-        #: workload -> receiver -> the expected start last reported to it, or first seen
-        self._starts: dict[str, dict[Receiver, Millis]] = {}
+        #: workload -> Secret -> the expected start last reported to it, or first seen
+        self._starts: dict[str, dict[tuple[str, str], Millis]] = {}
+        #: workload -> the address of its job that was last reported as not permitted
+        self._refused: dict[str, str] = {}
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Removed):
             self.forget(event.key)
+            self._refused.pop(event.key, None)
 
     def notify(self, kind: str, workload: Json, text: str) -> None:
         """Notify every receiver of the workload's queue. Never blocks, never raises for user-written text."""
         for receiver, terms, _ in self._audience(kind, workload):
-            queue = self._queue_of(workload)
-            self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), _cut(text), self._now()))
+            self._deliver(receiver, terms, self._notice(kind, workload, _cut(text)))
 
     def start_expected(self, workload: Json, start: Millis, because: str = "") -> None:
         """Report an expected start where it is far from the one reported last."""
         texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
             recorded = self._starts.setdefault(key_of(workload), {})
-            known = recorded.setdefault(receiver, start)
+            secret = (receiver.namespace, receiver.name)
+            known = recorded.setdefault(secret, start)
             least = round(quantity.parse_duration(rule.get("startMovedBy", "30m")) * 1000)
             if abs(start - known) < least:
                 continue
-            recorded[receiver] = start
+            recorded[secret] = start
             texts.append(self._moved(known, start, because))
-            notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), texts[-1], self._now())
-            self._deliver(receiver, terms, notice)
+            self._deliver(receiver, terms, self._notice("StartMoved", workload, _cut(texts[-1])))
         if texts:
             self._messages.publish(StartMoved(workload, texts[0]))
+
+    def _notice(self, kind: str, workload: Json, text: str) -> Notice:
+        subject = self._subject(workload)
+        return Notice(kind, self._queue_of(workload), subject, text, self._now(), key_of(workload))
 
     def _moved(self, known: Millis, start: Millis, because: str) -> str:
         text = f"{'later' if start > known else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
@@ -156,12 +171,25 @@ class Notices(Part):
         if choice.lower() in NOTHING or (choice and kind not in choice.replace(",", " ").split()):
             return
         address = self._annotation(workload, names.NOTIFY_TO)
-        to = address if ADDRESS.fullmatch(address) else ""
-        for rule in rules:
-            if kind in rule.get("events", ()):
-                secret = rule["secretRef"]
-                receiver = Receiver(secret.get("namespace", names.SYSTEM_NAMESPACE), secret["name"], to)
-                yield receiver, _terms(rule), rule
+        wanted = [rule for rule in rules if kind in rule.get("events", ())]
+        permitting = [rule for rule in wanted if permitted(address, rule.get("addresses") or ())]
+        if address and not permitting:
+            self._report_refused(workload, address)
+        for rule in wanted:
+            secret = rule["secretRef"]
+            to = address if rule in permitting else ""
+            yield Receiver(secret.get("namespace", names.SYSTEM_NAMESPACE), secret["name"], to), _terms(rule), rule
+
+    def _report_refused(self, workload: Json, address: str) -> None:
+        """Say once of each address that nothing is sent to it."""
+        shown = bounded.shown(address)
+        if self._refused.get(key_of(workload)) == shown:
+            return
+        self._refused[key_of(workload)] = shown
+        why = "is not permitted by spec.notify[].addresses of its queue's QueuePolicy"
+        if not is_address(address):
+            why = "is not an address, a channel or a number"
+        self._messages.publish(NoticeLimited(key_of(workload), f"annotation {names.NOTIFY_TO}: {shown} {why}"))
 
     def _rules(self, workload: Json) -> Sequence[Json]:
         queue = self._mirror.get(kube.CLUSTER_QUEUES, self._queue_of(workload))
@@ -192,13 +220,33 @@ class Notices(Part):
         return _cut(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
 
 
+@bounded.parser(_LONGEST_ADDRESS, instead=False, worst=("a", "@", "a@"))
+def is_address(text: str) -> bool:
+    """Whether it can stand for {to}: e-mail, channel, phone number; without characters that could change the rest of a URL."""
+    return bool(text) and _ADDRESS.fullmatch(text) is not None
+
+
+def permitted(address: str, patterns: Collection[str]) -> bool:
+    """Whether one of the patterns permits a job's own address. A pattern is an address, or `*` and how addresses end.
+
+    >>> permitted("alice@example.org", ["*@example.org"]), permitted("alice@example.org.evil.net", ["*@example.org"])
+    (True, False)
+    """
+    folded = address.lower()
+    return is_address(address) and any(
+        folded.endswith(pattern[1:].lower()) if pattern.startswith("*") else folded == pattern.lower()
+        for pattern in patterns
+    )
+
+
 def _cut(text: str) -> str:
     """The text, cut to the length that a message shows."""
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
 def _terms(rule: Json) -> Terms:
-    return Terms(quantity.parse_duration(rule.get("digest", "0s")), rule.get("maxPerHour", 60))
+    digest = quantity.parse_duration(rule.get("digest", "0s"))
+    return Terms(digest, rule.get("maxPerHour", 60), rule.get("maxPerNamespace", 120))
 
 
 def _minutes(time: Millis) -> str:
@@ -228,7 +276,17 @@ def compose(notices: Sequence[Notice]) -> Message:
         return Message(notice.title, f"{notice.text}\nClusterQueue: {notice.queue}", warning)
     counts = {kind: sum(notice.kind == kind for notice in notices) for kind in KINDS}
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    lines = [f"{notice.title}: {notice.text}" for notice in notices[:MOST_LINES]]
+    lines = [f"{notice.title}: {notice.text}" for notice in _listed(notices)]
     if len(notices) > MOST_LINES:
         lines.append(f"… and {len(notices) - MOST_LINES} more")
     return Message(f"Gangline: {listed}", "\n".join(lines), warning)
+
+
+def _listed(notices: Sequence[Notice]) -> list[Notice]:
+    """The notices that a digest lists: the first ones of each namespace, as many of each, so that none fills the list."""
+    turns: dict[str, int] = {}
+    ranked: list[tuple[int, int]] = []
+    for place, notice in enumerate(notices):
+        turn = turns[notice.namespace] = turns.get(notice.namespace, 0) + 1
+        ranked.append((turn, place))
+    return [notices[place] for place in sorted(place for _, place in sorted(ranked)[:MOST_LINES])]

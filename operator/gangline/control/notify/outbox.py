@@ -3,6 +3,9 @@
 Each receiver has a box and, while notices wait in it, one task. All notices that wait in a box when it is due leave as one
 message. The addresses come from a Secret that is read when needed and cached for a minute; its content is never logged. The
 `apprise` library blocks, so it runs in threads of its own.
+
+Everything that the jobs of a namespace can fill is bounded in sum for that namespace: its addresses, its waiting notices, its
+messages. What is over costs that namespace alone, and is reported by the name of the bound.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -26,10 +30,12 @@ log = logging.getLogger(__name__)
 
 #: seconds between the attempts to deliver one message; after the last attempt it is given up
 PAUSES: Final = (2.0, 10.0, 60.0)
-#: how many notices wait per receiver; further ones are dropped and counted
-MOST_WAITING: Final = 2000
-#: receivers that are remembered, each with the address of a job; notices for further ones are dropped and counted
-MOST_BOXES: Final = 10_000
+#: how many notices of one namespace wait, over all receivers; further ones are dropped and counted
+MOST_WAITING: Final = 1000
+#: addresses of one namespace's jobs to which messages went within an hour; notices for further ones are dropped and counted
+MOST_ADDRESSES: Final = 100
+#: namespaces of which the messages of the last hour are remembered before idle ones are forgotten
+MANY_TENANTS: Final = 1000
 #: seconds for one message to one receiver, however slowly it answers
 MOST_TIME: Final = 60.0
 #: seconds for which the content of a Secret is cached
@@ -53,21 +59,49 @@ class DeliveryError(Exception):
 
 
 @dataclass(slots=True)
+class _Sent:
+    """The messages of the last hour: when each began to leave, and the namespace of all its notices ("": of several)."""
+
+    rows: deque[tuple[float, str]] = field(default_factory=deque[tuple[float, str]])
+
+    def free(self, now: float, most: int, namespace: str | None = None) -> float:
+        """When fewer than `most` messages are less than an hour old; counted are those of one namespace alone, or all."""
+        while self.rows and self.rows[0][0] <= now - HOUR:
+            self.rows.popleft()
+        times = [at for at, of in self.rows if namespace is None or of == namespace]
+        return times[len(times) - most] + HOUR if len(times) >= most else now
+
+
+@dataclass(slots=True)
 class _Box:
     """The notices that wait for one receiver, and the state of its delivery."""
 
     terms: Terms
     waiting: deque[Notice] = field(default_factory=deque[Notice])
-    sent: deque[float] = field(default_factory=deque[float])  # times of the messages sent within the last hour
+    sent: _Sent = field(default_factory=_Sent)
     first: float = 0.0  # since when notices wait
     task: asyncio.Task[None] | None = None
     failing: bool = False
+    due_anew: asyncio.Event = field(default_factory=asyncio.Event)  # set when the box may be due earlier than it was
+
+
+@dataclass(slots=True)
+class _Tenant:
+    """What one namespace has in the outbox. `boxes`: of the addresses that its jobs gave."""
+
+    waiting: int = 0
+    boxes: dict[Receiver, _Box] = field(default_factory=dict[Receiver, _Box])
+    sent: _Sent = field(default_factory=_Sent)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the box that may send next
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)  # one thread at a time is busy with its messages
+    reported: dict[str, float] = field(default_factory=dict[str, float])  # bound -> when it was last reported
 
 
 class Outbox(Part):
     """The notices that are to be delivered.
 
-    `outcome` counts the outcome of each notice; `complain` is called once when a receiver begins to fail.
+    `outcome` counts the outcome of each notice; `complain` is called once when a receiver begins to fail; `limited` is called
+    with a Workload's key and a sentence when its namespace reaches a bound, at most once an hour for each bound.
     """
 
     name = "notifications"
@@ -78,6 +112,7 @@ class Outbox(Part):
         *,
         outcome: Outcome = lambda kind, outcome: None,
         complain: Callable[[Receiver, str], None] = lambda receiver, why: None,
+        limited: Callable[[str, str], None] = lambda workload, why: None,
         send: Send | None = None,
         pauses: Sequence[float] = PAUSES,
         clock: Callable[[], float] = time.monotonic,
@@ -86,35 +121,43 @@ class Outbox(Part):
         self._read_secret = read_secret
         self._outcome = outcome
         self._complain = complain
+        self._limited = limited
         self._send: Send = send or send_with_apprise
         self._pauses = pauses
         self._clock = clock
         self._most_time = most_time
-        self._boxes: dict[Receiver, _Box] = {}
+        self._tenants: dict[str, _Tenant] = {}
+        self._shared: dict[Receiver, _Box] = {}  # of receivers that administrators alone chose
         self._secrets: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._closing = asyncio.Event()
 
     def put(self, receiver: Receiver, terms: Terms, notice: Notice) -> None:
         """Queue a notice. Returns at once; needs a running event loop."""
-        if receiver not in self._boxes and len(self._boxes) >= MOST_BOXES:
+        tenant = self._tenant(notice.namespace)
+        bound = self._bound_reached(receiver, notice.namespace, tenant)
+        if bound:
             self._outcome(notice.kind, "dropped")
+            self._report(tenant, notice, f"{bound}; its further notifications are dropped")
             return
-        box = self._boxes.setdefault(receiver, _Box(terms))
+        boxes = tenant.boxes if receiver.to else self._shared
+        box = boxes.setdefault(receiver, _Box(terms))
         box.terms = terms
-        if len(box.waiting) >= MOST_WAITING:
-            self._outcome(notice.kind, "dropped")
-            return
         if not box.waiting:
             box.first = self._clock()
+        elif box.waiting[-1].namespace != notice.namespace:
+            box.due_anew.set()
         box.waiting.append(notice)
+        tenant.waiting += 1
         if box.task is None:
-            box.task = asyncio.get_running_loop().create_task(self._serve(receiver, box))
+            box.task = asyncio.get_running_loop().create_task(self._serve(receiver, box, tenant))
 
     async def close(self, patience: float = CLOSE_WITHIN) -> None:
         """Send waiting notices without further delay, for at most `patience` seconds; the rest is dropped."""
         self._closing.set()
-        tasks = [box.task for box in self._boxes.values() if box.task is not None]
+        for box in self._boxes():
+            box.due_anew.set()
+        tasks = [box.task for box in self._boxes() if box.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
         for task in tasks:
@@ -122,53 +165,113 @@ class Outbox(Part):
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _boxes(self) -> list[_Box]:
+        return [*self._shared.values(), *(box for tenant in self._tenants.values() for box in tenant.boxes.values())]
+
+    # --- bounds of a namespace ----------------------------------------------------------------------------------------
+
+    def _tenant(self, namespace: str) -> _Tenant:
+        if namespace not in self._tenants and len(self._tenants) >= MANY_TENANTS:
+            for name, tenant in [*self._tenants.items()]:
+                self._forget_idle_boxes(tenant)
+                if not tenant.waiting and not tenant.boxes and tenant.sent.free(self._clock(), 1) <= self._clock():
+                    del self._tenants[name]
+        return self._tenants.setdefault(namespace, _Tenant())
+
+    def _bound_reached(self, receiver: Receiver, namespace: str, tenant: _Tenant) -> str:
+        """Which bound keeps a notice from being queued, as the beginning of a sentence; "" for none."""
+        if tenant.waiting >= MOST_WAITING:
+            return f"{MOST_WAITING} notifications of namespace {namespace} wait already"
+        if receiver.to and receiver not in tenant.boxes and len(tenant.boxes) >= MOST_ADDRESSES:
+            self._forget_idle_boxes(tenant)
+            if len(tenant.boxes) >= MOST_ADDRESSES:
+                return f"jobs of namespace {namespace} gave {MOST_ADDRESSES} addresses (gangline.io/notify-to) within an hour"
+        return ""
+
+    def _forget_idle_boxes(self, tenant: _Tenant) -> None:
+        """Delete the boxes of addresses that got no notice for an hour."""
+        limit = self._clock() - HOUR
+        for receiver in [r for r, box in tenant.boxes.items() if box.task is None and box.first <= limit]:
+            del tenant.boxes[receiver]
+
+    def _report(self, tenant: _Tenant, notice: Notice, why: str) -> None:
+        now = self._clock()
+        if tenant.reported.get(why, now - HOUR) <= now - HOUR:
+            tenant.reported[why] = now
+            log.warning("notifications: %s", why)
+            self._limited(notice.workload, why)
+
     # --- one receiver -------------------------------------------------------------------------------------------------
 
-    async def _serve(self, receiver: Receiver, box: _Box) -> None:
+    async def _serve(self, receiver: Receiver, box: _Box, tenant: _Tenant) -> None:
         try:
             while box.waiting:
-                await self._pause(self._due(box) - self._clock())
+                await self._until_due(receiver, box)
+                may_leave = not receiver.to or await self._in_turn(box, tenant)
                 batch = list(box.waiting)
                 box.waiting.clear()
-                await self._deliver(receiver, box, batch)
+                for notice in batch:
+                    self._tenant(notice.namespace).waiting -= 1
+                if may_leave:
+                    await self._deliver(receiver, box, batch, tenant.sending if receiver.to else nullcontext())
+                else:
+                    self._count(batch, "dropped")
         except asyncio.CancelledError:
             raise
         except Exception:
             log.exception("notifications to Secret %s/%s", receiver.namespace, receiver.name)
         finally:
             box.task = None
-            self._tidy()
 
-    def _due(self, box: _Box) -> float:
-        """When the next message may leave: at the end of the digest period, and within the rate."""
-        now = self._clock()
-        while box.sent and box.sent[0] <= now - HOUR:
-            box.sent.popleft()
-        over = len(box.sent) - box.terms.max_per_hour
-        free = box.sent[over] + HOUR if over >= 0 else now
-        return max(box.first + box.terms.digest, free)
+    async def _until_due(self, receiver: Receiver, box: _Box) -> None:
+        """Wait for the end of the digest period, and for the rate."""
+        while True:
+            box.due_anew.clear()
+            pause = self._due(receiver, box) - self._clock()
+            if pause <= 0 or self._closing.is_set():
+                return
+            await self._pause(pause, box.due_anew)
 
-    def _tidy(self) -> None:
-        """Delete boxes of receivers that got no notice for an hour."""
-        if len(self._boxes) < 1000:
-            return
-        limit = self._clock() - HOUR
-        for receiver in [r for r, box in self._boxes.items() if box.task is None and box.first < limit]:
-            del self._boxes[receiver]
+    def _due(self, receiver: Receiver, box: _Box) -> float:
+        """When the next message may leave. Where namespaces share the receiver, none of them alone uses the whole rate."""
+        now, most = self._clock(), box.terms.max_per_hour
+        due = max(box.first + box.terms.digest, box.sent.free(now, most))
+        namespaces = {notice.namespace for notice in box.waiting}
+        if receiver.to or len(namespaces) > 1:
+            return due
+        return max(due, box.sent.free(now, most - most // 4, namespaces.pop()))
 
-    async def _deliver(self, receiver: Receiver, box: _Box, batch: Sequence[Notice]) -> None:
+    async def _in_turn(self, box: _Box, tenant: _Tenant) -> bool:
+        """Wait until the namespace may send to one more of its addresses; False where the process ends before that."""
+        async with tenant.turn:
+            free = tenant.sent.free(self._clock(), box.terms.max_per_namespace)
+            if free > self._clock():
+                namespace, most = box.waiting[0].namespace, box.terms.max_per_namespace
+                why = f"jobs of namespace {namespace} sent {most} messages to their addresses within an hour (maxPerNamespace)"
+                self._report(tenant, box.waiting[0], f"{why}; its further notifications wait")
+                await self._pause(free - self._clock())
+                if self._closing.is_set():
+                    return False
+            tenant.sent.rows.append((self._clock(), ""))
+            return True
+
+    async def _deliver(
+        self, receiver: Receiver, box: _Box, batch: Sequence[Notice], turn: AbstractAsyncContextManager[None]
+    ) -> None:
         message, left, why = compose(batch), None, ""
+        namespaces = {notice.namespace for notice in batch}
+        box.sent.rows.append((self._clock(), namespaces.pop() if len(namespaces) == 1 else ""))
         for pause in (*self._pauses, None):
             try:
                 left = await self._urls(receiver) if left is None else left
                 if not left:
                     self._count(batch, "unaddressed")
                     return
-                left, why = await self._try(left, message)
+                async with turn:
+                    left, why = await self._try(left, message)
             except DeliveryError as error:
                 why = str(error)
             if left == []:
-                box.sent.append(self._clock())
                 box.failing = False
                 self._count(batch, "sent")
                 return
@@ -203,12 +306,12 @@ class Outbox(Part):
         except TimeoutError:
             raise DeliveryError(f"no answer within {self._most_time:g} s") from None
 
-    async def _pause(self, seconds: float) -> None:
-        """Sleep; cut short at shutdown."""
+    async def _pause(self, seconds: float, woken: asyncio.Event | None = None) -> None:
+        """Sleep; cut short when `woken` is set, without which at shutdown."""
         if seconds > 0:
             try:
                 async with asyncio.timeout(seconds):
-                    await self._closing.wait()
+                    await (woken or self._closing).wait()
             except TimeoutError:
                 pass
 

@@ -65,6 +65,13 @@ class WriteResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRead:
+    """An object of which only the head was kept has been read again, whole."""
+
+    key: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
 class EvictionWanted:
     """A gang's eviction has to be written now; the reason is on record already."""
 
@@ -100,6 +107,14 @@ class OwnPaceEnded:
     """The estimate from a run's own pace, which took precedence over forecasts, is void."""
 
     workload: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeLimited:
+    """Notices about a workload, given by its key, are held back or not sent to its address; `why` names the bound."""
+
+    workload: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,17 @@
 
 `/extender/<QueuePolicy>/filter` says which of the given nodes the policy's filters allow a pod, and `…/prioritize` how good each
 is by its scorers, from 0 to 10. The nodes that a gang gets are decided elsewhere: its pods are allowed all of them.
+
+kube-scheduler sends no token to an extender. A policy with the annotation `gangline.io/extender-key` answers only where the path
+has the key of which that is the digest: `/extender/<QueuePolicy>/<key>/filter`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import hashlib
+import hmac
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,21 +24,30 @@ from gangline.api.read import parse, policy_reader
 from gangline.api.unchecked import mapping
 from gangline.control.mirror.mirror import Mirror
 from gangline.engine import Engine
+from gangline.engine.model import PlacementPolicy
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 
-log = logging.getLogger(__name__)
-
-#: bytes of the largest request, nodes in one, and requests that are answered at a time
-LONGEST: Final = 32 * 1024 * 1024
+#: bytes and values of the largest request: the names of 5,000 nodes and any pod, or some 150 whole nodes
+LONGEST: Final = 4 * 2**20
+MOST_VALUES: Final = 50_000
 MOST_NODES: Final = 5000
-AT_ONCE: Final = 4
 #: seconds in which a request must have arrived
 WITHIN: Final = 5.0
+#: bytes of all requests together, and of those of one address
+TOGETHER: Final = 16 * 2**20
+PER_ADDRESS: Final = 8 * 2**20
+#: requests that wait while one is answered, and of one address in all
+WAITING: Final = 3
+AT_ONCE: Final = 2
 #: the highest priority in the protocol
 BEST: Final = 10
 #: labels and annotations of pods whose nodes follow from their Workload
 _OF_GANGS: Final = (names.QUEUE_NAME, names.MANAGED, names.WORKLOAD_ANNOTATION)
+
+
+_ADVICE: Final = ": send the names of the nodes alone (nodeCacheCapable: true)"
 
 
 class BadRequestError(ValueError):
@@ -77,41 +91,71 @@ class Extender:
     def __init__(self, mirror: Mirror, engine: Engine) -> None:
         self._mirror = mirror
         self._engine = engine
-        self._busy = 0
+        self._bodies = Bodies(LONGEST, WITHIN, TOGETHER, PER_ADDRESS)
+        self._turns = Turnstile(1, WAITING, AT_ONCE)
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_post("/extender/{policy}/{verb:filter|prioritize}", self._post)
+        app.router.add_post("/extender/{policy:[^/]+(?:/[^/]+)?}/{verb:filter|prioritize}", self._post)
 
     async def _post(self, request: web.Request) -> web.Response:
-        verb = request.match_info["verb"]
-        if self._busy >= AT_ONCE:
-            return web.Response(status=429, text="too many requests at a time")
-        self._busy += 1
+        address, verb = request.remote or "", request.match_info["verb"]
+        policy, _, key = request.match_info["policy"].partition("/")
         try:
-            asked = Asked(bounded.load_json(await _body(request), most_bytes=LONGEST))
-            found = self.answer(request.match_info["policy"], verb, asked)
-        except (BadRequestError, bounded.BadJsonError, bounded.TooLongError, parse.ParseError) as error:
+            self._placement(policy)  # no policy, no reading
+            self._check_key(policy, key)
+            async with self._bodies.read(request.content.iter_any(), address) as body, self._turns.turn(address):
+                return web.json_response(await self._answered(policy, verb, body))
+        except (BadRequestError, bounded.TooLongError, parse.ParseError) as error:
             return web.Response(status=400, text=f"{error}\n")
+        except bounded.BadJsonError as error:
+            return web.Response(status=400, text=f"the body is {error}{_ADVICE}\n")
+        except PermissionError as error:
+            return web.Response(status=403, text=f"{error}\n")
         except LookupError as error:
             return web.Response(status=404, text=f"{error.args[0]}\n")
         except TimeoutError:
             return web.Response(status=408, text=f"the request did not arrive within {WITHIN:g} s\n")
+        except TooLargeError as error:
+            return web.Response(status=413, text=f"{error}{_ADVICE}\n")
+        except BusyError as error:
+            return web.Response(status=429, text=f"{error}\n", headers=error.headers)
+
+    async def _answered(self, policy: str, verb: str, body: bytes) -> Any:
+        """Whoever asks without a pause gets half of the time of this process: the rest is for admission."""
+        before = time.thread_time()
+        try:
+            document = bounded.load_json(body, most_bytes=LONGEST, most_values=MOST_VALUES)
+            return self.answer(policy, verb, Asked(document))
         finally:
-            self._busy -= 1
-        return web.json_response(found)
+            await asyncio.sleep(time.thread_time() - before)
 
     def answer(self, policy: str, verb: str, asked: Asked) -> Any:
         """The answer to a request. Raises LookupError without such a policy, and ParseError for a pod that cannot be read."""
-        obj = self._mirror.objects[kube.QUEUE_POLICIES].get(policy)
-        placement = policy_reader.placement(obj) if obj is not None else None
-        if placement is None:
-            raise LookupError(f"there is no QueuePolicy {policy!r:.80} with spec.placement")
+        placement = self._placement(policy)
         if asked.of_gang:
             found: Mapping[str, str | tuple[int, ...]] = dict.fromkeys(asked.names, (0,))
         else:
             pod_set = parse.lone_pod(asked.pod, images=self._mirror.rules.images)
             found = self._engine.rank_nodes(placement, pod_set, asked.names)
         return filtered(asked, found) if verb == "filter" else prioritized(asked.names, found)
+
+    def _check_key(self, policy: str, key: str) -> None:
+        """Raises PermissionError where the path has not the policy's key, or one where the policy has none."""
+        obj = self._mirror.objects[kube.QUEUE_POLICIES][policy]
+        wanted = mapping(mapping(obj.get("metadata")).get("annotations")).get(names.EXTENDER_KEY)
+        if wanted is None and not key:
+            return
+        given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
+        if not isinstance(wanted, str) or not hmac.compare_digest(given.encode(), wanted.lower().encode()):
+            raise PermissionError(f"the key in the path is not that of the annotation {names.EXTENDER_KEY}")
+
+    def _placement(self, policy: str) -> PlacementPolicy:
+        """Raises LookupError."""
+        obj = self._mirror.objects[kube.QUEUE_POLICIES].get(policy)
+        placement = policy_reader.placement(obj) if obj is not None else None
+        if placement is None:
+            raise LookupError(f"there is no QueuePolicy {policy!r:.80} with spec.placement")
+        return placement
 
 
 def filtered(asked: Asked, found: Mapping[str, str | tuple[int, ...]]) -> Json:
@@ -131,13 +175,3 @@ def prioritized(names_: Sequence[str], found: Mapping[str, str | tuple[int, ...]
     order = {rank: BEST * (number + 1) // len(ranks) for number, rank in enumerate(ranks)}
     priority = {name: order[rank] if isinstance(rank, tuple) else 0 for name, rank in found.items()}
     return [{"Host": name, "Score": priority.get(name, 0)} for name in names_]
-
-
-async def _body(request: web.Request) -> bytes:
-    read = bytearray()
-    async with asyncio.timeout(WITHIN):
-        async for chunk in request.content.iter_any():
-            read += chunk
-            if len(read) > LONGEST:
-                raise BadRequestError(f"a request has at most {LONGEST} bytes")
-    return bytes(read)

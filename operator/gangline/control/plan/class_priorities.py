@@ -57,7 +57,7 @@ class ClassPriorities(Part):
             workloads = self._mirror.objects[kube.WORKLOADS]
             self._outdated.update(key for key, workload in workloads.items() if _class_of(workload) in changed)
         outdated, self._outdated = self._outdated, set()
-        for key in sorted(outdated):
+        for key in self._quarantine.in_turn(sorted(outdated), self._outdated.update):
             self._quarantine.attempt(
                 "giving it the priority of its class", kube.WORKLOADS, key, partial(self._follow, key)
             )

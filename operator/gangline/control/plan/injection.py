@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.api import names
+from gangline.api.read import podspec
 from gangline.api.read.workloads import swap_record
 from gangline.control.mirror.pod import GATE
 from gangline.control.plan.plan_steps import Lookups
@@ -18,6 +19,24 @@ from gangline.kube.resources import Json
 _PLACES: Final = {"required", "preferred", "unconstrained"}
 
 
+@dataclass(slots=True)
+class Merged:
+    """A map of strings that several sources give, each of which may give a key another value: the first such `conflict`."""
+
+    what: str
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    conflict: str = ""
+    _sources: dict[str, str] = field(default_factory=dict[str, str])
+
+    def add(self, more: Mapping[str, str], source: str) -> None:
+        for key, value in more.items():
+            known = self.values.setdefault(key, value)
+            first = self._sources.setdefault(key, source)
+            if known != value and not self.conflict:
+                self.conflict = f'{self.what}[{key}] is "{known}" by {first} and "{value}" by {source}'
+            self.values[key] = value
+
+
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
     """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
     status, meta = workload["status"], workload["metadata"]
@@ -25,63 +44,78 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
     avoid = sorted(lookups.host_name(node) for node in record.avoid)
     whole = swap_record.whole_domains(meta.get("annotations") or {})
-    updates: dict[str, list[Json]] = {}
+    updates: dict[str, list[tuple[str, Json]]] = {}
     for check in status.get("admissionChecks", ()):
         for update in check.get("podSetUpdates", ()):
-            updates.setdefault(update["name"], []).append(update)
+            updates.setdefault(update["name"], []).append((check["name"], update))
     infos: list[PodSetInfo] = []
+    templates = {each["name"]: each.get("template") or {} for each in workload["spec"].get("podSets") or ()}
     for assignment in status["admission"]["podSetAssignments"]:
         name = assignment["name"]
-        selector: dict[str, str] = {}
+        selector = Merged("nodeSelector")
         tolerations: list[Json] = []
-        labels = {
+        # to nodes by the engine, which knows no rules between pods, if flavors select any and none of them says otherwise
+        assigned = not podspec.neighbours(templates.get(name, {})).others
+        labels = Merged("labels")
+        identity = {
             names.PODSET: name,
             names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],
         }
         if names.MULTIKUEUE_ORIGIN in (meta.get("labels") or {}):
-            labels[names.MULTIKUEUE_WORKER_POD] = "true"
+            identity[names.MULTIKUEUE_WORKER_POD] = "true"
         if queue := workload["spec"].get("queueName"):  # somebody else may have reserved quota for one without
-            labels[names.LOCAL_QUEUE_LABEL] = queue
-        annotations = {names.WORKLOAD_ANNOTATION: meta["name"]}
+            identity[names.LOCAL_QUEUE_LABEL] = queue
+        labels.add(identity, "the Workload")
+        annotations = Merged("annotations")
+        marks = {names.WORKLOAD_ANNOTATION: meta["name"]}
         written = meta.get("annotations") or {}
         if written.get(names.ELASTIC) == "true":
-            annotations[names.SLICE_NAME] = written.get(names.SLICE_NAME) or meta["name"]
+            marks[names.SLICE_NAME] = written.get(names.SLICE_NAME) or meta["name"]
         if record.attempt:
-            annotations[names.ATTEMPT] = str(record.attempt)
+            marks[names.ATTEMPT] = str(record.attempt)
+        annotations.add(marks, "the Workload")
         for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
-            spec = (lookups.flavor(flavor_name) or {}).get("spec", {})
-            selector.update(spec.get("nodeLabels", {}))
+            flavor = lookups.flavor(flavor_name) or {}
+            spec = flavor.get("spec", {})
+            selector.add(spec.get("nodeLabels", {}), f"flavor {flavor_name}")
             tolerations.extend(spec.get("tolerations", ()))
-        bound = bool(selector) and lookups.selects_nodes(selector)
-        for update in updates.get(name, ()):
-            selector.update(update.get("nodeSelector", {}))
+            assigned = assigned and not (spec.get("topologyName") or _is_autoscaled(flavor))
+        bound = bool(selector.values) and lookups.selects_nodes(selector.values)
+        for check, update in updates.get(name, ()):
+            assigned = assigned and not update.get("nodeSelector")  # the engine does not know of it
+            selector.add(update.get("nodeSelector", {}), f"admission check {check}")
             tolerations.extend(update.get("tolerations", ()))
-            labels.update(update.get("labels", {}))
-            annotations.update(update.get("annotations", {}))
+            labels.add(update.get("labels", {}), f"admission check {check}")
+            annotations.add(update.get("annotations", {}), f"admission check {check}")
         if lookups.progress_url:
             where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
-            annotations[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
-        labels = {key: value for key, value in labels.items() if len(value) <= 63}  # longer values are invalid
+            annotations.values[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
+        written_labels = {key: value for key, value in labels.values.items() if len(value) <= 63}  # longer are invalid
         placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
         if placed:
-            labels[names.TAS_LABEL] = "true"
+            written_labels[names.TAS_LABEL] = "true"
         gates = [{"name": names.TOPOLOGY_GATE}] if placed else []
-        if name in whole and bound:
+        if bound and (name in whole or (assigned and not placed)):
             gates.append(dict(GATE))
         infos.append(
             PodSetInfo(
                 name=name,
                 count=assignment.get("count", 0),
-                node_selector=selector,
+                node_selector=selector.values,
+                conflict=selector.conflict or labels.conflict or annotations.conflict,
                 tolerations=tolerations,
-                labels=labels,
-                annotations=annotations,
+                labels=written_labels,
+                annotations=annotations.values,
                 scheduling_gates=gates,
                 patience=patience,
                 avoid=avoid,
             )
         )
     return infos
+
+
+def _is_autoscaled(flavor: Json) -> bool:
+    return (flavor.get("metadata", {}).get("annotations") or {}).get(names.AUTOSCALED) == "true"
 
 
 def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:

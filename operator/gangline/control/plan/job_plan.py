@@ -7,14 +7,13 @@ Kueue's job reconciler (see `plan`).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.api.admission.of_jobs.jobs import queue_name
-from gangline.api.jobkinds.declaration import DESCRIPTION
+from gangline.api.jobkinds.declaration import DESCRIPTION, at
 from gangline.api.read import merge
 from gangline.api.read.workloads import swap_record
 from gangline.control.mirror import slices
@@ -46,8 +45,11 @@ from gangline.jobs.base import (
     Patch,
     PodSetInfo,
 )
-from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of, true_condition
 
+#: the API server's finalizer of an object that is deleted while what it owns stays
+ORPHANS = "orphan"
 #: characters of the longest note: longer ones are cut anyway
 _LONGEST_NOTE = 1024
 
@@ -92,6 +94,60 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     return steps + _with_workload(view, workload, lookups)
 
 
+def plan_head(view: JobView, why: str) -> list[Step]:
+    """The next steps for a job of which only the head is kept (`isolation.intake`), which is said by `why`.
+
+    What runs with quota goes on. Everything else is suspended, is not queued, and gives its quota back once nothing of it runs.
+    """
+    job, kind = view.job, view.kind
+    if view.managed_ancestor:
+        return _hold_with_ancestor(view) if view.waits_with_ancestor else []
+    if not view.workloads and (not view.in_scope or (view.needs_queue and not queue_name(job))):
+        return []
+    if deleting(job):
+        return _release_deleted(view)
+    outcome, steps = kind.finished(job), list[Step]()
+    unfinished = [workload for workload in view.workloads if not has(workload, names.FINISHED)]
+    for workload in view.workloads:
+        if has(workload, names.FINISHED):
+            steps += drop_finalizer(workload)
+        elif outcome is not None:
+            steps.append(ChangeStatus(workload, "finish", run_changes.finish(outcome.success, outcome.message)))
+    if outcome is not None:
+        return steps
+    suspended = kind.declaration.suspension.read(job)
+    if not suspended and any(map(_keeps_quota, unfinished)):
+        return steps
+    if not suspended:
+        held: Json = {"spec": job["spec"]}
+        kind.declaration.suspension.hold(held)
+        patch = Patch({"spec": merge.difference(job["spec"], held["spec"])})
+        return [*steps, PatchJob(patch), Note("Normal", "Stopped", why)]
+    if kind.owns_children and (rest := [child for child in view.children.jobs if not deleting(child)]):
+        metas = [child["metadata"] for child in rest]
+        deletes = [Delete(kube.JOBS, meta["namespace"], meta["name"], meta["uid"]) for meta in metas]
+        return [*steps, *_steps(deletes)]
+    if view.may_start_pods or view.lingering or kind.is_active(job, view.children):
+        return steps
+    for workload in unfinished:
+        if deleting(workload):
+            steps += drop_finalizer(workload)
+        elif not prebuilt_workload(job):
+            steps += job_workload.delete(workload)
+        elif has(workload, names.EVICTED) and reserved(workload):
+            steps.append(ChangeStatus(workload, "release", status_changes.release))
+    return steps
+
+
+def _keeps_quota(workload: Json) -> bool:
+    return (
+        has(workload, names.ADMITTED)
+        and reserved(workload)
+        and not has(workload, names.EVICTED)
+        and not deleting(workload)
+    )
+
+
 def adopt(view: JobView, workload: Json) -> PatchWorkload:
     """The job takes a prebuilt Workload."""
     body = workloads.adoption(view.kind, workload, view.job)
@@ -106,9 +162,9 @@ def _hold_with_ancestor(view: JobView) -> list[Step]:
     suspension = kind.declaration.suspension
     if deleting(job) or suspension.read(job) or kind.finished(job) is not None:
         return []
-    held = copy.deepcopy(job["spec"])
-    suspension.hold({"spec": held})
-    patch = Patch({"spec": merge.difference(job["spec"], held)})
+    held: Json = {"spec": job["spec"]}
+    suspension.hold(held)
+    patch = Patch({"spec": merge.difference(job["spec"], held["spec"])})
     return [PatchJob(patch), Note("Normal", "Suspended", "Kueue managed child job suspended")]
 
 
@@ -154,9 +210,14 @@ def _hold(view: JobView, workload: Json) -> list[Step] | None:
 
 
 def _release_deleted(view: JobView) -> list[Step]:
-    """The job is being deleted: its quota is released when its last pod has ended."""
-    if view.lingering or view.kind.is_active(view.job, view.children):
+    """The job is being deleted: its quota is released when its last pod has ended.
+
+    With `--cascade=orphan` its Workload stays, and answers for the pods that stay (`control.plan.unowned_workloads`).
+    """
+    if ORPHANS in (view.job["metadata"].get("finalizers") or ()):
         return []
+    if view.lingering or view.kind.is_active(view.job, view.children):
+        return _delete_stranded(view)
     return [step for workload in view.workloads for step in drop_finalizer(workload)]
 
 
@@ -216,6 +277,8 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
         return _expire(view, workload) or stop_then(
             view, workload, why, lambda: [ChangeStatus(workload, "release", status_changes.release)]
         )
+    if admitted and view.written and (lost := kind.not_kept(job, view.written)):
+        return _not_kept(view, workload, lost)
     if prebuilt_workload(job) and not in_sync(view, workload):
         return _out_of_sync(view, workload)
     if not admitted and not suspended and not _goes_on(view, workload):
@@ -257,12 +320,41 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
     if not suspended and _is_outdated(view, workload):
         why = "Nodes were lost: the gang starts again"
         return _stop(view, workload, why) + _sync(view, None) + _not_ready(workload)
+    if run_changes.why_not_started(workload) == run_changes.NOT_KEPT:
+        return _stop(view, workload, "Its admission was not kept") + _sync(view, None) + _not_ready(workload)
     infos = unconstrained(pod_set_infos(workload, lookups), workload)
     if view.elastic:
         infos = behind_gate(infos, view.kind.resizable(view.job))
     if suspended:
-        return _start(view, workload, infos)
-    return _running(view, workload, infos)
+        return _start_refused(view, workload) + _start(view, workload, infos)
+    return _start_accepted(workload) + _running(view, workload, infos)
+
+
+def _not_kept(view: JobView, workload: Json, lost: Sequence[str]) -> list[Step]:
+    """What was written to start the job is not what was stored: an admission webhook has changed it. The job is held again."""
+    resource = view.kind.resource
+    message = run_changes.lost_words(f"{resource.plural}.{resource.group}", lost)
+    return [
+        ChangeStatus(workload, "pods-refused", run_changes.pods_refused(True, run_changes.NOT_KEPT, message)),
+        Note("Warning", names.PODS_REFUSED, message),
+        *_stop(view, workload, "Its admission was not kept"),
+    ]
+
+
+def _start_refused(view: JobView, workload: Json) -> list[Step]:
+    known = true_condition(workload, names.PODS_REFUSED) or {}
+    if not view.start_refused or known.get("message") == view.start_refused:
+        return []
+    refused = run_changes.pods_refused(True, run_changes.UNKNOWN_FIELD, view.start_refused)
+    return [ChangeStatus(workload, "pods-refused", refused), Note("Warning", names.PODS_REFUSED, view.start_refused)]
+
+
+def _start_accepted(workload: Json) -> list[Step]:
+    if not run_changes.why_not_started(workload):
+        return []
+    return [
+        ChangeStatus(workload, "pods-refused", run_changes.pods_refused(False, "Accepted", "The job has been started"))
+    ]
 
 
 def _checks_so_far(workload: Json) -> list[Step]:
@@ -295,6 +387,8 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
     if outdated := _outdated_children(view, infos):
         return _steps(outdated)
     try:
+        if conflict := next(filter(None, (info.conflict for info in infos)), ""):
+            raise JobError(conflict)
         patch = view.kind.start(view.job, infos)
     except JobError as error:
         return [
@@ -302,10 +396,12 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
             Note("Warning", "FailedToStart", str(error)),
         ]
     queue = workload["status"]["admission"]["clusterQueue"]
-    started: list[Step] = []
-    if patch is not None:
-        started = [PatchJob(patch), Note("Normal", "Started", f"Admitted by clusterQueue {queue}")]
-    return started
+    if patch is None:
+        return []
+    suspension = view.kind.declaration.suspension
+    if at(patch.body, suspension.path) is not suspension.inverted:  # the admission goes first, by itself
+        return [PatchJob(patch, infos)]
+    return [PatchJob(patch, infos), Note("Normal", "Started", f"Admitted by clusterQueue {queue}")]
 
 
 def _not_ready(workload: Json) -> list[Step]:
@@ -385,8 +481,13 @@ def stop_then(view: JobView, workload: Json, why: str, after: Callable[[], Seque
     """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, go on with `after`."""
     stopping = _stop(view, workload, why)
     if stopping or _still_stops(view):
-        return stopping + _sync(view, None)
+        return stopping + _delete_stranded(view) + _sync(view, None)
     return [*_sync(view, None), *after()]
+
+
+def _delete_stranded(view: JobView) -> list[Step]:
+    namespace = view.job["metadata"]["namespace"]
+    return [Own(Delete(kube.PODS, namespace, pod.name, pod.uid, "Background")) for pod in view.stranded]
 
 
 def _still_stops(view: JobView) -> bool:

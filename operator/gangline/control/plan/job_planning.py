@@ -11,6 +11,7 @@ from gangline.api import names
 from gangline.api.admission.of_jobs import elastic
 from gangline.api.jobkinds import ray
 from gangline.api.jobkinds.declaration import at
+from gangline.control.isolation import intake
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
@@ -21,9 +22,10 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
-from gangline.control.parts.messages import WriteResolved
+from gangline.control.parts.messages import ObjectRead, WriteResolved
 from gangline.control.parts.part import Part
-from gangline.control.plan import elastic_plan, job_workload, plan_steps
+from gangline.control.plan import elastic_plan, job_plan, job_workload, plan_steps
+from gangline.control.plan.starts import Starts
 from gangline.control.plan.unseen_stops import UnseenStops
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.recovery.fencing import lingering, started_pods
@@ -82,16 +84,23 @@ class JobPlanning(Part):
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
         self._attempts = Attempts[JobRef](self._again)
         self._unseen = UnseenStops(self._again)
+        self._starts = Starts()
         mirror.messages.subscribe(WriteResolved, self._resolved)
+        mirror.messages.subscribe(ObjectRead, lambda message: wake())
 
     def lead(self) -> None:
         self._changed.update(self._mirror.jobs())
 
     def act(self, now: int) -> None:
-        ready = self._changed.take(self._attempts.ready)
-        for ref in sorted(ready, key=lambda ref: ref[1]):
+        ready = sorted(self._changed.take(self._attempts.ready), key=self._age)
+        for ref in self._quarantine.in_turn(ready, self._changed.update):
             if not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
                 self._attempts.pause(ref)
+
+    def _age(self, ref: JobRef) -> tuple[str, str]:
+        """The order of jobs of one namespace: the oldest first, so that no later one gets its Workload before it."""
+        job = self._mirror.get(*ref)
+        return (job["metadata"].get("creationTimestamp") or "", ref[1]) if job is not None else ("", ref[1])
 
     # --- plans ---
 
@@ -100,6 +109,7 @@ class JobPlanning(Part):
         job = self._mirror.get(resource, key)
         if job is None or job["metadata"].get("namespace") in names.EXCLUDED_NAMESPACES:
             self._unseen.forget(ref)
+            self._starts.forget(ref)
             return
         workloads, named = self._mirror.workloads_of(job), self._mirror.named_workload(job)
         if any(
@@ -110,7 +120,9 @@ class JobPlanning(Part):
         children = self._mirror.children_of(job)
         kind = JOB_KINDS[resource]
         mine = [*workloads, *([named] if named is not None and not workloads else [])]
-        job = self._mirror.described(kind, job, min(mine, key=_holds_nothing, default=None))
+        job = self._starts.informed(
+            kind, self._mirror.described(kind, job, min(mine, key=_holds_nothing, default=None))
+        )
         grows = self._mirror.managed.elastic and elastic.resizes(job)
         heirs = self._mirror.heirs_of(mine) if grows and named is not None else []
         cluster = self._running_cluster(kind, job) if grows else None
@@ -130,6 +142,7 @@ class JobPlanning(Part):
             or any(are_in_the_way(self._pods.of(key_of(w))) for w in workloads),
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),
+            stranded=[pod for pod in self._pods_of(_leaving(job, workloads)) if pod.alive and not pod.job],
             may_start_pods=self._unseen.may_start_pods(ref, kind, job, self._pods_of(workloads)),
             completing=any(completing(w, self._pods.of(key_of(w))) for w in workloads),
             named=named,
@@ -139,10 +152,14 @@ class JobPlanning(Part):
             sizes=ray.sizes(job, cluster) if cluster is not None else {},
             ready_pods=sum(pod.ready or pod.ended for pod in pods),
             served=self._served,
+            written=self._starts.written(ref),
+            start_refused=self._starts.why_refused(ref),
             started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
         )
         try:
-            planned = limited(lambda: elastic_plan.plan(view, self._mirror))
+            why = intake.why_head(job)
+            work = partial(job_plan.plan_head, view, why) if why else partial(elastic_plan.plan, view, self._mirror)
+            planned = limited(work, of=[job, *mine])
         except UnknownClassError as error:
             self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)
             self._attempts.pause(ref)
@@ -172,8 +189,8 @@ class JobPlanning(Part):
     def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
         """Whether pods of a job that is being stopped still run."""
         jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
-        leaving = [workload for workload in workloads if job_workload.leaving(job, workload)]
-        return any(lingering(self._pods.of(key_of(w)), jobs, self._mirror.objects[kube.NODES].get) for w in leaving)
+        nodes = self._mirror.objects[kube.NODES].get
+        return any(lingering(self._pods.of(key_of(w)), jobs, nodes) for w in _leaving(job, workloads))
 
     def _carry_out(self, ref: JobRef, job: Json, step: plan_steps.Step) -> None:
         match step:
@@ -187,13 +204,17 @@ class JobPlanning(Part):
         resource, _ = ref
         send, delete = partial(self._writes.send, owner=ref), partial(self._writes.delete, owner=ref)
         match step:
-            case plan_steps.PatchJob(patch):
+            case plan_steps.PatchJob(patch, infos):
                 urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
                 priority = Priority.START_STOP if urgent else Priority.STATUS
                 verb = "status" if patch.subresource else "patch"
-                send(ObjectKey.of(resource, job), verb, plan_steps.fenced(job, patch.body), priority=priority)
+                key, body = ObjectKey.of(resource, job), plan_steps.fenced(job, patch.body)
+                done = partial(self._starts.answered, ref, infos) if infos else None
+                send(key, verb, body, priority=priority, strict=bool(infos), done=done)
             case plan_steps.Own(Create(child, body)):
                 send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP)
+            case plan_steps.Own(Delete(kube.PODS, namespace, name, uid)):
+                self._writes.end_pod(f"{namespace}/{name}", uid, owner=ref)
             case plan_steps.Own(Delete(child, namespace, name, uid, propagation)):
                 key = ObjectKey(child, namespace, name)
                 delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP)
@@ -216,6 +237,8 @@ class JobPlanning(Part):
 
     def _report(self, owner: JobRef, key: ObjectKey, error: ApiError) -> None:
         job = self._mirror.get(*owner)
+        if job is not None and key.resource == owner[0] and self._starts.has_alternative(owner, error):
+            return  # the job is planned again, with the other field
         if job is not None:
             log.warning("%s: %s: %s", owner[1], key, error)
             self._recorder.record(job, "Warning", "WriteRefused", f"{key.resource.kind} {key.name}: {error.message}")
@@ -236,6 +259,10 @@ class JobPlanning(Part):
         """A write of the job is resolved, or its pause after a refused one is over."""
         self._changed.add(ref)
         self._wake()
+
+
+def _leaving(job: Json, workloads: Iterable[Json]) -> list[Json]:
+    return [workload for workload in workloads if job_workload.leaving(job, workload)]
 
 
 def completing(workload: Json, pods: Iterable[Pod]) -> bool:

@@ -105,12 +105,12 @@ def changed_limit(workload: Json, job: Json) -> Json:
 
 
 def follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
-    """Update a waiting Workload when its job names another queue or priority class, or has other annotations."""
+    """Update a waiting Workload when its job names another queue or none, another priority class, or has other annotations."""
     job, spec = view.job, workload["spec"]
     queue = queue_name(job)
-    change: Json = {"queueName": queue} if queue and queue != spec.get("queueName") else {}
-    if prebuilt_workload(job):  # its author wrote the rest
-        return [PatchWorkload(workload, {"spec": change})] if change else []
+    change: Json = {"queueName": queue or None} if queue != (spec.get("queueName") or "") else {}
+    if prebuilt_workload(job):  # its author wrote the rest, and may have written its queue
+        return [PatchWorkload(workload, {"spec": change})] if change and queue else []
     priority, class_ref = lookups.priority(job, pod_sets)
     notes: list[Step] = []
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from gangline.control.mirror.pod import Pod
 from gangline.control.status.change import Change
 from gangline.control.writes.events import EventType
-from gangline.jobs.base import Children, Create, Delete, JobKind, Patch
+from gangline.jobs.base import Children, Create, Delete, JobKind, Patch, PodSetInfo
 from gangline.kube.resources import Json, Resource
 
 
@@ -65,6 +66,8 @@ class JobView:
     unreachable: bool = False
     #: terminating pods still run
     lingering: bool = False
+    #: pods of a gang that is to stop which have lost their controller: nobody else deletes them
+    stranded: Sequence[Pod] = ()
     #: it was suspended so soon after its start that its controller may not know it yet
     may_start_pods: bool = False
     #: pods have completed, and all others are ready: a status that counts fewer is a moment old
@@ -91,6 +94,10 @@ class JobView:
     ready_pods: int = 0
     #: pod set -> pods of an elastic job that are on nodes, or will be
     started: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: the admission that the last write has put into the job, until it was compared with what the API server has kept
+    written: Sequence[PodSetInfo] = ()
+    #: why the API server has refused the last attempt to start it, "" = it has not
+    start_refused: str = ""
     #: whether the API server has a kind
     served: Callable[[Resource], bool] = lambda resource: True
 
@@ -105,9 +112,10 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class PatchJob:
-    """Patch the job, or its status."""
+    """Patch the job, or its status. `starts_with`: the admission that the patch writes into the job, () = none."""
 
     patch: Patch
+    starts_with: Sequence[PodSetInfo] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class ReplacedSlices(Part):
         )
 
     def act(self, now: int) -> None:
-        for key in sorted(self._changed.take(self._attempts.ready)):
+        for key in self._quarantine.in_turn(sorted(self._changed.take(self._attempts.ready)), self._changed.update):
             if not self._quarantine.attempt("replacing a slice", kube.WORKLOADS, key, partial(self._look, key)):
                 self._attempts.pause(key)
 

@@ -1,21 +1,28 @@
-"""Workloads without a job of ours: a deleted one is released once none of its pods runs, and one whose job went is finished.
+"""Workloads without a job of ours: a deleted one is released, and one whose job went is finished, once none of its pods runs.
 
-An evicted one keeps its quota until whoever runs it has stopped it and takes the reservation out of its status, as in Kueue. Of a
-client that applies only the condition, the admission is left behind: it is cleared here. One without any owner that is inactive
-holds no quota in Kueue: here it is released once none of its pods runs.
+Pods outlive a job that was deleted with `--cascade=orphan`. Their Workload then keeps its quota as any other does, and may be
+preempted: nobody else stops these pods, so they are deleted here, and a Job that lost its own owner is suspended.
+
+An evicted Workload without any owner keeps its quota until whoever runs it has stopped it and takes the reservation out of its
+status, as in Kueue, but for `PATIENCE` at most: pods that still name it are deleted then, and without such pods it is released.
+Of a client that applies only the condition, the admission is left behind: it is cleared here. One that is inactive holds no
+quota in Kueue: here it is released once none of its pods runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from gangline.api import names
+from gangline.api.read import conditions
 from gangline.api.read.workloads.parse_workload import variant_of
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.mirror.pod_owners import PodOwners, lost_its_job
+from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WorkloadDeparted, WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import job_workload, plan_steps
@@ -24,7 +31,11 @@ from gangline.control.status import run_changes, status_changes
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey, deleting, key_of
+from gangline.kube.errors import ApiError
+from gangline.kube.resources import Json, ObjectKey, deleting, key_of, true_condition
+
+#: how long whoever runs a Workload without owner has to stop it once it is evicted, in milliseconds
+PATIENCE: Final = 60_000
 
 
 class UnownedWorkloads(Part):
@@ -41,6 +52,7 @@ class UnownedWorkloads(Part):
         writes: Writes,
         quarantine: Quarantine,
         *,
+        wake: Callable[[], None] = lambda: None,
         planned: Callable[[Json], bool] = lambda workload: False,
     ) -> None:
         """`planned`: whether pods of the Workload's own plan for it."""
@@ -49,8 +61,11 @@ class UnownedWorkloads(Part):
         self._writes = writes
         self._quarantine = quarantine
         self._planned = planned
+        self._wake = wake
         self._kept: set[str] = set()  # Workloads that are let go once none of their pods runs
         self._in_flight: set[str] = set()  # Workloads to look at again when their writes are resolved
+        self._deadlines: dict[str, int] = {}  # evicted Workloads -> when the patience with their authors ends
+        self._attempts: Attempts[str] = Attempts(self._look_again)  # by Workload: writes that stop its pods
         exists = mirror.has(kube.WORKLOADS)
         self._changed = mirror.changes.unowned.subscribe(worth=exists)
         self._changed_nodes = mirror.changes.nodes.subscribe(worth=lambda node: bool(self._kept))
@@ -65,15 +80,23 @@ class UnownedWorkloads(Part):
             self._in_flight.discard(key)
             self._changed.add(key)
 
+    def _look_again(self, workload: str) -> None:
+        self._changed.add(workload)
+        self._wake()
+
     def act(self, now: int) -> None:
         changed, nodes = self._changed_pods.take(), self._changed_nodes.take()
         self._changed.update(self._kept if nodes else self._kept & changed)
-        found = (self._mirror.get(kube.WORKLOADS, key) for key in sorted(self._changed.take()))
-        for workload in [workload for workload in found if workload is not None]:
-            work = partial(self._tidy, workload)
-            self._quarantine.attempt("releasing it", kube.WORKLOADS, key_of(workload), work)
+        self._changed.update(key for key, time in self._deadlines.items() if time <= now)
+        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
+            self._deadlines.pop(key, None)
+            workload = self._mirror.get(kube.WORKLOADS, key)
+            if workload is not None:
+                work = partial(self._tidy, workload, now)
+                self._quarantine.attempt("releasing it", kube.WORKLOADS, key, work)
+        self.due = min(self._deadlines.values(), default=None)
 
-    def _tidy(self, workload: Json) -> None:
+    def _tidy(self, workload: Json, now: int) -> None:
         key = key_of(workload)
         self._kept.discard(key)
         if self._mirror.job_of(workload) is not None or self._planned(workload):
@@ -83,24 +106,38 @@ class UnownedWorkloads(Part):
             return
         if variant_of(workload["metadata"]):  # it goes with its parent
             return
-        if deleting(workload):
+        if lost_its_job(workload):
+            self._outlive(key, workload)
+        elif deleting(workload):
             if not self._still_runs(key):
                 self._drop_finalizer(workload)
-            return
-        if status_changes.is_left_behind(workload.get("status") or {}):
+        elif status_changes.is_left_behind(workload.get("status") or {}):
             self._writes.change(key, "release", status_changes.clear_left_behind, priority=Priority.LIFECYCLE)
+        elif not workload["metadata"].get("ownerReferences"):
+            self._give_back(key, workload, now)
+
+    def _give_back(self, key: str, workload: Json, now: int) -> None:
+        """One that never had a job was evicted: its author stops it and releases its quota, or that is done here."""
+        evicted = true_condition(workload, names.EVICTED)
+        if evicted is None or not job_workload.reserved(workload):
             return
-        meta = workload["metadata"]
-        if meta.get("ownerReferences"):
-            return
-        if names.JOB_UID in (meta.get("labels") or {}):
-            self._finish_orphan(key, workload)
-        elif _is_given_up(workload) and not self._still_runs(key):
+        patience_ends = conditions.millis_of(evicted.get("lastTransitionTime")) + PATIENCE
+        if now < patience_ends:
+            self._deadlines[key] = patience_ends
+        else:
+            self._stop(key)
+        inactive = workload["spec"].get("active") is False
+        if (inactive or now >= patience_ends) and not self._still_runs(key):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
-    def _finish_orphan(self, key: str, workload: Json) -> None:
-        """It belonged to a job once, which is gone, or was parted from it: nobody will ever start or finish it."""
+    def _outlive(self, key: str, workload: Json) -> None:
+        """Its job is gone, and nobody will ever start it again: it ends when the pods that the job left have ended."""
+        evicted = job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)
+        if evicted or deleting(workload):
+            self._stop(key)
         if not job_workload.has(workload, names.FINISHED):
+            if job_workload.reserved(workload) and self._still_runs(key):
+                return
             change = run_changes.finish_because("OwnerNotFound", "The workload's owner no longer exists")
             self._writes.change(key, "finish", change, priority=Priority.LIFECYCLE)
             return
@@ -113,14 +150,44 @@ class UnownedWorkloads(Part):
             self._kept.add(key)
         return runs
 
+    def _stop(self, key: str) -> None:
+        """Delete the pods that name the Workload; a Job that would make others is suspended, which deletes its own."""
+        if not self._attempts.ready(key):
+            return
+        for pod in self._departed.pods_of(key):
+            if pod.terminating or pod.ended:
+                continue
+            namespace = key.partition("/")[0]
+            job = self._mirror.get(kube.JOBS, f"{namespace}/{pod.job}") if pod.job else None
+            if job is None:
+                self._attempts.sent(key)
+                self._writes.end_pod(
+                    pod.key, pod.uid, done=partial(self._stopped, key), failed=partial(self._refused, key)
+                )
+            elif not job["spec"].get("suspend") and not self._mirror.managed_ancestor(job):
+                self._attempts.sent(key)
+                self._writes.send(
+                    ObjectKey.of(kube.JOBS, job),
+                    "patch",
+                    plan_steps.fenced(job, {"spec": {"suspend": True}}),
+                    priority=Priority.START_STOP,
+                    slot="outlived",
+                    done=partial(self._stopped, key),
+                    failed=partial(self._refused, key),
+                )
+
+    def _stopped(self, workload: str, answer: Json | None) -> None:
+        self._attempts.resolved(workload)
+
+    def _refused(self, workload: str, error: ApiError) -> None:
+        self._attempts.resolved(workload)
+        if self._writes.expected(error):
+            self._look_again(workload)
+        else:
+            self._attempts.pause(workload)
+
     def _drop_finalizer(self, workload: Json) -> None:
         for step in job_workload.drop_finalizer(workload):
             target = ObjectKey.of(kube.WORKLOADS, workload)
             body = plan_steps.fenced(workload, step.body)
             self._writes.send(target, "patch", body, priority=Priority.LIFECYCLE)
-
-
-def _is_given_up(workload: Json) -> bool:
-    """It is inactive, was evicted, and still holds quota."""
-    inactive = workload["spec"].get("active") is False
-    return inactive and job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)

@@ -26,7 +26,7 @@ from gangline.control.pod_groups.demand import Demand
 from gangline.control.status import run_changes, status_changes
 from gangline.control.writes.events import EventType
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import JobError
+from gangline.jobs.base import JobError, PodSetInfo
 from gangline.jobs.pods import composition
 from gangline.jobs.pods import group as groups
 from gangline.jobs.pods.group import Division, PodGroup
@@ -56,6 +56,8 @@ class GroupView:
     sent: bool = False
     #: all of these are ready there, should nothing here show it
     ready_there: bool = False
+    #: what its admission has added to a pod that was started, and the API server has not kept
+    not_kept: Sequence[str] = ()
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -63,10 +65,11 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class PatchPod:
-    """Merge patch on a pod."""
+    """Merge patch on a pod. `starts_with`: the admission with which the pod passes its gate by it."""
 
     pod: Member
     body: Json
+    starts_with: PodSetInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,11 +388,22 @@ def _run(
     view: GroupView, kept: PodGroup, workload: Json, divided: Division, lookups: Lookups, wanted: int | None = None
 ) -> list[Step]:
     """Start the pods that wait, and report those that run. `wanted`: how many there are to be, if an owner says it."""
+    if view.not_kept:
+        message = run_changes.lost_words("pods", view.not_kept)
+        return [
+            ChangeStatus(workload, "pods-refused", run_changes.pods_refused(True, run_changes.NOT_KEPT, message)),
+            TellPod(kept.leader, "Warning", "PodsRefused", message),
+            *_stop(view, run_changes.NOT_KEPT, message),
+        ]
+    if run_changes.why_not_started(workload):
+        return _stop(view, run_changes.NOT_KEPT, "Its admission was not kept")
     steps: list[Step] = []
     waiting = [] if view.sent else [pod for pod in kept.pods if pod.gated and pod.counts]
     if waiting and groups.may_start(divided, kept):
         infos = {info.name: info for info in pod_set_infos(workload, lookups)}
         try:
+            if conflict := next(filter(None, (info.conflict for info in infos.values())), ""):
+                raise JobError(conflict)
             bodies = [composition.start(pod, infos[groups.role_of(kept, pod)]) for pod in waiting]
         except JobError as error:
             return [
@@ -398,7 +412,8 @@ def _run(
             ]
         note = f"Admitted by clusterQueue {workload['status']['admission']['clusterQueue']}"
         for pod, body in zip(waiting, bodies, strict=True):
-            steps += [PatchPod(pod, body), TellPod(pod, "Normal", "Started", note)]
+            info = infos[groups.role_of(kept, pod)]
+            steps += [PatchPod(pod, body, info), TellPod(pod, "Normal", "Started", note)]
     shows_nothing = view.sent and bool(kept.parent)
     ready, known = groups.ready(kept, wanted), condition_of(workload, names.PODS_READY)
     ready = view.ready_there if shows_nothing else ready

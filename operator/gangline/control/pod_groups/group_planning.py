@@ -31,7 +31,8 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.pod_writes import PodWrites
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
-from gangline.jobs.base import JobError, UnknownClassError
+from gangline.jobs.base import JobError, PodSetInfo, UnknownClassError
+from gangline.jobs.pods import composition
 from gangline.jobs.pods.group import IncompleteError, PodGroup
 from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
@@ -90,6 +91,7 @@ class GroupPlanning(Part):
         self._workloads = mirror.changes.unowned.subscribe(worth=lambda key: self.enabled and exists(key))
         self._nodes = mirror.changes.nodes.subscribe(worth=lambda node: self.enabled and bool(pods.on(node)))
         self._attempts = Attempts[JobRef](self._again)
+        self._not_kept: dict[JobRef, Sequence[str]] = {}  # of started pods, until their group is planned
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
     # --- in ---
@@ -168,7 +170,8 @@ class GroupPlanning(Part):
                 changed.add(ref)
             elif ref is not None and workload is not None:
                 self._orphaned(workload)
-        for ref in sorted(changed, key=lambda ref: (ref[1], ref[0].plural)):
+        ordered = sorted(changed, key=lambda ref: (ref[1], ref[0].plural))
+        for ref in self._quarantine.in_turn(ordered, self._index.changed.update):
             if not self._attempts.ready(ref):
                 self._index.changed.add(ref)
             elif not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref, now)):
@@ -193,6 +196,7 @@ class GroupPlanning(Part):
     def _plan(self, ref: JobRef, now: int) -> None:
         group = self._index.group(ref)
         if group is None:
+            self._not_kept.pop(ref, None)
             key = ref[1] if ref[0] == POD_GROUPS else ""
             workload = self._mirror.get(kube.WORKLOADS, key)
             if workload is not None and self._index.behind(key, workload) == ref:
@@ -217,13 +221,17 @@ class GroupPlanning(Part):
             active=any(self._uses_quota(pod) for pod in group.pods) or self._runs_elsewhere(workload),
             sent=workload is not None and self.elsewhere.sends(workload),
             ready_there=workload is not None and self.elsewhere.pods_ready(workload),
+            not_kept=self._not_kept.pop(ref, ()),
             now=now,
         )
         if group_plan.is_arriving(view):
             self._attempts.pause(ref)
             return
+        pods = [{"metadata": {"uid": pod.uid, "resourceVersion": pod.version}} for pod in group.pods]
         try:
-            planned = limited(lambda: group_plan.plan(view, self._mirror))
+            planned = limited(
+                lambda: group_plan.plan(view, self._mirror), of=[*pods, *([workload] if workload is not None else [])]
+            )
         except IncompleteError as error:  # its next pod plans it again
             self._tell(group.leader, "Warning", "ErrWorkloadCompose", error.message)
             return
@@ -273,10 +281,9 @@ class GroupPlanning(Part):
                 self._tell(pod, kind, reason, message)
             case group_plan.TellWorkload(workload, reason, message):
                 self._recorder.record(workload, "Normal", reason, message)
-            case group_plan.PatchPod(pod, body):
-                starts = "spec" in body
-                done = partial(self._started, ref) if starts else None
-                self._pod_writes.send(ref, pod, "patch", body, done, starts=starts)
+            case group_plan.PatchPod(pod, body, info):
+                done = partial(self._started, ref, info) if info is not None else None
+                self._pod_writes.send(ref, pod, "patch", body, done, starts=info is not None)
             case group_plan.MarkPod(pod, body):
                 self._pod_writes.send(ref, pod, "status", body)
             case group_plan.DeletePod(pod):
@@ -292,8 +299,11 @@ class GroupPlanning(Part):
         group = self._index.group(ref)
         return group.leader.manifest() if group is not None else None
 
-    def _started(self, ref: JobRef, pod: Json) -> None:
+    def _started(self, ref: JobRef, info: PodSetInfo, pod: Json) -> None:
         group = self._index.group(ref)
+        if lost := composition.not_kept(pod, info):
+            self._not_kept[ref] = [f"pod {pod['metadata']['name']}: {part}" for part in lost]
+            self._again(ref)
         workload = self._workload_of(group, group_index.workload_key(group)) if group is not None else None
         if workload is not None:
             self._metrics.kueue.gate_removed(names.ADMISSION_GATE, workload, self._now())

@@ -6,36 +6,81 @@ webhooks, which are processes with probes of their own: an operator that restart
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
-#: seconds for which the control loop may leave events unread; a hung event loop does not even answer
-LONGEST_ROUND: Final = 60.0
+from gangline.control.process.lease import steady_clock
+
+#: Seconds for which the control loop may make no progress. After that /healthz fails, and the lease is not renewed. A round takes
+#: a fraction of a second; only a fault, or a machine that stood still, takes longer.
+LONGEST_ROUND: Final = 30.0
+#: seconds between two signs of life
+BEAT: Final = 0.5
+
+
+class Pulse:
+    """Whether the main loop makes progress: its event loop runs, and its control loop takes the rounds that are due.
+
+    `behind`: the seconds for which a round of the control loop has been due. `run` beats in the main loop, everything else may be
+    called from any thread.
+    """
+
+    def __init__(self, behind: Callable[[], float], clock: Callable[[], float] = steady_clock) -> None:
+        self._behind = behind
+        self._clock = clock
+        self._beat = clock()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            self.beat()
+            await asyncio.sleep(BEAT)
+
+    def beat(self) -> None:
+        self._beat = self._clock()
+
+    def still(self) -> float:
+        """The seconds since the last progress, as far as it is overdue."""
+        return max(self._clock() - self._beat - BEAT, self._behind(), 0.0)
+
+    def alive(self) -> bool:
+        return self.still() <= LONGEST_ROUND
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`unlisted`: kinds that were never listed; `behind`: seconds for which the loop has not read an event that came; `standing`:
-    whether this process leads, or why not, in words."""
+    """`unlisted`: kinds that were never listed; `still`: seconds for which the main loop has made no progress; `standing`:
+    whether this process leads, or why not, in words. They are called from any thread.
+    """
 
     unlisted: Callable[[], list[str]]
-    behind: Callable[[], float]
+    still: Callable[[], float]
     standing: Callable[[], str]
 
-    def add_to(self, app: web.Application) -> None:
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
+    def answer(self, path: str) -> tuple[int, str] | None:
+        """Status and text for the path of a probe; None for other paths."""
+        return self._healthz() if path == "/healthz" else self._readyz() if path == "/readyz" else None
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        behind = self.behind()
-        if behind > LONGEST_ROUND:
-            return web.Response(status=500, text=f"the control loop has read no event for {behind:.0f} s\n")
-        return web.Response(text="ok\n")
+    def _healthz(self) -> tuple[int, str]:
+        still = self.still()
+        if still > LONGEST_ROUND:
+            return 500, f"the control loop has made no progress for {still:.0f} s\n"
+        return 200, "ok\n"
 
-    async def _readyz(self, _: web.Request) -> web.Response:
+    def _readyz(self) -> tuple[int, str]:
         if missing := self.unlisted():
-            return web.Response(status=503, text=f"waiting for the first list of {', '.join(missing)}\n")
-        return web.Response(text=f"ok\n{self.standing()}\n")
+            return 503, f"waiting for the first list of {', '.join(missing)}\n"
+        return 200, f"ok\n{self.standing()}\n"
+
+    def add_to(self, app: web.Application) -> None:
+        """Answer on connections that began with another request, too."""
+        for path in ("/healthz", "/readyz"):
+            app.router.add_get(path, self._get)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        status, text = self.answer(request.path) or (404, "")
+        return web.Response(status=status, text=text)

@@ -10,7 +10,9 @@ from aiohttp import web
 from gangline.control.controller import Controller
 from gangline.control.placing.extender import Extender
 from gangline.control.process import metrics_endpoint
+from gangline.control.process.front_door import FrontDoor, bind
 from gangline.control.process.health import Health
+from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.stall import progress_reports
@@ -19,8 +21,8 @@ from gangline.tls.connections import of_aiohttp, runner_of
 
 
 class HttpServer:
-    """Serves plain HTTP. `page`: None where metrics are served elsewhere. `leading` says whether this process accepts progress
-    reports."""
+    """Serves plain HTTP, and probes in the thread of `lifeline`. `page`: None where metrics are served elsewhere. `leading` says
+    whether this process accepts progress reports."""
 
     def __init__(
         self,
@@ -29,12 +31,15 @@ class HttpServer:
         page: MetricsPage | None,
         visibility: Visibility,
         leading: Callable[[], bool],
+        lifeline: Lifeline,
     ) -> None:
         self._controller = controller
         self._health = health
         self._page = page
         self._visibility = visibility
         self._leading = leading
+        self._lifeline = lifeline
+        self._doors: list[asyncio.Future[None]] = []
         self._watch: asyncio.Future[None] | None = None
 
     def app(self) -> web.Application:
@@ -51,13 +56,17 @@ class HttpServer:
         """Serve at a host and port; port 0 chooses one. Returns the port."""
         runner = runner_of(self.app())
         await runner.setup()
-        if runner.server is not None:
-            self._watch = asyncio.ensure_future(of_aiohttp(runner.server).run())
-        site = web.TCPSite(runner, *listen)
-        await site.start()
-        return runner.addresses[0][1]
+        if (server := runner.server) is None:
+            raise RuntimeError("the server was not set up")
+        self._watch = asyncio.ensure_future(of_aiohttp(server).run())
+        listening = bind(*listen)
+        door = FrontDoor(self._health, asyncio.get_running_loop(), server)
+        self._doors = [self._lifeline.run(door.run(each)) for each in listening]
+        return listening[0].getsockname()[1]
 
     def close(self) -> None:
-        """Stop watching connections. The process ends after this."""
+        """Stop listening and watching connections. The process ends after this."""
+        for door in self._doors:
+            door.cancel()
         if self._watch is not None:
             self._watch.cancel()

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import signal
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -34,6 +36,8 @@ WATCHED: tuple[Resource, ...] = (
     kube.LOCAL_QUEUES,
     kube.GPU_JOBS,
 )
+#: After this time, in seconds, a process that was told to end is killed.
+LONGEST_SHUTDOWN = 60.0
 #: Bearer tokens are renewed after this time.
 LOGIN_PERIOD = datetime.timedelta(minutes=10)
 
@@ -82,7 +86,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.queueing.idle_timeout = 0.5
     chosen.persistence.progress_storage = _NoProgress()
     chosen.persistence.diffbase_storage = _NoDiffBase()
-    chosen.process.ultimate_exiting_timeout = 60
+    chosen.process.ultimate_exiting_timeout = LONGEST_SHUTDOWN
     return chosen
 
 
@@ -114,6 +118,24 @@ def registry(
     return handlers
 
 
+def _stop_at_signals(stop: asyncio.Event) -> None:
+    """Shut down in order at SIGINT or SIGTERM, however often it comes. kopf's own handlers fail at the second one."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+
+    def received(number: signal.Signals) -> None:
+        if stop.is_set():
+            log.info("%s: the shutdown goes on", number.name)
+            return
+        log.info("%s: shutting down", number.name)
+        stop.set()
+        loop.call_later(LONGEST_SHUTDOWN, signal.pthread_kill, threading.get_ident(), signal.SIGKILL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, received, number)
+
+
 def _watch(handlers: kopf.OperatorRegistry, resource: Resource, witness: Witness) -> None:
     @kopf.on.event(resource.group, resource.version, resource.plural, registry=handlers, id=f"saw-{resource.plural}")
     async def _(type: str | None, meta: Mapping[str, Any], **_: Any) -> None:
@@ -140,7 +162,8 @@ async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event, identity: st
 
     kopf's own identity is made of the user's name, which a pod need not have: OpenShift gives each namespace UIDs of its own.
     """
-    await kopf.operator(
+    others = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
         registry=handlers,
         settings=settings(),
         identity=peering.Identity(identity),
@@ -148,3 +171,5 @@ async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event, identity: st
         clusterwide=True,
         stop_flag=stop,
     )
+    _stop_at_signals(stop)
+    await kopf.run_tasks(tasks, ignored=others)

@@ -7,6 +7,12 @@ duration has passed without a change, on its own clock. Each write replaces exac
 so two candidates cannot win. The leader stops leading `renew_deadline` seconds after it *sent* its last successful renewal, which
 is before any other process may take over, even if its event loop stalled meanwhile: `leading()` reads the clock. The clock goes
 on while the machine sleeps.
+
+The candidate runs in a thread of its own, so that no work of the main loop delays a renewal. A renewal also says that this
+process does its work: `alive` tells whether the main loop makes progress, and without that the lease is left to expire. Both are
+safe. While the lease is renewed, nobody else may lead, however long the main loop is busy. Once it is not, `leading()` turns
+false `renew_deadline` seconds after the last renewal, whether the main loop goes on by then or not, and what it still plans is
+not written.
 """
 
 from __future__ import annotations
@@ -43,8 +49,10 @@ class Elector:
 
     A clean shutdown first flushes its writes and then stops the elector: another process may lead from that moment on.
     `on_started` is called when leadership begins, `on_lost` when it ends for any reason; neither may block. If the Lease is older
-    than it was, the store was restored from a backup: the candidate stops, and `on_rewind` is called with what shows it. `clock`
-    and `sleep` are for tests.
+    than it was, the store was restored from a backup: the candidate stops, and `on_rewind` is called with what shows it. `alive`:
+    whether this process makes progress. `clock` and `sleep` are for tests.
+
+    `leading`, `holder`, `waiting` and `lost_because` may be read from any thread.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class Elector:
         on_started: Callable[[], object] | None = None,
         on_lost: Callable[[], object] | None = None,
         on_rewind: Callable[[str], object] = lambda what: None,
+        alive: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = steady_clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -67,6 +76,9 @@ class Elector:
         self._on_rewind = on_rewind
         self._clock = clock
         self._sleep = sleep
+        self._alive = alive
+        #: why this process leads no more; "" if it does, or has left
+        self.lost_because = ""
         self._lease: Json | None = None  # the record as last seen
         self._changed_at = 0.0  # when we saw it change, on our clock
         self._renewed_at: float | None = None  # when we sent the last renewal that succeeded
@@ -93,7 +105,7 @@ class Elector:
         """Become the leader, then lead until the lease is lost. Cancelling or `stop()` releases the lease."""
         try:
             while not self._stopping.is_set():
-                if await self._attempt():
+                if self._makes_progress() and await self._attempt():
                     return await self._lead()
                 await self._pause(self._settings.retry_period * random.uniform(1.0, JITTER))
         finally:
@@ -114,15 +126,29 @@ class Elector:
             await self._pause(min(self._settings.retry_period, max(0.0, self._time_left())))
             if self._time_left() <= 0 or self._stopping.is_set():
                 break
+            if not self._makes_progress():  # others may lead soon
+                continue
             if not await self._attempt() and self.holder != self.identity:
                 break
         if not self._stopping.is_set():
-            logger.error("Lease %s is lost to %s", self._settings, shown(self.holder) if self.holder else "nobody")
+            self.lost_because = self._why_lost()
+            logger.error("%s", self.lost_because)
+
+    def _makes_progress(self) -> bool:
+        alive = self._alive()
+        if not alive:
+            self._wait_because("the control loop makes no progress")
+        return alive
+
+    def _why_lost(self) -> str:
+        if self.holder and self.holder != self.identity:
+            return f"Lease {self._settings} is lost to {shown(self.holder)}"
+        why = self._waiting or "this process stood still"
+        return f"Lease {self._settings} was not renewed within {self._settings.renew_deadline:g} s: {why}"
 
     def _time_left(self) -> float:
-        if self._renewed_at is None:
-            return 0.0
-        return self._renewed_at + self._settings.renew_deadline - self._clock()
+        renewed_at = self._renewed_at
+        return 0.0 if renewed_at is None else renewed_at + self._settings.renew_deadline - self._clock()
 
     async def _leave(self) -> None:
         started, self._started = self._started, False

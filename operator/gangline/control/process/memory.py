@@ -11,7 +11,10 @@ import ctypes
 import gc
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
+
+from gangline import bounded
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +22,22 @@ log = logging.getLogger(__name__)
 COLLECT: Final = (20_000, 20, 50)
 #: Free memory is returned to the system this often, in seconds.
 EVERY: Final = 60.0
+
+
+#: where Linux says how many bytes a container may take
+_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+#: what one namespace may take of them, and of how many where there is no limit
+_SHARE: Final = 4
+_UNLIMITED: Final = 4 << 30
+
+
+def for_namespace(limit: Path = _LIMIT) -> int:
+    """Bytes for the objects of one namespace: a quarter of what this process may take."""
+    try:
+        found = bounded.whole(limit.read_text().strip())
+    except OSError:
+        found = None
+    return (found or _UNLIMITED) // _SHARE
 
 
 def settle() -> None:

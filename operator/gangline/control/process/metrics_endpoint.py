@@ -27,6 +27,7 @@ from gangline.tls.connections import of_aiohttp, runner_of
 from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.issuing import KeyPair
 from gangline.tls.listening import bound
+from gangline.tls.requests import BusyError
 
 log = logging.getLogger(__name__)
 
@@ -130,11 +131,13 @@ class SecuredMetrics:
         if not given.lower().startswith(_SCHEME) or not given.isascii():
             return _unauthenticated("a bearer token is wanted")
         try:
-            user = await self._tokens.user(given[len(_SCHEME) :].strip())
+            user = await self._tokens.user(given[len(_SCHEME) :].strip(), request.remote or "")
             if user is None:
                 return _unauthenticated("the token is not valid")
             if not await self._reviews.allowed(user, PathAccess(PATH)):
                 return web.Response(status=403, text=f"user {user.name} may not get {PATH}\n")
+        except BusyError as error:
+            return web.Response(status=429, text=f"{error}\n", headers=error.headers)
         except ApiError as error:
             log.warning("%s: the review failed: %s", PATH, error)
             return web.Response(status=503, text="the API server did not answer the review\n")

@@ -35,10 +35,11 @@ from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
 from gangline.control.placing.plugins import PLUGINS
 from gangline.control.process import kopf_shell, memory
-from gangline.control.process.health import Health
+from gangline.control.process.health import Health, Pulse
 from gangline.control.process.http_server import HttpServer
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import Elector
+from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsPage, SecuredMetrics
 from gangline.control.process.options import ForecastOptions, Options
 from gangline.control.process.own_namespace import ensure_namespace
@@ -130,10 +131,13 @@ class Operator:
             record=options.record,
             now=client.clock.millis,
         )
+        self.controller.mirror.intake.most = memory.for_namespace()
         floor = self.controller.floor
         self.metrics.show_floor(lambda: floor.fallen_back, lambda: floor.comparisons, lambda: floor.cpu)
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
+        use = quarantine.turns.use
+        self.metrics.show_turns(lambda: use.most(10), lambda: use.total, lambda: len(self.controller.waiting()))
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
         self.watches.deliver(self.controller.sink)
@@ -143,10 +147,11 @@ class Operator:
             if options.secured_metrics is not None
             else None
         )
-        health = Health(self._unlisted, self.controller.behind, self._standing)
-        self._http = HttpServer(
-            self.controller, health, None if self._secured else page, self.visibility, self.leading.is_set
-        )
+        self._lifeline = Lifeline()
+        self._pulse = Pulse(self.controller.behind)
+        health = Health(self._unlisted, self._pulse.still, self._standing)
+        shown = None if self._secured else page
+        self._http = HttpServer(self.controller, health, shown, self.visibility, self.leading.is_set, self._lifeline)
         self.aggregated = self._aggregated(client, options.visibility) if options.visibility is not None else None
 
     def _make_forecasting(
@@ -189,7 +194,13 @@ class Operator:
         forecasting, controller = self.forecasting, self.controller
         forecasts = forecasting.forecasts if forecasting is not None else None
         source = AnswersSource(
-            controller.mirror, self.engine, forecasts, self._client.clock.millis, controller.pods, controller.cards
+            controller.mirror,
+            self.engine,
+            forecasts,
+            self._client.clock.millis,
+            controller.pods,
+            controller.cards,
+            self.recorder.warnings,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)
@@ -226,6 +237,7 @@ class Operator:
     async def run(self) -> int:
         self._port = await self._http.start(self.options.listen)
         tasks = [
+            self._guard(self._pulse.run(), "pulse"),
             self._guard(self.watches.run(), "reflectors"),
             self._guard(self.controller.run(), "controller"),
             self._guard(self.watches.run_pods(), "pods"),
@@ -235,6 +247,9 @@ class Operator:
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
             self._guard(self.controller.silence.run(lambda: self.leading.is_set() and not self._lost), "silence"),
             self._guard(self.controller.refused.run(lambda: self.leading.is_set() and not self._lost), "refused pods"),
+            self._guard(
+                self.controller.autoscalers.run(lambda: self.leading.is_set() and not self._lost), "autoscalers"
+            ),
         ]
         if self.forecasting is not None:
             tasks.append(self._guard(self.forecasting.run(), "forecasts"))
@@ -245,12 +260,16 @@ class Operator:
         if not self.options.track_fields:
             tasks.append(self._guard(self._end_field_tracking(), "field tracking"))
         handlers = kopf_shell.registry(
-            self._client.login, self._witness, startup=self._startup, cleanup=lambda: self._cleanup(tasks)
+            self._client.login,
+            self._witness,
+            startup=self._startup,
+            cleanup=lambda: self._cleanup(tasks),
         )
         try:
             await kopf_shell.run(handlers, self.stop, self.options.identity)
         finally:
             await self._cleanup(tasks)
+            await self._lifeline.close()
         if self.failed is not None:
             log.error("the operator ended: %s", self.failed)
             return 1
@@ -305,22 +324,30 @@ class Operator:
             await self._take_the_lead()
             await asyncio.Event().wait()
         await ensure_namespace(self._client, self.options.lease.namespace, told=self._note_unready)
-        started = asyncio.Event()
-        elector = self._elector = Elector(
-            self._client,
+        main, started = asyncio.get_running_loop(), asyncio.Event()
+        client = self._client.for_another_thread()
+        elector = Elector(
+            client,
             self.options.lease,
             identity=self.options.identity,
-            on_started=started.set,
-            on_rewind=self._end_with_its_world,
+            on_started=lambda: main.call_soon_threadsafe(started.set),
+            on_rewind=lambda what: main.call_soon_threadsafe(self._end_with_its_world, what),
+            alive=self._pulse.alive,
         )
-        candidacy = asyncio.ensure_future(elector.run())
+
+        async def stand() -> None:
+            async with client:
+                await elector.run()
+
+        self._elector = elector
+        candidacy = self._lifeline.run(stand())
         try:
             await started.wait()
             await self._take_the_lead()
-            await candidacy  # returns when the lease is lost
-            self._lose_the_lead()
+            await asyncio.shield(candidacy)  # returns when the lease is lost
+            self._lose_the_lead(elector.lost_because)
         finally:
-            elector.stop()
+            self._lifeline.call(elector.stop)
             await candidacy
 
     def _note_unready(self, why: str) -> None:
@@ -331,9 +358,10 @@ class Operator:
         await self.watches.list_once_more()
         if self._lost:
             return
-        self.controller.absorb()
         await self.watches.know_pods()
-        self.controller.absorb()
+        await self.controller.absorb_all()
+        if self._lost:
+            return
         self.controller.lead()
         self.leading.set()
         self.metrics.leader.set(1)
@@ -345,8 +373,8 @@ class Operator:
         """Whether this process certainly holds the lease: a leader that loses contact stops before another may begin."""
         return not self._lost and (self._elector is None or self._elector.leading())
 
-    def _lose_the_lead(self) -> None:
-        self._end_at_once("the lease was lost to another process")
+    def _lose_the_lead(self, why: str) -> None:
+        self._end_at_once(why or "the lease was lost")
 
     def _end_with_its_world(self, what: str) -> None:
         """The store was restored from a backup. Nothing that this process knows or has planned is certain any more, and its

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -11,9 +10,13 @@ from aiohttp import web
 from gangline.control.stall import progress_reports
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.stall.stall_watch import StallWatch
+from gangline.tls.requests import Bodies, BusyError, TooLargeError
 
 #: The body of a report has to arrive within this time, in seconds.
 BODY_WITHIN: Final = 5.0
+#: bytes of all reports that arrive at a time, and of those from one address
+TOGETHER: Final = 256 * progress_reports.LONGEST
+PER_ADDRESS: Final = 64 * progress_reports.LONGEST
 
 
 class ProgressEndpoint:
@@ -22,6 +25,7 @@ class ProgressEndpoint:
     def __init__(self, stalls: StallWatch, leading: Callable[[], bool]) -> None:
         self._stalls = stalls
         self._leading = leading
+        self._bodies = Bodies(progress_reports.LONGEST, BODY_WITHIN, TOGETHER, PER_ADDRESS)
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post("/progress/{namespace}/{name}/{uid}", self._post)
@@ -31,10 +35,13 @@ class ProgressEndpoint:
             return _answer(503, "this process is not the leader")
         where = request.match_info
         try:
-            report = progress_reports.load(await _body(request))
+            async with self._bodies.read(request.content.iter_any(), request.remote or "") as body:
+                report = progress_reports.load(body)
             self._stalls.report(where["namespace"], where["name"], where["uid"], report)
-        except _TooLargeError:
+        except TooLargeError:
             return _answer(413, f"a report has at most {progress_reports.LONGEST} bytes")
+        except BusyError as error:
+            return web.Response(status=429, text=f"{error}\n", headers=error.headers)
         except TimeoutError:
             return _answer(408, f"the report did not arrive within {BODY_WITHIN:g} s")
         except (BadReportError, ValueError) as error:
@@ -42,21 +49,6 @@ class ProgressEndpoint:
         except LookupError as error:
             return _answer(404, str(error))
         return web.Response(status=204)
-
-
-class _TooLargeError(Exception):
-    """A report is larger than allowed."""
-
-
-async def _body(request: web.Request) -> bytes:
-    """The body of a report, whatever its transfer encoding. Raises _TooLargeError and TimeoutError."""
-    read = bytearray()
-    async with asyncio.timeout(BODY_WITHIN):
-        async for chunk in request.content.iter_any():
-            read += chunk
-            if len(read) > progress_reports.LONGEST:
-                raise _TooLargeError
-    return bytes(read)
 
 
 def _answer(status: int, text: str) -> web.Response:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from gangline.api import names
+from gangline.control.isolation.intake import received
 from gangline.control.mirror import watched_kinds
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -40,6 +42,7 @@ class Watches:
                 client,
                 resource,
                 label_selector=watched_kinds.selector(resource),
+                decode=partial(received, resource),
                 optional=resource in watched_kinds.optional(),
                 absent_retry=ABSENT_RETRY,
                 served=served,

@@ -44,7 +44,7 @@ def template(workload: Json, name: str, group: Group, flavor: FlavorOf) -> Json:
 
     Raises JobError if the pods' own node selector contradicts a flavor.
     """
-    body = podspec.merge(group.pod_set["template"], _flavored(group, flavor), "template")
+    body = podspec.draft(podspec.merge(group.pod_set["template"], _flavored(group, flavor), "template"))
     _count_limits(body.get("spec") or {})
     head = _head(kube.POD_TEMPLATES, workload, name)
     head["metadata"]["annotations"] = {names.TEMPLATE_DIGEST: _digest(body)}
@@ -85,10 +85,11 @@ def _flavored(group: Group, flavor: FlavorOf) -> PodSetInfo:
 
 def _count_limits(spec: Json) -> None:
     """Limits count as requests where there are none: the autoscaler sees no API server's defaults."""
-    holders = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    for resources in [*(row.get("resources") for row in holders), spec.get("resources")]:
+    for holder in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ()), spec]:
+        resources = holder.get("resources")
         if resources and resources.get("limits"):
-            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+            requests = {**resources["limits"], **(resources.get("requests") or {})}
+            holder["resources"] = {**resources, "requests": requests}
 
 
 def _digest(template: Json) -> str:

@@ -172,6 +172,8 @@ def _check_plan(view: View, row: Json) -> _CheckPlan | None:
     if not wanted:
         return _CheckPlan(row, check_state.not_needed(row), config)
     request = _newest(view, check, config)
+    if request is None and admitted:
+        return _CheckPlan(row, row, None)  # it has nodes: its queue got the check later
     if request is None:
         name = request_name(_name(workload), check, (row.get("retryCount") or 0) + 1)
         return _CheckPlan(row, row, config, None, wanted, name if row["state"] == check_state.PENDING else "")

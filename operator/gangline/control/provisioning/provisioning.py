@@ -77,7 +77,7 @@ class Provisioning(Part):
                 if "admissionChecks" in workload["status"]:
                     self._changed.add(key)
         ready = self._changed.take(self._attempts.ready)
-        for key in sorted(ready):
+        for key in self._quarantine.in_turn(sorted(ready), self._changed.update):
             if not self._quarantine.attempt("provisioning it", kube.WORKLOADS, key, partial(self._provision, key)):
                 self._attempts.pause(key)
 

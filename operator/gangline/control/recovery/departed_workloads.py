@@ -87,11 +87,14 @@ class DepartedWorkloads(Part):
             del self._remnants[name]
             self._observe(model.Gone(model.Workload, name))
 
-    def runs(self, workload: str) -> bool:
-        """Whether a pod that claims this Workload runs or may yet run. The owners that would prove the claim may be gone."""
+    def pods_of(self, workload: str) -> list[Pod]:
+        """The pods that are of this Workload, and the bound ones that claim to be: the owners that would prove it may be gone."""
         claimants = (read_pod(pod, workload) for pod in self._owners.claimants(workload))
-        bound = [pod for pod in claimants if pod.node]
-        return bool(self._running([*self._pods.of(workload), *bound]))
+        return [*self._pods.of(workload), *(pod for pod in claimants if pod.node)]
+
+    def runs(self, workload: str) -> bool:
+        """Whether a pod of this Workload, proven or not, runs or may yet run."""
+        return bool(self._running(self.pods_of(workload)))
 
     def _still_holds(self, left: _Remnant) -> bool:
         key, job = key_of(left.workload), controller_uid(left.workload)

@@ -74,11 +74,11 @@ def gone_for_certain(node: Json | None) -> str:
 
 def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
     """Whether a pod of one of these Jobs holds resources or may take some, though its Job does not count it: it is on a reachable
-    node, or the scheduler may bind it before its Job has it deleted.
+    node, or the scheduler may bind it before its Job has it deleted. Pods that their Job has lost (`--cascade=orphan`) count.
 
     Pods that only claim to be of the gang do not count.
     """
-    mine = (pod for pod in pods if pod.job in jobs and not pod.ended)
+    mine = (pod for pod in pods if (pod.job in jobs or not pod.job) and not pod.ended)
     return any(
         out_of_reach_since(node_of(pod.node)) is None if pod.node else not (pod.gated or pod.terminating)
         for pod in mine

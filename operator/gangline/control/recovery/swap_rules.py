@@ -27,9 +27,11 @@ def admitted_since(workload: Json) -> int:
 
 def is_lost(pod: Pod, swap: RecordedSwap) -> bool:
     """Whether the pod was on a node when that node failed, or was given a place there and was not bound yet. A pod created there
-    later was placed there deliberately.
+    later was placed there deliberately. Of a node that only refuses pods, those that are bound stay.
     """
-    left = swap.left_at(pod.node or pod.host)
+    if pod.node and pod.node in swap.refusing:
+        return False
+    left = swap.left_at(pod.node or pod.sent or pod.host)
     return left is not None and pod.created <= left
 
 
@@ -66,6 +68,8 @@ def are_in_the_way(pods: Iterable[Pod]) -> bool:
 
 def missing(swap: RecordedSwap) -> str:
     """One sentence about an open swap."""
+    if swap.refusing == swap.lost and swap.lost:
+        return f"Pods can't be bound to {_list(swap.lost)} ({swap.cause})"
     return f"Lost {_list(swap.lost) or 'pods'} ({swap.cause})"
 
 

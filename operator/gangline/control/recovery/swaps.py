@@ -105,7 +105,7 @@ class Recoveries(Part):
         if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
             return  # its pods are still being replaced
         on_node_loss = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
-        if on_node_loss == swap_record.FAIL and self._fail(raw, decision):
+        if on_node_loss == swap_record.FAIL and not decision.bound_stay and self._fail(raw, decision):
             return
         if on_node_loss == REQUEUE:
             self._requeue(decision)
@@ -113,6 +113,8 @@ class Recoveries(Part):
         swap = self._swap(
             decision.workload, decision.how, decision.cause, decision.lost, decision.detected_at, decision.at
         )
+        if decision.bound_stay:
+            swap = replace(swap, refusing=swap.lost)
         self._begin(decision.workload, swap, decision.message, doubt=True)
 
     def _fail(self, workload: Json, decision: model.Heal) -> bool:
@@ -161,7 +163,8 @@ class Recoveries(Part):
             if answer is None:
                 return
             now_open = swap_record.of(answer).current or swap
-            self._recorder.record(answer, "Warning", "NodesLost", message)
+            reason = "PodsUnschedulable" if swap.lost and swap.refusing == swap.lost else "NodesLost"
+            self._recorder.record(answer, "Warning", reason, message)
             decision_log.note(decision_log.HEALING, answer, swap.cause, how=swap.how, lost=",".join(swap.lost))
             change = run_changes.swapping(now_open, message)
             self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)

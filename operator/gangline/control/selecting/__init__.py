@@ -4,5 +4,6 @@ In: expressions, and devices as JSON. Out: verdicts (`api.selecting`), or that t
 """
 
 from gangline.control.selecting.selector_process import SelectorProcess
+from gangline.control.selecting.selector_queue import SelectorQueue
 
-__all__ = ["SelectorProcess"]
+__all__ = ["SelectorProcess", "SelectorQueue"]

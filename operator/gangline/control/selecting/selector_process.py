@@ -1,8 +1,8 @@
 """The process that evaluates the CEL selectors of users, started when the first claim has one.
 
-What it costs is bounded: CPU time and memory by the process itself (`selecting.child`), and the time for which the operator
-waits for it. An expression that ends the process is not evaluated again, and for a while no other new one is: whoever writes
-such expressions cannot stop the operator with them."""
+What it costs is bounded: CPU time and memory by the process itself (`selecting.child`), and the time for which an answer is
+waited for. An expression that ends the process is not evaluated again, and for a while (`pause`) no other new one is. Commands
+wait for the answers; the operator asks through a `SelectorQueue`, whose thread waits."""
 
 from __future__ import annotations
 
@@ -35,18 +35,28 @@ _LATER: Final = "another CEL selector took too much time or memory: new ones are
 
 
 class SelectorProcess:
-    """A `selecting.Judge`. `clock`: seconds."""
+    """A `selecting.Judge` for all namespaces. `clock`, `pause`: seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, command: Sequence[str] = _COMMAND, *, pause: float = PAUSE
+    ) -> None:
         self._clock = clock
+        self._pause = pause
+        #: CPU milliseconds of the last answer
+        self.spent = 0.0
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._end: weakref.finalize[Any, SelectorProcess] | None = None
         self._bad: OrderedDict[str, None] = OrderedDict()
         self._paused_until = 0.0
+        self._killed = False
+
+    def of(self, namespace: str) -> SelectorProcess:
+        return self
 
     def fault(self, expression: str) -> str:
         """Why it does not compile; "" if it does. Raises UnavailableError."""
+        self.spent = 0.0
         if expression in self._bad:
             return _COSTLY
         answer = self._ask(expression, orjson.dumps([expression]))
@@ -57,6 +67,7 @@ class SelectorProcess:
         lines = [orjson.dumps([expression, len(groups)])]
         lines += [b"[%b,%b]" % (orjson.dumps(each.driver), each.devices) for each in groups]
         question = b"\n".join(lines)
+        self.spent = 0.0
         answer = None if expression in self._bad else self._ask(expression, question)
         if answer is None:
             return [(_COSTLY,) * len(orjson.loads(each.devices)) for each in groups]
@@ -73,11 +84,17 @@ class SelectorProcess:
             self._end()
         self._process = self._end = None
 
+    def kill(self) -> None:
+        """End the process for good, while another thread waits for its answer: that waits no longer."""
+        self._killed = True
+        if (process := self._process) is not None:
+            process.kill()
+
     def _ask(self, expression: str, question: bytes) -> Any:
         """The answer; None if the process ended over it."""
         if self.paused:
             raise UnavailableError(_LATER)
-        answered = False
+        answered, began = False, time.monotonic()
         try:
             answer = self._exchange(self._running(), question + b"\n")
             answered = answer is not None
@@ -88,17 +105,21 @@ class SelectorProcess:
                 not answered
             ):  # also when the reading of an object was interrupted: the answer would be taken for another's
                 self.close()
+        if answer is None and self._killed:
+            raise UnavailableError("the process for CEL selectors was ended")
         if answer is None:
+            self.spent = (time.monotonic() - began) * 1000
             self._blame(expression)
             return None
-        return orjson.loads(answer)
+        self.spent, found = orjson.loads(answer)
+        return found
 
     def _blame(self, expression: str) -> None:
         log.warning("a CEL selector takes too much time or memory, and is not evaluated: %.200s", expression)
         self._bad[expression] = None
         if len(self._bad) > _MOST_BAD:
             self._bad.popitem(last=False)
-        self._paused_until = self._clock() + PAUSE
+        self._paused_until = self._clock() + self._pause
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is not None:  # it ends when it is idle

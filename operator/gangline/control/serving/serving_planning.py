@@ -8,6 +8,7 @@ from functools import partial
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.control.isolation.intake import is_head
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
@@ -117,7 +118,8 @@ class ServingPlanning(Part):
             self._note(key)
         changed, self._changed = self._changed | self._held.changed, set()
         self._held.changed.clear()
-        for ref in sorted(changed, key=lambda ref: (ref[1], ref[0].plural)):
+        ordered = sorted(changed, key=lambda ref: (ref[1], ref[0].plural))
+        for ref in self._quarantine.in_turn(ordered, self._changed.update):
             if not self._attempts.ready(ref):
                 self._changed.add(ref)
             elif not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
@@ -142,7 +144,7 @@ class ServingPlanning(Part):
     def _plan(self, ref: JobRef) -> None:
         resource, key = ref
         parent, kind = self._mirror.get(resource, key), BY_RESOURCE[resource]
-        if resource not in self._enabled or parent is None:
+        if resource not in self._enabled or parent is None or is_head(parent):
             return
         if parent["metadata"]["namespace"] in names.EXCLUDED_NAMESPACES:
             return
@@ -163,7 +165,7 @@ class ServingPlanning(Part):
             active=lambda name: self._groups.active(f"{namespace}/{name}"),
         )
         try:
-            planned = limited(lambda: serving_plan.plan(view, self._mirror))
+            planned = limited(lambda: serving_plan.plan(view, self._mirror), of=[parent, *found.values()])
         except UnknownClassError as error:
             self._recorder.record(parent, "Warning", "WorkloadPriorityClassNotFound", error.message)
             self._attempts.pause(ref)

@@ -118,7 +118,7 @@ class RefusedPods(Part):
         if not value.admitted or value.evicted or value.admission is None:
             return
         found = self._suspect(value, value.admission, raw) if not value.pods_ready else None
-        if found is None and value.refused_at:
+        if found is None and value.refused_at and not run_changes.why_not_started(raw):
             self._accepted(value.key)
         elif found is not None and value.admitted_at <= self._now() - PATIENCE:
             suspect(found)

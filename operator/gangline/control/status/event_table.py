@@ -96,6 +96,7 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     # running
     "NodeLost": EventRow("Node", OURS, "it counts as lost"),
     "NodesLost": EventRow(_WORKLOAD, OURS, "nodes under its pods are lost"),
+    "PodsUnschedulable": EventRow(_WORKLOAD, OURS, "pods of it can't be bound to the node that they were sent to"),
     "Recovered": EventRow(_WORKLOAD, OURS, "all its pods are ready again after a healing"),
     "RecoveryPaused": EventRow("ClusterQueue", OURS, "so many nodes of a flavor are lost that nothing is healed"),
     "RecoveryResumed": EventRow("ClusterQueue", OURS, "its gangs are healed again"),
@@ -120,6 +121,9 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "Overdue": EventRow(_WORKLOAD, OURS, "it runs far longer than was forecast"),
     "RanPastForecast": EventRow(_WORKLOAD, OURS, "it runs longer than was forecast"),
     "StartMoved": EventRow(_WORKLOAD, OURS, "its expected start moves"),
+    "NotificationLimited": EventRow(
+        _WORKLOAD, OURS, "its job's own address is not permitted, or its namespace has reached a bound of notifications"
+    ),
     # policies
     "ForecastModelInUse": EventRow(_POLICY, OURS, "forecasts come from the trained model"),
     "ForecastModelOff": EventRow(_POLICY, OURS, "forecasts are too wrong to be used"),

@@ -5,7 +5,7 @@ Condition types, reasons and messages are Kueue's, where Kueue has them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -13,6 +13,10 @@ from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, R
 from gangline.control.status.change import Change, rows_of
 from gangline.kube.resources import Json
 
+#: reasons of PodsRefused=True for a gang that was not started: the API server does not know a field into which its admission
+#: goes, or has not kept what was written there
+UNKNOWN_FIELD = "UnknownField"
+NOT_KEPT = "AdmissionNotKept"
 #: reason of Stalled=False for a live run whose GPUs are idle
 IDLE = "Idle"
 NOT_READY = "Not all pods are ready or succeeded"
@@ -43,6 +47,22 @@ def pods_refused(holds: bool, reason: str, message: str) -> Change:
         conditions.put(rows_of(status), names.PODS_REFUSED, holds, reason, message, now=now)
 
     return change
+
+
+def lost_words(what: str, lost: Sequence[str]) -> str:
+    """That the API server has not kept what an admission adds to pods. `what`: the resource that was written."""
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return (
+        f"The API server did not keep what the admission adds to the pods ({lost[0]}{more}): "
+        f"an admission webhook of {what} drops or changes it. Nothing of it is started"
+    )
+
+
+def why_not_started(workload: Json) -> str:
+    """The reason for which the API server does not take the admission of the job, UNKNOWN_FIELD or NOT_KEPT; "" = it does."""
+    row = conditions.find((workload.get("status") or {}).get("conditions") or [], names.PODS_REFUSED) or {}
+    reason = str(row.get("reason"))
+    return reason if row.get("status") == "True" and reason in (UNKNOWN_FIELD, NOT_KEPT) else ""
 
 
 def finish(success: bool, message: str) -> Change:

@@ -18,7 +18,7 @@ from gangline.engine import model
 from gangline.kube.resources import Json
 
 #: Eviction reasons after which a workload is requeued at once when its eviction is complete.
-_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled"})
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled", "RequestsChanged"})
 
 #: reason of QuotaReserved=False for a workload without pods for now
 ON_HOLD = "OnHold"

@@ -154,7 +154,7 @@ class Variants(Part):
 
     def act(self, now: int) -> None:
         self._changed.update([key for key, when in self._later.items() if when <= now])
-        for key in sorted(self._changed.take(self._attempts.ready)):
+        for key in self._quarantine.in_turn(sorted(self._changed.take(self._attempts.ready)), self._changed.update):
             self._later.pop(key, None)
             if not self._quarantine.attempt(
                 "planning its variants", kube.WORKLOADS, key, partial(self._plan, key, now)
@@ -185,7 +185,7 @@ class Variants(Part):
             return  # which queue it is in is not known at present
         if rule is None and not variants and not bodies.is_parent(workload):
             return
-        made = limited(lambda: family.plan(family.Family(workload, variants, rule), now))
+        made = limited(lambda: family.plan(family.Family(workload, variants, rule), now), of=[workload, *variants])
         if made.due is not None:
             self._later[key] = made.due
         for step, told in made.steps:

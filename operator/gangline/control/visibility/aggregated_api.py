@@ -35,7 +35,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
 from gangline.tls import certificates
-from gangline.tls.certificates import Certificates, service_names
+from gangline.tls.certificates import CertificateError, Certificates, service_names
 from gangline.tls.connections import of_aiohttp, runner_of
 from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
@@ -264,12 +264,10 @@ def _failure(code: int, message: str, retry_after: str | None = None) -> web.Res
 
 
 def _context(trust: Trust, held: Certificates, tls: Handshakes) -> ssl.SSLContext:
-    """A client certificate is requested and, if sent, verified; without one the client gets a plain error message."""
     live = LiveContext(tls)
     live.load(held.serving)
-    live.context.verify_mode = ssl.CERT_OPTIONAL
     try:
-        live.context.load_verify_locations(cadata=trust.authority)
-    except ssl.SSLError as error:
+        live.ask_for_client_certificates(trust.authority)
+    except CertificateError as error:
         raise FrontProxyError(f"{front_proxy.CONFIG_MAP}: requestheader-client-ca-file: {error}") from error
     return live.context

@@ -8,9 +8,7 @@ each within a time limit; what is too much gets a 429.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -42,6 +40,7 @@ from gangline.control.visibility.pending_view import as_response
 from gangline.control.visibility.question import Question, QuestionError
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.tls.requests import BusyError, Turnstile
 
 #: seconds for one answer: less than an API server waits (60)
 TIME: Final = 40.0
@@ -55,9 +54,10 @@ SIMULATIONS: Final = (2, 8, 1)
 SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves"})
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
-#: bytes and levels of a request's body
+#: bytes, levels and values of a request's body
 LONGEST: Final = 512 * 1024
 DEEPEST: Final = 60
+MOST_VALUES: Final = 50_000
 
 Answer: TypeAlias = Callable[["Request"], Awaitable[Json]]
 #: a page of rows about a namespace ("" = all) or a ClusterQueue
@@ -73,32 +73,6 @@ class Request:
     name: str
     question: Question
     body: bytes = b""
-
-
-class Turnstile:
-    """Lets so many pass at a time, and so many wait; one user counts for at most `per_user` of them."""
-
-    def __init__(self, at_once: int, waiting: int, per_user: int) -> None:
-        self._turns = asyncio.Semaphore(at_once)
-        self._most = at_once + waiting
-        self._per_user = per_user
-        self._users: Counter[str] = Counter()
-
-    @asynccontextmanager
-    async def turn(self, user: str) -> AsyncIterator[None]:
-        """Raises HTTPTooManyRequests."""
-        if self._users[user] >= self._per_user or self._users.total() >= self._most:
-            raise web.HTTPTooManyRequests(
-                text="too many questions at a time: ask again in a moment", headers={"Retry-After": "1"}
-            )
-        self._users[user] += 1
-        try:
-            async with self._turns:
-                yield
-        finally:
-            self._users[user] -= 1
-            if not self._users[user]:
-                del self._users[user]
 
 
 class Reviewed:
@@ -191,6 +165,8 @@ class AnswersApi:
                     body = await request.read() if with_body else b""
                     question = Question.of(request.query, known)
                     found = await answer(Request(user, namespace, name, question, body))
+            except BusyError as error:
+                raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
             except TimeoutError:
                 raise web.HTTPGatewayTimeout(text=f"the answer took more than {TIME:g} s") from None
             except (QuestionError, WrongNameError) as error:
@@ -332,17 +308,20 @@ class AnswersApi:
             found, last = await answers.events(asker, namespace, asked.cluster_queue, after, most)
             return [{**head, **each} for each in found], last
 
-        async with self._streams.turn(user.name):
-            return await event_stream.stream(
-                request,
-                kept,
-                kept.last if asked.after is None else asked.after or kept.before_first,
-                asked.seconds,
-                shown=shown,
-                allowed=lambda: self._reviews.allowed(user, access),
-                bookmark=lambda last: {**head, "metadata": {"resourceVersion": str(last)}},
-                ending=self._ending,
-            )
+        try:
+            async with self._streams.turn(user.name):
+                return await event_stream.stream(
+                    request,
+                    kept,
+                    kept.last if asked.after is None else asked.after or kept.before_first,
+                    asked.seconds,
+                    shown=shown,
+                    allowed=lambda: self._reviews.allowed(user, access),
+                    bookmark=lambda last: {**head, "metadata": {"resourceVersion": str(last)}},
+                    ending=self._ending,
+                )
+        except BusyError as error:
+            raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
 
     async def _accuracies(self, request: Request) -> Json:
         if self._accuracy is None:
@@ -380,7 +359,7 @@ def _is_watch(request: web.Request, served: Served) -> bool:
 def _document(body: bytes) -> Json:
     """Raises WrongJobError."""
     try:
-        found = bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST)
+        found = bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST, most_values=MOST_VALUES)
     except bounded.BadJsonError as error:
         raise whatif.WrongJobError(f"the body is {error}") from None
     if not isinstance(found, dict):

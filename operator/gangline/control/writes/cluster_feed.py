@@ -29,3 +29,4 @@ class ClusterFeed(Part):
 
     def settle(self) -> None:
         self._writes.count_anew()
+        self._writes.read_whole()

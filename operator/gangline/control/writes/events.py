@@ -62,6 +62,14 @@ class _Series:
     failed: bool = False
 
 
+class Warned(NamedTuple):
+    """What a Warning event said of an object, and when it said so last, in seconds since the epoch."""
+
+    reason: str
+    note: str
+    at: float
+
+
 class EventRecorder:
     """Records events. `recorded`, `written`, `failed` and `dropped` count them since the start.
 
@@ -156,6 +164,17 @@ class EventRecorder:
             if now - series.started < self._window and len(self._series) < self._series_limit:
                 return
             self._series.popitem(last=False)
+
+    def warnings(self) -> dict[str, list[Warned]]:
+        """Uid of an object -> the warnings about it of the last minutes, the newest first."""
+        found: dict[str, list[Warned]] = {}
+        for series in self._series.values():
+            if series.statement.type == "Warning":
+                warned = Warned(series.statement.reason, series.statement.note, series.last_seen)
+                found.setdefault(series.statement.uid, []).append(warned)
+        for each in found.values():
+            each.sort(key=lambda warned: -warned.at)
+        return found
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

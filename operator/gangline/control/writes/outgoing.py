@@ -32,8 +32,9 @@ class Write:
     `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None where there is
     nothing to write (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the status
     subresource. For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing. `not_before` is a
-    `time.monotonic()` for throttling. `slot` names what a newer submit for this object replaces: by default what has the same
-    verb and the same `owner`, the job for which it was planned. `on_replaced` gets the newer one. `tag` is the submitter's own.
+    `time.monotonic()` for throttling. `strict`: a "patch" with a field that the API server would drop is refused. `slot` names
+    what a newer submit for this object replaces: by default what has the same verb and the same `owner`, the job for which it was
+    planned. `on_replaced` gets the newer one. `tag` is the submitter's own.
     """
 
     key: ObjectKey
@@ -47,6 +48,7 @@ class Write:
     slot: str = ""
     owner: JobRef | None = None
     patch: PatchKind = "merge"
+    strict: bool = False
     field_manager: str = "gangline"
     tag: object = None
 
@@ -91,6 +93,7 @@ class Write:
                 )
             case "patch" | "status":
                 sub = "status" if self.verb == "status" else ""
+                query = {"fieldValidation": "Strict"} if self.strict else {}
                 return await client.patch(
-                    resource, namespace, name, body, kind=self.patch, subresource=sub, within=within
+                    resource, namespace, name, body, kind=self.patch, subresource=sub, query=query, within=within
                 )

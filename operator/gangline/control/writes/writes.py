@@ -16,10 +16,11 @@ from typing import Any, TypeAlias, cast
 import orjson
 
 from gangline.api.read import conditions, merge
+from gangline.control.isolation.intake import is_head
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.tracking import Tracking
-from gangline.control.parts.messages import Messages, WriteResolved
+from gangline.control.parts.messages import Messages, ObjectRead, WriteResolved
 from gangline.control.status import older_words
 from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority, Verb, Write
@@ -100,6 +101,7 @@ class Writes:
         self._tracking = Tracking()
         self._bundles: dict[ObjectKey, _Bundle] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
+        self._reading = False
 
     # --- watch events ---
 
@@ -119,6 +121,30 @@ class Writes:
         for key in self._mirror.recounted():
             if not self.in_doubt(kube.WORKLOADS, key):
                 self._mirror.count_anew(key)
+
+    def read_whole(self) -> None:
+        """Read an object again, one at a time, of which only the head was kept, where its namespace has room for it now."""
+        found = None if self._reading else self._mirror.intake.next_whole()
+        if found is not None:
+            self._reading = True
+            task = asyncio.get_running_loop().create_task(self._read_whole(ObjectKey.parse(*found)))
+            self._refreshing.add(task)
+            task.add_done_callback(self._refreshing.discard)
+
+    async def _read_whole(self, key: ObjectKey) -> None:
+        try:
+            self.seen(key.resource, await self._client.get(key.resource, key.namespace or None, key.name))
+            found = self._mirror.get(key.resource, key.text)
+            if found is not None and is_head(found):  # it has grown, or a write of it is in doubt
+                await asyncio.sleep(FIRST_REREAD)
+        except NotFound:
+            self._mirror.intake.give_up(key.resource, key.text)  # the watch is about to show its end
+        except ApiError as trouble:
+            log.info("%s could not be read: %s", key, trouble)
+            await asyncio.sleep(FIRST_REREAD)
+        finally:
+            self._reading = False
+            self._messages.publish(ObjectRead(key))
 
     def in_doubt(self, resource: Resource, key: str) -> bool:
         return self._tracking.in_doubt(ObjectKey.parse(resource, key))
@@ -141,10 +167,13 @@ class Writes:
         doubt: bool = False,
         not_before: float = 0.0,
         slot: str = "",
+        strict: bool = False,
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
         """Submit a write. `verb`: create, patch, status (merge patch of the status) or delete. Times are time.monotonic().
+
+        `strict`: a patch with a field that the API server would drop is refused.
 
         A newer write of this object in the same `slot` replaces it while it waits; by default one of the same owner with the same
         verb. The result of the newer one is then that of both, but for `done`, which is not called.
@@ -159,6 +188,7 @@ class Writes:
                 slot=slot,
                 owner=owner,
                 not_before=not_before,
+                strict=strict,
                 on_done=lambda answer: self._finish(asked, answer),
                 on_error=lambda error: self._refused(asked, error),
                 on_replaced=lambda by: self._replaced(asked, by),
@@ -197,6 +227,35 @@ class Writes:
     ) -> None:
         options = {"uid": uid} | ({"propagation": propagation} if propagation else {})
         self.send(key, "delete", options, priority=priority, owner=owner)
+
+    def end_pod(
+        self, pod: str, uid: str, *, owner: JobRef | None = None, done: Done | None = None, failed: Failed | None = None
+    ) -> None:
+        """Delete a pod and give it its grace period. Pods are not in the mirror: their watch says what becomes of them."""
+        key = ObjectKey.parse(kube.PODS, pod)
+
+        def ended(answer: Json | None) -> None:
+            if done is not None:
+                done(answer)
+            self._messages.publish(WriteResolved(owner, None, key))
+
+        def refused(error: ApiError) -> None:
+            if failed is not None:
+                failed(error)
+            self._messages.publish(WriteResolved(owner, error, key))
+
+        self._writer.submit(
+            Write(
+                key,
+                "delete",
+                {"uid": uid},
+                Priority.START_STOP,
+                slot="end",
+                owner=owner,
+                on_done=ended,
+                on_error=refused,
+            )
+        )
 
     # --- changes of a Workload's status ---
 

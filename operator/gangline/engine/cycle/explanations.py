@@ -195,6 +195,9 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
     if gang.workload.has_variants and (family := store.families.get((workload.namespace, workload.uid))):
         return _divided(family.values())
     local_queue = store.local_queues.get(gang.local_queue)
+    if local_queue is None and not name:
+        message = "The job names no queue: it needs the label kueue.x-k8s.io/queue-name with the name of a LocalQueue"
+        return Explanation(MISCONFIGURED, message, needs=f"Name a LocalQueue of namespace {workload.namespace}.")
     if local_queue is None:
         return Explanation(
             MISCONFIGURED,
@@ -242,6 +245,6 @@ def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | 
         return Explanation(
             MISCONFIGURED,
             gang.workload.violation,
-            needs=f"Change its requests, or what namespace {gang.workload.namespace} allows.",
+            needs=f"Change its pod templates, or what namespace {gang.workload.namespace} allows.",
         )
     return None

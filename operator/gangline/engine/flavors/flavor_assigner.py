@@ -24,9 +24,10 @@ from gangline.engine.flavors.assignment import (
     Obstacle,
     PodSetChoice,
 )
+from gangline.engine.flavors.flavor_match import contradiction
 from gangline.engine.flavors.flavor_needs import asked_of
 from gangline.engine.flavors.placement_preview import preview
-from gangline.engine.model import Fungibility, PodSet, Settings, TopologyAssignment
+from gangline.engine.model import UNLIMITED, Flavor, Fungibility, PodSet, Settings, TopologyAssignment
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
@@ -271,7 +272,8 @@ class Assigner:
         obstacles: list[Obstacle] = []
         fits, failed = True, False
         for needs in asked.needs:
-            chosen, grade, reasons = self._find_flavor(members[0], needs, assignment)
+            beside = _flavors_of(found, asked.needs) if found and not self._queue.merges_labels else ()
+            chosen, grade, reasons = self._find_flavor(members[0], needs, assignment, beside)
             if grade.mode is not Mode.FIT:
                 fits = False
                 obstacles.extend(reasons)
@@ -299,12 +301,12 @@ class Assigner:
         ]
 
     def _find_flavor(
-        self, index: int, needs: GroupNeeds, assignment: Assignment
+        self, index: int, needs: GroupNeeds, assignment: Assignment, beside: Sequence[Flavor]
     ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
-        """The best flavor for these resources."""
+        """The best flavor for these resources, beside those that the pod set has got for others."""
         ways, first_resource = needs.ways, needs.amounts[0][0]
         if len(ways) == 1 and self._restriction is None:
-            return self._only_flavor(index, needs, assignment)
+            return self._only_flavor(index, needs, assignment, beside)
         policy = self._queue.config.fungibility
         best: dict[str, Choice] = {}
         best_grade = _NO_FIT
@@ -316,7 +318,7 @@ class Assigner:
             if self._restriction is not None and self._restriction[index].get(first_resource) != way.option.name:
                 continue
             known = len(obstacles)
-            chosen, grade = self._try(index, needs.amounts, way, assignment, obstacles)
+            chosen, grade = self._try(index, needs.amounts, way, assignment, beside, obstacles)
             if grade.mode is Mode.NO_FIT:
                 ruled_out.append(max(obstacle.kind for obstacle in obstacles[known:]))
             if self._legacy:
@@ -337,11 +339,11 @@ class Assigner:
         return best, best_grade, obstacles
 
     def _only_flavor(
-        self, index: int, needs: GroupNeeds, assignment: Assignment
+        self, index: int, needs: GroupNeeds, assignment: Assignment, beside: Sequence[Flavor]
     ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
         """`_find_flavor` where there is only one flavor, the most common case."""
         obstacles: list[Obstacle] = []
-        chosen, grade = self._try(index, needs.amounts, needs.ways[0], assignment, obstacles)
+        chosen, grade = self._try(index, needs.amounts, needs.ways[0], assignment, beside, obstacles)
         if grade.mode is Mode.NO_FIT:
             assignment.severity = max(assignment.severity, *(obstacle.kind for obstacle in obstacles))
         return chosen, grade, obstacles
@@ -357,12 +359,16 @@ class Assigner:
         amounts: Sequence[tuple[str, int]],
         way: Way,
         assignment: Assignment,
+        beside: Sequence[Flavor],
         obstacles: list[Obstacle],
     ) -> tuple[dict[str, Choice], Grade]:
         """One flavor: its worst resource decides."""
         option = way.option
-        if way.refused:
-            obstacles.append(Obstacle(NO_MATCH, option.name, text=way.refused))
+        if refused := way.refused or (contradiction(option.flavor, beside) if beside and option.flavor else ""):
+            obstacles.append(Obstacle(NO_MATCH, option.name, text=refused))
+            return {}, _NO_FIT
+        if way.unnamed and (lacking := self._on_no_node(way)):
+            obstacles.append(Obstacle(CAPACITY, option.name, text=lacking))
             return {}, _NO_FIT
         chosen: dict[str, Choice] = {}
         worst: Grade | None = None
@@ -384,6 +390,18 @@ class Assigner:
                     choice.grade = worst
         return chosen, worst
 
+    def _on_no_node(self, way: Way) -> str:
+        """Why no node of the flavor is one of those that the pods select, though another flavor may have some; "" = one is."""
+        nodes, flavor = self._preemptor.capacity.health.nodes, way.option.flavor
+        if flavor is None or not nodes:  # nodes are not known here: quota alone decides
+            return ""
+        wanted = flavor.node_labels.items() | {(key, value) for key, value, _ in way.unnamed}
+        if any(wanted <= node.labels.items() for node in nodes.values()):
+            return ""
+        self._queue.lacks_room_of.add(flavor.name)
+        key, value, other = way.unnamed[0]
+        return f'no node of flavor {flavor.name} has the selected label {key}="{value}", which flavor {other} names'
+
     def _is_worse(self, grade: Grade, other: Grade) -> bool:
         policy = Fungibility() if FALSE_FIT in self._queue.fixes else self._queue.config.fungibility
         return _rank(grade, policy) < _rank(other, policy)
@@ -394,7 +412,7 @@ class Assigner:
         `can_never_fit`: another resource ruled the flavor out, and only the obstacle matters.
         """
         value = before + amount
-        if value > cell.potential:
+        if value > cell.potential or value >= UNLIMITED:  # what cannot be counted fits nowhere, whatever the quota
             obstacles.append(Obstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
             return _NO_FIT
         borrow, below_root = cell.height(value)
@@ -410,6 +428,12 @@ class Assigner:
 
 
 _NO_FIT = Grade(Mode.NO_FIT, 0)
+
+
+def _flavors_of(found: Mapping[str, Choice], needs: Sequence[GroupNeeds]) -> list[Flavor]:
+    names = {choice.flavor for choice in found.values()}
+    flavors = {way.option.name: way.option.flavor for each in needs for way in each.ways if way.option.name in names}
+    return [flavor for flavor in flavors.values() if flavor is not None]
 
 
 def _members(assignment: Assignment) -> list[tuple[PodSet, int, list[str]]]:

@@ -1,12 +1,12 @@
-"""Which flavors a pod set may run on: taints and tolerations, node selector, required affinity.
+"""Which flavors a pod set may run on: taints and tolerations, node selector, required affinity, and flavors beside each other.
 
 Only label keys that the flavor itself names count; other keys of a selector or an expression, and names of nodes, are left to the
-nodes.
+nodes: in Kueue in any case, here where a node of the flavor has what the pods select.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gangline.engine.model import Affinity, Flavor, PodSet
 from gangline.engine.topology.node_filter import expression_matches, tolerates
@@ -25,6 +25,27 @@ def obstacle(pod_set: PodSet, flavor: Flavor) -> str:
     if not _selected(pod_set, flavor.node_labels):
         return f"flavor {flavor.name} doesn't match node affinity"
     return ""
+
+
+def contradiction(flavor: Flavor, others: Iterable[Flavor]) -> str:
+    """Why a pod cannot be on a node of this flavor and of these others, "" = it can: they give a label different values."""
+    for other in others:
+        for key, value in flavor.node_labels.items():
+            if other.node_labels.get(key, value) != value:
+                says = f'label {key} is "{value}" in one and "{other.node_labels[key]}" in the other'
+                return f"flavor {flavor.name} contradicts flavor {other.name}: {says}"
+    return ""
+
+
+def unnamed(pod_set: PodSet, flavor: Flavor | None, group: Sequence[Flavor | None]) -> tuple[tuple[str, str, str], ...]:
+    """What the pod set selects by labels that other flavors of the group name, and this one does not: label, value, flavor."""
+    if flavor is None or flavor.autoscaled or not pod_set.node_selector:
+        return ()
+    naming = {key: each.name for each in reversed(group) if each is not None for key in each.node_labels}
+    selected = sorted(pod_set.node_selector.items())
+    return tuple(
+        (key, value, naming[key]) for key, value in selected if key in naming and key not in flavor.node_labels
+    )
 
 
 def _selected(pod_set: PodSet, labels: Mapping[str, str]) -> bool:

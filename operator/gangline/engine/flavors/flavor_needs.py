@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from gangline.engine.flavors.flavor_match import obstacle
+from gangline.engine.flavors.flavor_match import contradiction, obstacle, unnamed
 from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, Group, GroupNeeds, Way
 from gangline.engine.queues.slices import Amounts, amounts_of
 from gangline.engine.queues.workload_state import WorkloadState
@@ -69,8 +70,30 @@ def _asked(
             needs.append(GroupNeeds(amounts, ways))
             seen.update(name for name, _ in amounts)
         elif amount and not ignore_missing:
-            return Asked(requests, tuple(needs), resource)
-    return Asked(requests, tuple(needs))
+            return Asked(requests, _compatible(needs, queue), resource)
+    return Asked(requests, _compatible(needs, queue))
+
+
+def _compatible(needs: list[GroupNeeds], queue: ClusterQueueState) -> tuple[GroupNeeds, ...]:
+    """Without the flavors beside which another resource group has none: no node has two values of one label."""
+    if len(needs) < 2 or queue.merges_labels:
+        return tuple(needs)
+    return tuple(
+        replace(each, ways=tuple(_beside(way, [other for other in needs if other is not each]) for way in each.ways))
+        for each in needs
+    )
+
+
+def _beside(way: Way, others: Sequence[GroupNeeds]) -> Way:
+    flavor = way.option.flavor
+    if way.refused or flavor is None or not flavor.node_labels:
+        return way
+    for other in others:
+        flavors = [each.option.flavor for each in other.ways if not each.refused and each.option.flavor is not None]
+        why = [contradiction(flavor, (each,)) for each in flavors]
+        if why and all(why):
+            return replace(way, refused=why[0])
+    return way
 
 
 def _requests(
@@ -128,6 +151,7 @@ def _ways(
             option,
             _refusal(gang, index, queue, topologies, group, option),
             tuple(option.cells[name] for name, _ in amounts),
+            unnamed(gang.demands[index].pod_set, option.flavor, [other.flavor for other in group.options]),
         )
         for option in group.options
     )

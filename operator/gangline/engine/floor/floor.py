@@ -155,18 +155,24 @@ class Floor:
         if job is not None and job.workload.uid != workload.uid:
             self._forget(key)
             job = None
-        if job is not None and job.length is not None:
+        left = not workload.active or workload.on_hold or bool(workload.gates)
+        again = job is not None and job.length is not None
+        if again and (workload.finished or left):
             return
         if workload.finished:
             self._gone(key)
             return
-        if not workload.active or workload.on_hold or workload.gates:
-            if job is not None and job.runs_since is None and workload.admission is None:
-                self._forget(key)
+        if left:  # as if it were deleted, once it holds nothing any more
+            if job is not None and workload.admission is None:
+                self._gone(key)
             return
+        if again:  # it was deactivated while it ran, and is submitted again now
+            self._forget(key)
+            job = None
         if job is None:
             root = self._trees.of_local_queue(f"{workload.namespace}/{workload.queue}")
-            job = self._jobs[key] = Job(workload, root, max(workload.created, 0) or self._now)
+            submitted = self._now if again else max(workload.created, 0) or self._now
+            job = self._jobs[key] = Job(workload, root, submitted)
             for lane in range(len(job.since)):
                 job.since[lane] = job.submitted
         job.workload = workload

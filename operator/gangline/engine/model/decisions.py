@@ -150,6 +150,8 @@ class Heal:
     message: str
     detected_at: Millis
     at: Millis
+    #: only pods leave these nodes that were sent there and can't be bound; those that are bound stay
+    bound_stay: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ForeignPod:
-    """A bound, unfinished pod that belongs to no workload of Gangline: it takes node capacity from topology flavors."""
+    """A bound, unfinished pod that no topology places: it takes room of its node.
+
+    On flavors without a topology one of a gang does not: there the gang's own assignment has that room (`WorkloadPods`).
+    """
 
     key: str
     node: str

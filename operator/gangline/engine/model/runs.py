@@ -29,7 +29,7 @@ class RuntimeForecast:
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """A pod of a workload that is bound to a node and has not ended."""
+    """A pod of a workload that is bound to a node and has not ended, or may be bound to no other one (`sent`)."""
 
     name: str
     pod_set: str
@@ -39,6 +39,10 @@ class BoundPod:
     terminating: bool = False
     #: end of its grace period once it is deleted; 0 = not known
     due: Millis = 0
+    #: it is not bound yet
+    sent: bool = False
+    #: why the scheduler can't bind it there, "" = it can, or has not tried yet
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

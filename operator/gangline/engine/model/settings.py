@@ -82,6 +82,8 @@ class Settings:
     health: HealthPolicy = HealthPolicy()
     #: how long heads are delayed, and why, is counted; a counterfactual needs no accounts
     counts_delays: bool = True
+    #: one pod set may get flavors that give a label different values, as in Kueue: only its recorded scenarios are decided so
+    merges_labels: bool = False
 
     @property
     def concurrent_admission(self) -> bool:

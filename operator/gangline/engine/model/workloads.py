@@ -73,6 +73,8 @@ class PodSet:
     #: what each pod asks of cards, with what it asks of them by its requests
     shares: tuple[Share, ...] = ()
     traits: Traits = NO_TRAITS
+    #: how many of its pods a node takes at most, by their own rules; 0 = as many as there is room for
+    most_per_node: int = 0
 
     @property
     def counted(self) -> Requests:

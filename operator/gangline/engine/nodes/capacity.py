@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gangline.engine.model import Admission, Flavor, Node, Recovery, WorkloadPods
+from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.grounds import Ask, Grounds
 from gangline.engine.nodes.health import Health
@@ -74,12 +74,15 @@ class Capacity:
 
     def put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         self.pod_locations.put(workload_pods, key)
+        namespace = key.partition("/")[0]  # pods of gangs use the room that these hold, and are no pods of others
+        self.ledger.account_for(key, frozenset(f"{namespace}/{pod.name}" for pod in self.pod_locations.pods(key)))
         if key in self._holdings:
             self._unsettled.add(key)
 
     def stays(self, gang: WorkloadState) -> None:
         """The holder was to move and does not: its pods count where they are, those that were given up as well."""
         gang.healed.clear()
+        gang.refusing.clear()
         self.pod_locations.recall(gang.key)
         if gang.key in self._holdings:
             self._unsettled.add(gang.key)
@@ -184,6 +187,20 @@ class Capacity:
         found = frozenset(value for key, value in holding.assigned.domains if key == label)
         return found if len(found) >= sum(each.domains for each in takers) else frozenset()
 
+    def places_of(self, gang: WorkloadState) -> dict[str, dict[str, int]] | None:
+        """How many of its pods have room on which node, by pod set, those that are there included. Pod sets that nodes do not
+        bound are left out. None: it holds nothing.
+        """
+        holding = self._holdings.get(gang.key)
+        if holding is None:
+            return None
+        found: dict[str, dict[str, int]] = {each.name: {} for each in holding.members if each.ground is not None}
+        for places in (holding.assigned.bound, holding.assigned.kept):
+            for (name, node), count in places.items():
+                if name in found:
+                    found[name][node] = found[name].get(node, 0) + count
+        return found
+
     def reach(self, gang: WorkloadState) -> set[str]:
         """The nodes of its flavors."""
         holding = self._holdings.get(gang.key)
@@ -209,8 +226,9 @@ class Capacity:
 
     def settle(self) -> None:
         """Compute all outdated assignments again; the gangs that have held quota longest choose first."""
+        intruded = self._crowded_by_others()
         opened, self._seen = self.ledger.openings.end != self._seen, self.ledger.openings.end
-        if not self.health.nodes or (not self._unsettled and not (opened and self.without_nodes)):
+        if not self.health.nodes or not (self._unsettled or intruded or (opened and self.without_nodes)):
             return
         anew, self._unsettled = self._unsettled & self._holdings.keys(), set()
         keys = sorted(anew | self.without_nodes, key=self._seniority)
@@ -218,9 +236,16 @@ class Capacity:
             if key in anew:
                 self._learn(self._holdings[key])
             self._keep_bound(self._holdings[key])
-        crowded = self._displaced_by_pods(self._holdings[key] for key in keys)
+        crowded = intruded | self._displaced_by_pods(self._holdings[key] for key in keys)
         for key in sorted({*keys, *crowded}, key=self._seniority):
             self._assign_rest(self._holdings[key])
+
+    def _crowded_by_others(self) -> set[str]:
+        """The holders on nodes on which pods of others have come to take too much."""
+        rooms = ((name, self.rooms.get(name)) for name in self.ledger.drain_intruded())
+        return {
+            key for name, room in rooms if room is not None and room.overfull for key in self.ledger.assigned_to(name)
+        }
 
     def _seniority(self, key: str) -> tuple[int, str]:
         gang = self._holdings[key].gang
@@ -263,9 +288,9 @@ class Capacity:
     def _best_assignment(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
         """The best assignment for it, which may leave pods missing."""
         packer = self._begin(holding, lost)
+        there = [(each, self._bound_of(holding, each, lost)) for each in members]
         with self.ledger.unassigned(holding.gang.key):
-            for each in members:
-                bound = self._bound_of(holding, each, lost)
+            for each, bound in there:
                 if each.ground is not None and each.exclusive:
                     packer.assign_domains(each, bound, move=False)
                     self._count_missing(packer, each)
@@ -302,14 +327,32 @@ class Capacity:
 
     def _bound_of(self, holding: Holding, member: Member, lost: Collection[str]) -> dict[str, int]:
         """The bound pods of a member per node, at most its count; pods on lost nodes, and those given up, do not count."""
-        gone = {*lost, *self.given_up(holding.gang)}
-        pods = [
-            pod
-            for pod in self.pod_locations.lasting(holding.gang.key)
-            if pod.pod_set == member.name and pod.node not in gone
-        ]
-        pods.sort(key=lambda pod: (pod.terminating, pod.name))
-        return dict(Counter(pod.node for pod in pods[: member.count]))
+        gang = holding.gang
+        gone, left = {*lost, *self.given_up(gang)}, {*gang.refusing, *gang.workload.avoid}
+
+        def counts(pod: BoundPod) -> bool:
+            """A pod that ends on an unusable node, or that its node refuses, does not: its successor goes elsewhere."""
+            if pod.pod_set != member.name or pod.node in gone or (pod.refused and pod.node in left):
+                return False
+            return not pod.terminating or self.health.usable(pod.node)
+
+        pods = [pod for pod in self.pod_locations.lasting(gang.key) if counts(pod)]
+        pods.sort(key=lambda pod: (pod.terminating, pod.sent, pod.name))
+        found = Counter(pod.node for pod in pods[: member.count] if not pod.sent)
+        for node, count in Counter(pod.node for pod in pods[: member.count] if pod.sent).items():
+            if most := min(count, self._room_at(holding, member, node) - found[node]):
+                found[node] += max(0, most)
+        return {node: count for node, count in found.items() if count}
+
+    def _room_at(self, holding: Holding, member: Member, node: str) -> int:
+        """How many of its pods have room on a node, those that it has there included.
+
+        Users can write a node's name into the affinity of a pod, too: one that is not bound yet takes no room of others.
+        """
+        if member.ground is None:
+            return 0
+        free = self.rooms.table(member.ground, member.shape).counts.get(node, 0)
+        return holding.assigned.at((member.name, node)) + free
 
     def _lingering(self, holding: Holding, assigned: NodeAssignment) -> dict[Place, int]:
         """Its pods on usable nodes where its assignment has no room for them, or not for so many."""
@@ -321,7 +364,7 @@ class Capacity:
         there = Counter(
             (pod.pod_set, pod.node)
             for pod in pods
-            if pod.pod_set in names and pod.node not in replaced and self.health.usable(pod.node)
+            if pod.pod_set in names and not pod.sent and pod.node not in replaced and self.health.usable(pod.node)
         )
         return {place: count - assigned.at(place) for place, count in there.items() if count > assigned.at(place)}
 
@@ -337,16 +380,18 @@ class Capacity:
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
-    def reassign(self, gang: WorkloadState, lost: Collection[str]) -> NodeAssignment | Shortage:
+    def reassign(
+        self, gang: WorkloadState, lost: Collection[str], refusing: Collection[str] = ()
+    ) -> NodeAssignment | Shortage:
         """An assignment of the whole gang without these nodes; the pods that it keeps stay where they are. Or what is missing
-        for one.
+        for one. Nodes that are `refusing` keep the pods that are bound to them, and get no others.
         """
         holding = self._holdings[gang.key]
-        packer = self._begin(holding, lost)
+        packer = self._begin(holding, {*lost, *refusing})
+        there = [(each, self._bound_of(holding, each, lost)) for each in holding.members]
         with self.ledger.unassigned(gang.key):
             try:
-                for each in holding.members:
-                    bound = self._bound_of(holding, each, lost)
+                for each, bound in there:
                     shortage: Shortage | None = None
                     if each.ground is not None and each.exclusive:
                         shortage = packer.assign_domains(each, bound, move=True)
@@ -358,6 +403,12 @@ class Capacity:
                             shortage = packer.assign(each, rest)
                     if shortage is not None:
                         return shortage
+                    # such nodes come last: one that is used means that no other has room
+                    back = sum(
+                        n for (name, node), n in packer.assigned.kept.items() if name == each.name and node in refusing
+                    )
+                    if back:
+                        return Shortage(each, each.count, each.count - back)
                 return packer.assigned
             finally:
                 packer.undo()

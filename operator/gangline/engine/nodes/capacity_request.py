@@ -61,7 +61,8 @@ class CapacityRequest:
     def lacks(self) -> Shortage | None:
         """`shortage` without computing an assignment where counting is enough."""
         (first, *others) = self._members
-        if others or first.exclusive or first.ground is None or self._spares(first) is not NO_SPARES:
+        simple = not (others or first.exclusive or first.most_per_node)
+        if not simple or first.ground is None or self._spares(first) is not NO_SPARES:
             return self.shortage()
         room = self._capacity.rooms.table(first.ground, first.shape).total
         return Shortage(first, first.count, room) if room < first.count else None
@@ -120,7 +121,7 @@ class CapacityRequest:
                 able = sum(sum(table.counts[name] for name in names) >= each.per_domain for names in domains.values())
                 found, wanted = able - (0 if self._lent() else spares.of(len(domains))), each.domains
             else:
-                found, wanted = table.total, each.count
+                found, wanted = sum(each.bounded(table.counts).values()), each.count
             if found < wanted:
                 return Shortage(each, wanted, max(0, found), spares.count)
         return None

@@ -82,10 +82,10 @@ class NodeRooms:
         self.ledger.changes.start_over()
 
     def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> None:
-        """Pods of others do not bound assigned pods."""
+        """The ledger's log of changed rooms has it, where no assignment accounts for them."""
 
     def cards_put(self, node: str) -> None:
-        """Cards do not bound assigned pods: the Kubernetes scheduler chooses their nodes."""
+        """Cards do not bound assigned pods: device plugins choose them."""
 
     def released(self, key: str) -> None:
         """What it took was given back before."""
@@ -183,8 +183,5 @@ def _count(room: Room, selection: Selection, counted: PodRequests, *, empty: boo
     if not room.usable or selection.judge(node.name, node.labels, node.taints)[0]:
         return 0
     if empty:
-        return how_many_more(node.allocatable, _NOTHING, _NOTHING, counted)
-    return how_many_more(node.allocatable, room.assigned, room.placed, counted)
-
-
-_NOTHING: Mapping[str, int] = {}
+        return how_many_more(node.allocatable, (), counted)
+    return how_many_more(node.allocatable, (room.assigned, room.placed, room.others), counted)

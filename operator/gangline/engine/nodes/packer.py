@@ -1,8 +1,8 @@
 """The packer: finds a node assignment for a gang, so that all of it has room at the same time.
 
 Bound pods stay on their node. The others get room where the gang had it before, then in rooms that are in use, then in idle
-ones, and last on nodes that failed it. The Kubernetes scheduler decides where pods really go; the pod index corrects what was
-assumed.
+ones, and last on nodes that failed it. Pods are sent there (`Engine.places_of`); where one is bound elsewhere all the same, the
+pod index corrects what was assumed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ class Member:
     flavors: tuple[str, ...]
     exclusive: str = ""
     per_domain: int = 0
+    #: how many pods a node takes at most, 0 = as many as there is room for
+    most_per_node: int = 0
+
+    def bounded(self, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """How many pods these nodes take that have room for so many, and none of its pods yet."""
+        most = self.most_per_node
+        return {node: min(most, count) for node, count in counts.items()} if most else counts
 
     @property
     def domains(self) -> int:
@@ -55,6 +62,7 @@ def member(
         flavors,
         pod_set.exclusive if exclusive else "",
         -(-pod_set.count // pod_set.domains) if exclusive else 0,
+        pod_set.most_per_node,
     )
 
 
@@ -158,10 +166,20 @@ class Packer:
         """Room for `count` pods anywhere on their ground."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
-        if table.total < count:
-            return Shortage(member, count, table.total)
-        self._deal(member, count, self._in_order(member, table, member.ground.names))
+        counts = self._left(member, table)
+        total = sum(counts.values()) if member.most_per_node else table.total
+        if total < count:
+            return Shortage(member, count, total)
+        self._deal(member, count, self._in_order(member, table, member.ground.names), counts)
         return None
+
+    def _left(self, member: Member, table: FitTable) -> Mapping[str, int]:
+        """How many more pods each room takes."""
+        if not member.most_per_node:
+            return table.counts
+        here = {node: self.assigned.at((member.name, node)) for node in table.counts}
+        left = ((node, min(count, member.most_per_node - here[node])) for node, count in table.counts.items())
+        return {node: count for node, count in left if count > 0}
 
     def assign_domains(self, member: Member, bound: Mapping[str, int], *, move: bool) -> Shortage | None:
         """Domains for all of it; `bound` are the nodes of its pods. With `move`, a domain that lost a node is replaced as a
@@ -242,6 +260,9 @@ class Packer:
         return max(0, count)
 
     def _had_more(self, member: Member, node: str) -> int:
+        """How many of its pods were on a node, or had room there, beyond those that are assigned there anew."""
+        if node in self._avoid:
+            return 0
         place = member.name, node
         return max(0, self._before.at(place) - self.assigned.at(place))
 
@@ -257,7 +278,8 @@ class Packer:
         """Assign as many as there is room for; the others are missing."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
-        left = self._deal(member, count, self._in_order(member, table, member.ground.names))
+        counts = self._left(member, table)
+        left = self._deal(member, count, self._in_order(member, table, member.ground.names), counts)
         if left:
             self.assigned.missing[member.name] = left
 

@@ -40,6 +40,8 @@ class PodLocations:
         self._stale: dict[str, set[str]] = {}
         #: workload -> pods that will stop because the whole gang starts again
         self._leaving: dict[str, set[str]] = {}
+        #: workload -> its pods that the scheduler can't bind to the node that they were sent to
+        self._refused: dict[str, tuple[BoundPod, ...]] = {}
         #: node -> workloads with pods that failed through its fault
         self._blaming: dict[str, set[str]] = {}
         #: nodes of which pods may report something new
@@ -59,9 +61,12 @@ class PodLocations:
             )
             if left:
                 marked[key] = left
+        self._refused.pop(key, None)
         if workload_pods is None:
             self._held.discard(key)
             return
+        if refused := tuple(pod for pod in workload_pods.pods if pod.refused):
+            self._refused[key] = refused
         self._workload_pods[key] = workload_pods
         for node in _nodes(workload_pods):
             self._on.setdefault(node, set()).add(key)
@@ -120,6 +125,10 @@ class PodLocations:
         """Workloads with such pods."""
         return self._stale.keys()
 
+    def refused(self) -> Mapping[str, tuple[BoundPod, ...]]:
+        """The pods that the scheduler can't bind to the node that they were sent to, by workload."""
+        return self._refused
+
     def on(self, node: str) -> Collection[str]:
         """Workloads with pods on a node."""
         return self._on.get(node, ())
@@ -134,7 +143,7 @@ class PodLocations:
         for name in sorted(self._recheck):
             node = self._health.nodes.get(name)
             if node is None:
-                unseen = bool(self._on.get(name)) and not self._health.was_known(name)
+                unseen = any(True for _ in self._pods_on(name)) and not self._health.was_known(name)
                 self._health.note(name, "Unknown", active=unseen)
             pods = [(key, pod) for key, pod in self._pods_on(name) if self._counts(key)] if node is not None else []
             blaming = self._blaming.get(name, ()) if node is not None else ()
@@ -156,7 +165,7 @@ class PodLocations:
     def _pods_on(self, node: str) -> Iterator[tuple[str, BoundPod]]:
         for key in sorted(self._on.get(node, ())):
             for pod in self._workload_pods[key].pods:
-                if pod.node == node:
+                if pod.node == node and not pod.sent:
                     yield key, pod
 
     def _overcommitted_device(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:

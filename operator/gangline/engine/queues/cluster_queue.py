@@ -60,6 +60,8 @@ class Way:
     option: FlavorOption
     refused: str
     cells: tuple[Cell, ...]
+    #: what the pods select by a label that only other flavors of the group name: label, value, and such a flavor
+    unnamed: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -156,6 +158,7 @@ class ClusterQueueState(Node):
         "in_service",
         "lacks_room_of",
         "lacks_spares",
+        "merges_labels",
         "only_topologies",
         "pending",
         "placement",
@@ -231,6 +234,7 @@ class ClusterQueueState(Node):
         self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
         )
+        self.merges_labels = settings.merges_labels
         self.fixes = settings.fixes.get("*", frozenset()) | settings.fixes.get(config.name, frozenset()) | config.fixes
 
     def _set_order(self, config: ClusterQueue, estimates: Estimates | None) -> None:

@@ -124,6 +124,7 @@ class WorkloadState:
         "promised",
         "queue",
         "ranked",
+        "refusing",
         "removed",
         "replaces",
         "reported",
@@ -210,11 +211,13 @@ class WorkloadState:
         self.room: RoomLedger | None = None
         #: lost nodes under it that a decision already moves it away from, though no fact says so yet
         self.healed: set[str] = set()
+        #: nodes that refuse pods of it, and that it was moved off for that reason
+        self.refusing: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")
         #: how far it is known to be past its forecast, see engine.state.overrun
         self.overrun = ""
-        #: checks that were listed for it, though no fact says so yet
-        self.asked_checks: tuple[str, ...] = ()
+        #: checks that were listed for it, though no fact says so yet; None = none were
+        self.asked_checks: tuple[str, ...] | None = None
         #: failed attempts to place its pods after its checks, or those of a failed node
         self.second_passes = 0
         #: when pods of its failed node are placed elsewhere, as in Kueue; None = it has none
@@ -252,7 +255,7 @@ class WorkloadState:
         self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
         self.requeue_assumed = False
-        self.asked_checks = ()
+        self.asked_checks = None
         self.since = queue_time(workload, settings)
         new = (workload.pod_sets, workload.reclaimable, workload.allowed_flavors, workload.replaces, workload.job_uid)
         if (*new, priority) != old:
@@ -402,4 +405,5 @@ def _shape(demand: Demand) -> Hashable:
         pod_set.exclusive,
         pod_set.domains,
         pod_set.traits,
+        pod_set.most_per_node,
     )

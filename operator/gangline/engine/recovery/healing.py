@@ -5,10 +5,15 @@
    healed;
 3. give up: the gang is evicted (`NodeFailures`) and requeued with its original time.
 
+A gang with a pod that can't be bound to the node that it was sent to (`unbound_pods`) is swapped likewise, off that node alone.
+Without other room it gives up at once: nobody is preempted for what may be the gang's own fault.
+
 A gang is examined anew in every `decide` until it is healed, from the present state: nothing is planned ahead.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Warn
 from gangline.engine.queues.workload_state import WorkloadState
@@ -16,7 +21,8 @@ from gangline.engine.recovery.breaker import Breaker
 from gangline.engine.recovery.healing_plan import REPLACE, RESTART, Plan
 from gangline.engine.recovery.healing_victims import cheapest
 from gangline.engine.recovery.lost_cards import CARD_FAILED, LostCardsWatch
-from gangline.engine.state.replacement import fails_fast, is_healed, policy_of, tolerations_of
+from gangline.engine.recovery.unbound_pods import UNSCHEDULABLE, UnboundPods, pause
+from gangline.engine.state.replacement import fails_fast, is_healed, policy_of, stays, tolerations_of
 from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
 from gangline.engine.topology.placement import has_placements, hosts_of, seats_of
@@ -44,6 +50,7 @@ class Healing:
         #: moved gangs whose places on hosts with lost cards are still taken, with these hosts
         self._leaving: dict[str, tuple[str, ...]] = {}
         self._cards = LostCardsWatch(store)
+        self._unbound = UnboundPods(store.capacity.pod_locations)
         #: running gangs without room for all of their pods, and since when that is known
         self._short: dict[str, Millis] = {}
 
@@ -54,6 +61,7 @@ class Healing:
         times = (
             self._store.health.next_due(),
             self._cards.next_due(),
+            self._unbound.next_due(),
             *(since + PATIENCE for since in self._short.values()),
         )
         return min((time for time in times if time is not None and time > now), default=None)
@@ -63,6 +71,7 @@ class Healing:
         store = self._store
         self._free_left_places()
         self._cards.watch(now)
+        self._unbound.watch(now)
         if not store.health.nodes and not store.health.lost():
             return []
         self._short = {key: since for key, since in self._short.items() if key in store.capacity.without_nodes}
@@ -84,9 +93,16 @@ class Healing:
         return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
 
     def _damaged(self) -> list[WorkloadState]:
-        """Running gangs with pods on lost nodes (or leaving ones, by policy), and those without room for all pods."""
+        """Running gangs with pods on lost nodes (or leaving ones, by policy), with too little room, or with pods that can't be
+        bound.
+        """
         store, health = self._store, self._store.health
-        keys = {*store.capacity.without_nodes, *store.capacity.pod_locations.of_replaced(), *self._awaiting}
+        keys = {
+            *self._unbound.overdue,
+            *store.capacity.without_nodes,
+            *store.capacity.pod_locations.of_replaced(),
+            *self._awaiting,
+        }
         for node in (*health.lost(), *health.unfit()):
             keys.update(store.capacity.holders_on(node))
             keys.update(store.rooms.placed_on(node))
@@ -123,14 +139,15 @@ class Healing:
     def _heal(self, gang: WorkloadState, now: Millis) -> list[Decision]:
         policy = policy_of(gang)
         if not is_healed(self._store, gang):
-            return []
+            return self._move_unbound(gang, policy, now)
         lost = self._lost_under(gang, now)
         awaited = gang.key in self._awaiting
         self._awaiting.discard(gang.key)
         if awaited and not lost:  # the nodes are back, or the lost pods are gone
             Plan(self._store, gang, ()).let_go()
         if not lost:
-            return self._leave_early(gang, policy, now) or self._fill_up(gang, policy, now, had_room=awaited)
+            moved = self._move_unbound(gang, policy, now) or self._leave_early(gang, policy, now)
+            return moved or self._fill_up(gang, policy, now, had_room=awaited)
         if self.breaker.open_for(gang):
             return []
         nodes = tuple(sorted(lost))
@@ -142,6 +159,28 @@ class Healing:
                 self._leaving[gang.key] = plan.left
             return plan.carry_out(self._order(gang, lost, nodes, now))
         return self._make_room(gang, plan, policy, nodes, now)
+
+    def _move_unbound(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
+        """Pods that can't be bound get other nodes; without such nodes the gang gives its quota back, and waits for a while."""
+        refused = self._unbound.under(gang, now)
+        if not refused or gang.workload.unowned or stays(self._store, gang):
+            return []
+        nodes = tuple(sorted(refused))
+        pod, since = min(refused.values(), key=lambda found: (found[1], found[0].name))
+        spent = gang.workload.replaced_lately(now) >= policy.swap_budget
+        if is_healed(self._store, gang) and not spent:
+            before = set(gang.refusing)
+            gang.refusing.update(nodes)  # these pods do not count there any more
+            plan = Plan(self._store, gang, (), refusing=nodes)
+            if plan.fits():
+                order = self._order(gang, dict.fromkeys(nodes, (UNSCHEDULABLE, since)), nodes, now)
+                return plan.carry_out(replace(order, bound_stay=True))
+            gang.refusing = before
+        count = gang.workload.requeue_count + 1
+        message = f"Evicted because pod {pod.name} can't be bound to node {pod.node}, where room is kept for it: {pod.refused}"
+        gang.evict(f"NodeFailures: {message}")
+        back = now + pause(count)
+        return [Evict(gang.key, gang.uid, "NodeFailures", message, requeue_at=back, requeue_count=count, avoid=nodes)]
 
     def _make_room(
         self, gang: WorkloadState, plan: Plan, policy: Recovery, nodes: tuple[str, ...], now: Millis
@@ -167,8 +206,11 @@ class Healing:
     ) -> Heal:
         cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
         how = RESTART if gang.workload.restarts_whole else REPLACE
-        gang.healed.update(nodes)
+        if cause != UNSCHEDULABLE:
+            gang.healed.update(nodes)
         what = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} ({cause})" if nodes else "pods"
+        if cause == UNSCHEDULABLE:
+            what = f"the room for pods that can't be bound to {what}"
         then = "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
         message = f"Leaves {what}: {then}" if cause == VACATED else f"Lost {what}: {then}"
         gang.journal.note(gang, message, "Heal")

@@ -23,10 +23,14 @@ REPLACE, RESTART = "Replace", "Restart"
 class Plan:
     """A plan for the cluster as it is, or in a simulation without others; `keep_room` takes the last answer."""
 
-    def __init__(self, store: Store, gang: WorkloadState, lost: tuple[str, ...]) -> None:
+    def __init__(
+        self, store: Store, gang: WorkloadState, lost: tuple[str, ...], refusing: tuple[str, ...] = ()
+    ) -> None:
+        """`refusing`: nodes that are not lost, but to which its pods can't be bound."""
         self._store = store
         self._gang = gang
         self._lost = lost
+        self._refusing = refusing
         #: lost hosts of which only cards have failed, or are gone: they still take pods
         self.left = tuple(host for host in lost if host in store.rooms.cards.lost()) if lost else ()
         self._seats: NodeAssignment | None = None
@@ -35,7 +39,7 @@ class Plan:
     def fits(self) -> bool:
         self._seats = self._admission = None
         if self._store.capacity.holding(self._gang) is not None:
-            found = self._store.capacity.reassign(self._gang, self._lost)
+            found = self._store.capacity.reassign(self._gang, self._lost, self._refusing)
             if isinstance(found, Shortage):
                 return False
             self._seats = found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from gangline.engine.model import Requests
@@ -70,13 +70,14 @@ def how_many_beside(free: Mapping[str, int], leader: PodRequests, pod_requests: 
     return max(0, min((free.get(name, 0) - taken.get(name, 0)) // amount for name, amount in pod_requests))
 
 
-def how_many_more(
-    total: Mapping[str, int], taken: Mapping[str, int], also: Mapping[str, int], pod_requests: PodRequests
-) -> int:
-    """The number of pods that fit into what two takers leave of a total."""
+def how_many_more(total: Mapping[str, int], takers: Iterable[Mapping[str, int]], pod_requests: PodRequests) -> int:
+    """The number of pods that fit into what these takers leave of a total."""
     fitting = ANY_NUMBER
     for name, amount in pod_requests:
-        possible = (total.get(name, 0) - taken.get(name, 0) - also.get(name, 0)) // amount
+        left = total.get(name, 0)
+        for taken in takers:
+            left -= taken.get(name, 0)
+        possible = left // amount
         if possible < fitting:
             fitting = possible
     return max(0, fitting)

@@ -2,8 +2,8 @@
 
 A workload takes room in two ways. Where a topology places its pods, it takes of *spots*: the hosts, or the domains above hosts
 that are the topology's lowest level. On flavors without a topology its pods are *assigned* to nodes. A node has room for
-assigned pods where neither leaves too little; topologies do not count assigned pods before they exist (they are then among
-`ForeignPod`s), as in Kueue.
+assigned pods where neither leaves too little, nor do the pods of others; topologies do not count assigned pods before they exist
+(they are then among `ForeignPod`s), as in Kueue.
 
 Who looks for room (`topology.topologies`, `nodes.node_rooms`) watches, and keeps tables of what fits where. What is taken is
 given back exactly: a simulation lifts workloads out of the ledger itself and restores them.
@@ -46,12 +46,13 @@ _LOG_LENGTH = 8192
 
 @dataclass(slots=True)
 class Room:
-    """A node, and what pods take of it: those assigned to it, and those that a topology placed on its host."""
+    """A node, and what pods take of it: those assigned to it, those that a topology placed on its host, and those of others."""
 
     node: Node
     usable: bool
     assigned: dict[str, int]
     placed: Mapping[str, int]
+    others: Mapping[str, int]
 
     @property
     def idle(self) -> bool:
@@ -60,9 +61,9 @@ class Room:
     @property
     def overfull(self) -> bool:
         """More is taken than there is, of something that its assigned pods take."""
-        capacity, placed = self.node.allocatable, self.placed
+        capacity, placed, others = self.node.allocatable, self.placed, self.others
         return any(
-            resource in capacity and amount + placed.get(resource, 0) > capacity[resource]
+            resource in capacity and amount + placed.get(resource, 0) + others.get(resource, 0) > capacity[resource]
             for resource, amount in self.assigned.items()
         )
 
@@ -120,6 +121,13 @@ class RoomLedger:
         self._placed: dict[Spot, dict[str, int]] = {}
         self._foreign_pods: dict[str, ForeignPod] = {}
         self._foreign: dict[str, dict[str, int]] = {}
+        #: what foreign pods take of a node that are of no gang
+        self._others: dict[str, dict[str, int]] = {}
+        #: foreign pods that are of gangs, whose assignments account for them; and by workload
+        self._accounted: set[str] = set()
+        self._accounts: dict[str, frozenset[str]] = {}
+        #: nodes on which others have come to take more (`drain_intruded`)
+        self._intruded: set[str] = set()
         self.cards = CardLedger(self)
         self._owners: dict[DomainKey, dict[str, int]] = {}
         self._holders: dict[str, _Holder] = {}
@@ -138,6 +146,7 @@ class RoomLedger:
         """`other` gets all nodes and foreign pods, present and future."""
         for room in self.rooms.values():
             other.put_node(room.node, usable=room.usable)
+        other._accounted, other._accounts = set(self._accounted), dict(self._accounts)
         for pod in self._foreign_pods.values():
             other.put_foreign(pod)
         for node in self.cards.nodes():
@@ -165,7 +174,8 @@ class RoomLedger:
             self.version += 1
             self.openings.extend((node,) if old is None else (old, node))
         if room is None:
-            room = self.rooms[name] = Room(node, usable, self._elsewhere.pop(name, {}), self._settle(host, name))
+            taken, others = self._elsewhere.pop(name, {}), self._others.setdefault(name, {})
+            room = self.rooms[name] = Room(node, usable, taken, self._settle(host, name), others)
         else:
             if old is not None and host_of(old) != host:
                 self._unsettle(host_of(old), name)
@@ -186,6 +196,8 @@ class RoomLedger:
         self._unsettle(host_of(room.node), name)
         if room.assigned:
             self._elsewhere[name] = room.assigned
+        if not room.others:
+            del self._others[name]
         for watcher in self._watchers:
             watcher.node_gone(name)
         for mirror in self._mirrors:
@@ -226,6 +238,8 @@ class RoomLedger:
     def _shift_foreign(self, pod: ForeignPod, sign: int) -> None:
         self.version += 1
         amounts = usage_of(pod.requests, 1)
+        if pod.key not in self._accounted:
+            self._shift_others(pod.node, amounts, sign)
         self.shift_foreign(pod.node, amounts, sign)
 
     def shift_foreign(self, node: str, amounts: Requests, sign: int) -> None:
@@ -236,6 +250,38 @@ class RoomLedger:
             del self._foreign[node]
         for watcher in self._watchers:
             watcher.foreign_shifted(node, amounts, sign)
+
+    def _shift_others(self, node: str, amounts: Requests, sign: int) -> None:
+        taken = self._others.setdefault(node, {})
+        shift(taken, amounts, sign)
+        if not taken and node not in self.rooms:
+            del self._others[node]
+        if sign > 0:
+            self._intruded.add(node)
+        else:
+            self._open((node,))
+        if node in self.rooms:
+            self.changes.append(node)
+
+    def account_for(self, key: str, pods: frozenset[str]) -> None:
+        """These foreign pods are those of a workload: what it takes by its assignment accounts for them."""
+        before = self._accounts.pop(key, _NO_PODS)
+        if pods:
+            self._accounts[key] = pods
+        if pods == before:
+            return
+        self._accounted -= before
+        self._accounted |= pods
+        for name in sorted(pods ^ before):
+            if (pod := self._foreign_pods.get(name)) is not None:
+                self._shift_others(pod.node, usage_of(pod.requests, 1), -1 if name in pods else 1)
+        for mirror in self._mirrors:
+            mirror.account_for(key, pods)
+
+    def drain_intruded(self) -> set[str]:
+        """The nodes on which pods of others took more at some time since the last call."""
+        intruded, self._intruded = self._intruded, set()
+        return intruded
 
     def foreign_on(self, node: str) -> Mapping[str, int]:
         """What pods of others take of a node, whether it is known or not."""
@@ -505,3 +551,4 @@ def _offer(node: Node) -> object:
 _SIMULATED = ""
 
 _NOTHING: Mapping[str, int] = {}
+_NO_PODS: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gangline.engine.model import (
+    UNLIMITED,
     Admission,
     AskChecks,
     CheckState,
@@ -29,6 +30,7 @@ from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.overrun import Overruns
 from gangline.engine.state.replacement import fails_fast, is_mended
 from gangline.engine.state.store import Store
+from gangline.engine.text import quantity_text
 from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.decision_error import DecisionError
 from gangline.engine.topology.placement import PENDING, READY, mend, on_host, placing, with_placements
@@ -36,6 +38,9 @@ from gangline.engine.topology.placement_failures import no_replacement
 
 #: Pause before the second pass is tried again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
+
+#: Nodes that an autoscaler makes for an admitted gang come within this time, in milliseconds: it gives up on one itself then.
+NODES_WITHIN = 15 * 60_000
 
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
@@ -113,14 +118,14 @@ class Lifecycle:
             return eviction, None
         if queue is None:  # its ClusterQueue is gone, and asks for no more checks than it has
             return self._complete_without_queue(gang, now), again
-        if checks := _unlisted(gang, queue.config):
-            gang.asked_checks = checks
-            return AskChecks(gang.key, gang.uid, checks), again
         if _waits_for_places(gang):
             return self._place(gang, queue, now)
         if not gang.admitted and _complete(gang, queue.config):
             self._store.assume_admitted(gang, now)
             return CompleteAdmission(gang.key, gang.uid), again
+        if (checks := _changed_checks(gang, queue.config)) is not None:
+            gang.asked_checks = checks
+            return AskChecks(gang.key, gang.uid, checks), again
         return None, again
 
     def _complete_without_queue(self, gang: WorkloadState, now: Millis) -> CompleteAdmission | None:
@@ -150,7 +155,10 @@ class Lifecycle:
         if gang.workload.deactivation is not None:
             return _deactivate(gang, *gang.workload.deactivation), None
         found = (
-            (self._stopped(gang, queue) if queue is not None else None) or _check_failed(gang, now) or _stalled(gang)
+            (self._stopped(gang, queue) if queue is not None else None)
+            or _check_failed(gang, now)
+            or _outgrown(gang)
+            or _stalled(gang)
         )
         if found is not None:
             return found, None
@@ -159,6 +167,7 @@ class Lifecycle:
             limits = (
                 self._execution_limit(gang),
                 self._readiness_limit(gang, now),
+                self._growth_limit(gang, queue, now),
                 *([self._refusal_limit(gang, queue, now)] if queue is not None else ()),
             )
             for deadline, evict in limits:
@@ -219,6 +228,39 @@ class Lifecycle:
         backoff = policy or PodsReadyPolicy()
         due = since + (backoff.timeout if chosen is None else chosen)
         return due, _not_ready(gang, backoff, now, "PodsRefused", "The API server refuses its pods")
+
+    def _growth_limit(
+        self, gang: WorkloadState, queue: ClusterQueueState | None, now: Millis
+    ) -> tuple[Millis | None, Evict | None]:
+        """When the nodes must have come that an autoscaler makes for its pods: others can use its quota meanwhile.
+
+        It keeps its place, and is admitted again after a pause.
+        """
+        workload, due = gang.workload, gang.admitted_at + NODES_WITHIN
+        reported = workload.pods_ready_at > 0 and not workload.unowned  # else nobody says which pods are its own
+        if not reported or workload.pods_ready or workload.pods_were_ready or (queue is not None and queue.elsewhere):
+            return None, None
+        growing = self._growing(gang)
+        without = self._without_node(gang) if due <= now else 0
+        if not growing or (due <= now and not without):
+            return None, None
+        message = f"Nodes of flavor {growing} have not come within {NODES_WITHIN // 60_000}m: {without} pods have none"
+        return due, _not_ready(gang, self._store.settings.pods_ready or PodsReadyPolicy(), now, "NodesMissing", message)
+
+    def _growing(self, gang: WorkloadState) -> str:
+        """A flavor of its whose nodes an autoscaler makes, "" = it has none."""
+        pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
+        for name in (name for pod_set in pod_sets for name in pod_set.flavors.values()):
+            flavor = self._store.flavors.get(name)
+            if flavor is not None and flavor.autoscaled and not flavor.topology:
+                return name
+        return ""
+
+    def _without_node(self, gang: WorkloadState) -> int:
+        """How many pods it has by its admission, and that no node runs or has run."""
+        pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
+        on_nodes = len(self._store.capacity.pod_locations.lasting(gang.key)) + sum(gang.workload.reclaimable.values())
+        return max(0, sum(pod_set.count for pod_set in pod_sets) - on_nodes)
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 
@@ -336,13 +378,15 @@ def _of_every_flavor(config: ClusterQueue) -> tuple[str, ...]:
     return tuple(check.name for check in config.checks if not check.on_flavors or flavors.issubset(check.on_flavors))
 
 
-def _unlisted(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...]:
-    """The checks that apply, if some are not in its status: its queue got them after its quota was reserved."""
-    if gang.admitted or gang.workload.admission is None:
-        return ()
+def _changed_checks(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...] | None:
+    """The checks that apply, if its status lists others: its queue got or lost some after its quota was reserved. Who runs goes
+    on, whatever the state of a check that came later.
+    """
+    if gang.workload.admission is None:
+        return None
     required = required_checks(config, gang.workload.admission)
     listed = {check.name for check in gang.workload.checks}
-    return required if required != gang.asked_checks and not listed.issuperset(required) else ()
+    return required if listed != set(required) and required != gang.asked_checks else None
 
 
 def _complete(gang: WorkloadState, config: ClusterQueue) -> bool:
@@ -381,6 +425,25 @@ def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
         f"Evicted due to {_listed(retry, 'Retry')}",
         requeue_at=max(waits, default=None),
     )
+
+
+def _outgrown(gang: WorkloadState) -> Evict | None:
+    """It waits for its checks, and its pods would request more by now than was reserved: the overhead of their RuntimeClass or a
+    LimitRange has changed. Nothing of it runs, so it is queued again, at its old position.
+    """
+    admission = gang.workload.admission
+    if gang.admitted or admission is None or gang.replaces:
+        return None
+    counted = {pod_set.name: pod_set.counted for pod_set in gang.workload.pod_sets}
+    for assigned in admission.pod_sets:
+        for resource, size in counted.get(assigned.name, {}).items():
+            wanted, reserved = min(UNLIMITED, size * assigned.count), assigned.usage.get(resource, 0)
+            if resource in assigned.flavors and wanted > reserved:
+                asked, held = quantity_text.text(resource, wanted), quantity_text.text(resource, reserved)
+                amounts = f"{asked} of {resource} by now, and {held} are reserved"
+                message = f"The pods of pod set {assigned.name} request {amounts}: it is queued again"
+                return Evict(gang.key, gang.uid, "RequestsChanged", message)
+    return None
 
 
 def _unwanted(gang: WorkloadState) -> Evict | None:

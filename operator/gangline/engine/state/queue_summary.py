@@ -57,8 +57,9 @@ def local_queue_status(store: Store, key: str) -> QueueStatus:
     local_queue = store.local_queues.get(key)
     queue = store.queues.get(local_queue.cluster_queue) if local_queue is not None else None
     active, reason, message = local_queue_state(store, key)
-    gangs = list(store.gangs_of.get(key, {}).values())
-    holders = [gang for gang in gangs if gang.holds and gang.queue is not None]
+    # those that hold quota of another ClusterQueue were admitted when there was another LocalQueue of this name
+    gangs = [gang for gang in store.gangs_of.get(key, {}).values() if queue is not None and gang.queue is queue]
+    holders = [gang for gang in gangs if gang.holds]
     consumed: Mapping[str, float] = {}
     consumed_at = 0
     if store.fairness is not None:
@@ -67,7 +68,7 @@ def local_queue_status(store: Store, key: str) -> QueueStatus:
         active,
         reason,
         message,
-        pending=sum(not gang.holds and gang.queue is not None for gang in gangs),
+        pending=len(gangs) - len(holders),
         reserving=len(holders),
         admitted=sum(gang.admitted for gang in holders),
         reservation=_usage(queue, holders, borrowing=False) if queue else (),

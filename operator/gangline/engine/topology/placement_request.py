@@ -55,7 +55,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The feature gates that affect a placement, with Kueue's defaults."""
+    """What affects a placement: feature gates, with Kueue's defaults, and whether gangs are placed whole."""
 
     #: least-free-capacity for requests without a required or preferred level (TASProfileMixed)
     mixed: bool = True
@@ -63,6 +63,9 @@ class Profile:
     balanced: bool = False
     #: preferred node affinity ranks domains (TASRespectNodeAffinityPreferred)
     respect_preferred_affinity: bool = False
+    #: the pods beyond whole slices are placed, too, with the room of a slice. In Kueue they get no place, and the gang starts
+    #: without them: only recorded scenarios of Kueue are decided so
+    whole: bool = True
 
     @classmethod
     def of_gates(cls, gates: Mapping[str, bool]) -> Profile:
@@ -96,11 +99,8 @@ class Goal:
     layers: tuple[tuple[int, int], ...]
     #: level -> size for the levels that an inner layer governs.
     inner_sizes: Mapping[int, int]
-
-    @property
-    def slices(self) -> int:
-        """Whole slices needed; pods beyond them are not placed (as in Kueue)."""
-        return self.count // self.slice_size
+    #: slices needed; the last one may have fewer pods
+    slices: int
 
 
 def goal_of(request: PlacementRequest, levels: Sequence[str], profile: Profile) -> Goal:
@@ -136,6 +136,7 @@ def goal_of(request: PlacementRequest, levels: Sequence[str], profile: Profile) 
         slice_size=slice_size,
         layers=layers,
         inner_sizes=_inner_sizes(layers),
+        slices=-(-request.pod_set.count // slice_size) if profile.whole else request.pod_set.count // slice_size,
     )
 
 

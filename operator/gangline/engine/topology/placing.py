@@ -201,7 +201,7 @@ def find(
         balanced=profile.balanced,
         leaf_scores=None if ranking is None else ranking.scores(demand.pod_requests, demand.selection, demand.shares),
     )
-    shares = search.place()
+    shares = _first(search.place(), goal.count)
     on_cards = Seating(ledger, simulate_empty=simulate_empty)
     placed: Placed = {}
     if leader:
@@ -209,6 +209,15 @@ def find(
         placed[leader.pod_set.name] = _assignment(ledger, leading, demand.leader_shares, on_cards)
     placed[workers.pod_set.name] = _assignment(ledger, shares, demand.shares, on_cards)
     return placed
+
+
+def _first(shares: list[DealtShare], count: int) -> list[DealtShare]:
+    """The shares of so many pods, in path order: those of the last slice may be fewer than its size."""
+    kept: list[DealtShare] = []
+    for share in shares:
+        kept.append(DealtShare(share.position, min(share.units, count), share.leaders))
+        count -= kept[-1].units
+    return kept
 
 
 def _goes_anywhere(goal: Goal, ledger: TopologyLedger) -> bool:

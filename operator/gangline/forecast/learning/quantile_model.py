@@ -62,10 +62,14 @@ class Model:
         }
 
 
+#: bytes of a model, unpacked; one of a hundred thousand runs has five million
+MOST_BYTES: Final = 256 * 2**20
+
+
 def load(path: Path) -> Model:
     """Load a model. Raises ModelError, which names the file, if it is not a model, damaged or of another version."""
     try:
-        body = json.loads(gzip.decompress(path.read_bytes()))
+        body = json.loads(files.read_bytes(path, most=MOST_BYTES, unpack=True))
     except (OSError, EOFError, ValueError) as error:
         raise ModelError(f"{path}: not a forecast model: {error}") from error
     if not isinstance(body, dict) or body.get("format") != _FORMAT or body.get("features") != features.VERSION:

@@ -26,31 +26,33 @@ _DNS: Final = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol
 def documents() -> list[Document]:
     """The API server is on the nodes' network or outside: it has no pod that a policy could name."""
     operator = [
-        _tcp(HTTP_PORT),
-        _tcp(VISIBILITY_PORT),
-        When(Set("metrics.secure"), _tcp(METRICS_PORT)),
+        _from("http", HTTP_PORT),
+        _from("visibility", VISIBILITY_PORT),
+        When(Set("metrics.secure"), _from("metrics", METRICS_PORT)),
     ]
     return [
-        Document("networkpolicy.yaml", _policy(name, component, ports), Set("networkPolicy.enabled"))
-        for name, component, ports in (
-            (WEBHOOKS_NAME, WEBHOOKS, [_tcp(WEBHOOKS_PORT)]),
+        Document("networkpolicy.yaml", _policy(name, component, rules), Set("networkPolicy.enabled"))
+        for name, component, rules in (
+            (WEBHOOKS_NAME, WEBHOOKS, [_from("webhooks", WEBHOOKS_PORT)]),
             (OPERATOR_NAME, OPERATOR, operator),
         )
     ]
 
 
-def _policy(name: str, component: str, ports: list[Node]) -> Json:
+def _policy(name: str, component: str, ingress: list[Node]) -> Json:
     server = {"ports": [Each("networkPolicy.egress.apiServerPorts", "port", {"protocol": "TCP"})]}
     return {
         **head("networking.k8s.io/v1", "NetworkPolicy", name, component),
         "spec": {
             "podSelector": {"matchLabels": selector(component)},
             "policyTypes": ["Ingress", When(_EGRESS, "Egress")],
-            "ingress": [{"ports": ports}],
+            "ingress": ingress,
             "egress": When(_EGRESS, [_DNS, server, Spread("networkPolicy.egress.extra")]),
         },
     }
 
 
-def _tcp(port: int) -> Json:
-    return {"port": port, "protocol": "TCP"}
+def _from(peers: str, port: int) -> Json:
+    """Who reaches a port: everybody, unless the values name peers."""
+    path = f"networkPolicy.ingress.{peers}"
+    return {"ports": [{"port": port, "protocol": "TCP"}], "from": When(Set(path), [Spread(path)])}

@@ -6,16 +6,18 @@ A description is the docstring below its field. Names are camelCase, as everywhe
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, cast
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 import gangline
 from gangline import bounded
+from gangline.api.read.configuration import file as configuration_file
+from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.api.read.configuration.managed_jobs import SHIPPED
 from gangline.kube.resources import Json
 
@@ -150,6 +152,9 @@ class Operator(Component):
 class Webhooks(Component):
     replicas: Replicas = 2
     """All of them answer. Jobs with a queue are refused while there is none."""
+    client_ca: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
+    """A ConfigMap with `ca.crt`: reviews of objects need a client certificate of this CA, which the API server's admission
+    configuration has to give it first. Without it everybody who reaches the port may ask."""
     resources: WebhookResources = WebhookResources()
 
 
@@ -228,9 +233,22 @@ class Egress(Model):
     """Rules as in a NetworkPolicy's `egress`."""
 
 
+class Ingress(Model):
+    http: Objects = []
+    """Who reaches the operator's plain HTTP (probes, progress reports, metrics, forecasts, extender): peers as in the `from` of a
+    NetworkPolicy, here and below. `[]`: everybody, since any job may report its progress."""
+    visibility: Objects = []
+    """Who reaches the operator's part of the API: the API server. `[]`: everybody; each request needs its client certificate."""
+    metrics: Objects = []
+    """Who reaches secured metrics: Prometheus. `[]`: everybody; each request needs a token."""
+    webhooks: Objects = []
+    """Who reaches the webhooks: the API server, mostly by an `ipBlock`. `[]`: everybody; its addresses are not known here."""
+
+
 class NetworkPolicy(Model):
     enabled: bool = True
     """Nothing but the ports in use can be reached."""
+    ingress: Ingress = Ingress()
     egress: Egress = Egress()
 
 
@@ -241,12 +259,25 @@ class PriorityClass(Model):
     """The priority of that class."""
 
 
+_OR_TEXT: Final[Any] = Field(json_schema_extra={"type": ["object", "string"]})
+
+
+def _parsed(written: Any) -> Any:
+    """A block string, as in Kueue's chart, is the file itself."""
+    if not isinstance(written, str):
+        return written
+    try:
+        return configuration_file.parse(written) or {}
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
 class Values(Model):
     image: Image = Image()
     """One image for operator and webhooks."""
     image_pull_secrets: list[dict[Literal["name"], str]] = []
     """`[{name: …}]`: Secrets for the registry."""
-    configuration: Json = {"integrations": {"frameworks": list(SHIPPED)}}
+    configuration: Annotated[Json, BeforeValidator(_parsed), _OR_TEXT] = {"integrations": {"frameworks": list(SHIPPED)}}
     """Kueue's configuration file (config.kueue.x-k8s.io), as it is: fair sharing, waitForPodsReady, … The kinds of jobs are those
     that Kueue's own manifests list, as far as Gangline has them."""
     operator: Operator = Operator()
@@ -266,6 +297,31 @@ class Values(Model):
     """Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory."""
 
 
+#: values of Kueue's chart that are none here -> what to do instead
+OF_KUEUES_CHART: Final[Mapping[str, str]] = {
+    "managerConfig": "its controllerManagerConfigYaml goes into `configuration`, as it is",
+    "controllerManager": "replicas, resources, nodeSelector, tolerations … go into `operator` and `webhooks`; "
+    "featureGates into `configuration.featureGates`",
+    "enableCertManager": "write `certificates: {mode: cert-manager}`",
+    "enablePrometheus": "write `monitoring: {serviceMonitor: {enabled: true}, rules: {enabled: true}}`",
+    "enableVisibilityAPF": "leave it out: the visibility API needs no flow schema here",
+    "enableKueueViz": "leave it out: there is no dashboard of that kind; see `monitoring.dashboard`",
+    "kueueViz": "leave it out: there is no dashboard of that kind; see `monitoring.dashboard`",
+    "metrics.prometheusNamespace": "leave it out: the ServiceMonitor is in the installation's namespace",
+    "metrics.serviceMonitor": "write `monitoring: {serviceMonitor: …}`",
+    "metricsService": "leave it out: there is nothing to choose",
+    "webhookService": "leave it out: there is nothing to choose",
+    "mutatingWebhook": "leave it out: there is nothing to choose",
+    "validatingWebhook": "leave it out: there is nothing to choose",
+    "kubernetesClusterDomain": "leave it out: there is nothing to choose",
+    "nameOverride": "leave it out: names are fixed, so that there is one installation in a cluster",
+    "fullnameOverride": "leave it out: names are fixed, so that there is one installation in a cluster",
+    "global": "its imagePullSecrets go into `imagePullSecrets`",
+}
+#: faults that a message lists
+MOST_FAULTS: Final = 20
+
+
 # --- read -------------------------------------------------------------------------------------------------------------
 
 
@@ -281,7 +337,9 @@ def chosen(given: Sequence[Json]) -> Json:
     try:
         return Values.model_validate(merged, strict=True, by_alias=True, by_name=False).model_dump(by_alias=True)
     except ValidationError as error:
-        raise ValuesError(_told(error.errors(include_url=False, include_input=False)[0])) from None
+        found = [_told(each) for each in error.errors(include_url=False, include_input=False)]
+        more = [f"and {len(found) - MOST_FAULTS} more"] if len(found) > MOST_FAULTS else []
+        raise ValuesError("\n".join([*found[:MOST_FAULTS], *more])) from None
 
 
 def _over(below: Json, above: Json) -> Json:
@@ -298,8 +356,11 @@ def _over(below: Json, above: Json) -> Json:
 
 
 def _told(error: ErrorDetails) -> str:
-    where = ".".join(map(str, error["loc"]))
+    where = ".".join(bounded.printable(str(step))[: bounded.SHOWN] for step in error["loc"])
     words = "there is no such value" if error["type"] == "extra_forbidden" else error["msg"].lower()
+    advice = OF_KUEUES_CHART.get(where) or OF_KUEUES_CHART.get(where.partition(".")[0])
+    if error["type"] == "extra_forbidden" and advice:
+        return f"{where}: a value of Kueue's chart; {advice}"
     return f"{where or 'values'}: {words}"
 
 

@@ -42,6 +42,7 @@ HISTORY: Final = "gangline-history"
 #: the Secret of cert-manager's certificate
 CERTIFICATE_SECRET: Final = "gangline-webhooks-tls"
 _CERT_MANAGER: Final = Equal("certificates.mode", "cert-manager")
+_CLIENT_CA: Final = Set("webhooks.clientCa")
 _DATABASE: Final = Set("history.database.secret")
 _VOLUME: Final = Set("history.volume.enabled")
 _HISTORY_DIRECTORY: Final = "/var/lib/gangline"
@@ -169,6 +170,7 @@ def _webhooks() -> Json:
         When(_CERT_MANAGER, "--mode=cert-manager"),
         When(_CERT_MANAGER, "--cert-dir=/etc/gangline/tls"),
         When(_CERT_MANAGER, Format(f"--inject-ca-from={{}}/{WEBHOOKS_NAME}", (NAMESPACE,))),
+        When(_CLIENT_CA, "--client-ca=/etc/gangline/clients/ca.crt"),
         "--linger=10",
         *_logging(WEBHOOKS),
         *_common_arguments(WEBHOOKS),
@@ -182,12 +184,14 @@ def _webhooks() -> Json:
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "configuration", "mountPath": "/etc/gangline/configuration", "readOnly": True},
             When(_CERT_MANAGER, {"name": "tls", "mountPath": "/etc/gangline/tls", "readOnly": True}),
+            When(_CLIENT_CA, {"name": "clients", "mountPath": "/etc/gangline/clients", "readOnly": True}),
         ],
     }
     volumes = [
         {"name": "tmp", "emptyDir": {}},
         {"name": "configuration", "configMap": {"name": CONFIGURATION}},
         When(_CERT_MANAGER, {"name": "tls", "secret": {"secretName": CERTIFICATE_SECRET}}),
+        When(_CLIENT_CA, {"name": "clients", "configMap": {"name": Value("webhooks.clientCa")}}),
     ]
     return {
         **head("apps/v1", "Deployment", WEBHOOKS_NAME, WEBHOOKS),

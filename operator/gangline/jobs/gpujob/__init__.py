@@ -68,6 +68,9 @@ class GPUJob(Declared):
         owned.role_jobs(job, gang, owned.infos_for(gang, infos), {}, "")  # finds conflicts before any write
         return Patch({"spec": {"suspend": False}})
 
+    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+        return []  # an admission goes into its children
+
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         return None if self.is_suspended(job) or self.finished(job) else Patch({"spec": {"suspend": True}})
 

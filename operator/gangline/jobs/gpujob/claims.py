@@ -48,8 +48,9 @@ def claim(template: Json, gang: Gang, role: Role, info: PodSetInfo) -> None:
     pod = template["spec"]
     row = {"name": card_claims.CLAIM, "resourceClaimTemplateName": by}
     pod["resourceClaims"] = [*(pod.get("resourceClaims") or ()), row]
-    resources = pod["containers"][0].setdefault("resources", {})
-    resources["claims"] = [*(resources.get("claims") or ()), {"name": card_claims.CLAIM}]
+    resources = pod["containers"][0].get("resources") or {}
+    claims = [*(resources.get("claims") or ()), {"name": card_claims.CLAIM}]
+    pod["containers"][0]["resources"] = {**resources, "claims": claims}
 
 
 def claims(gang: Gang) -> list[Role]:

@@ -10,13 +10,13 @@ is wrapped in a shell that adds the role's offset to the index.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
+from gangline.jobs import podspec
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.gang import Gang, Role
 from gangline.jobs.job import INDEX_LABEL
@@ -24,6 +24,8 @@ from gangline.jobs.job import INDEX_LABEL
 PORTS: Final[Mapping[str, int]] = {"PyTorch": 29500, "JAX": 1234, "TensorFlow": 2222}
 #: The kernel accepts no longer single string in a process's environment.
 _MAX_VALUE: Final = 128 * 1024 - 256
+#: the most hosts of which such a string can have the names: "a-b-0.a," is the shortest
+_MOST_HOSTS: Final = _MAX_VALUE // 8
 _LAUNCHER: Final = "launcher"
 _EVALUATOR: Final = "evaluator"
 
@@ -61,7 +63,12 @@ class Seat:
         return self.gang.host(self.gang.roles[0], 0)
 
     def hosts(self, position: int) -> list[str]:
+        """Raises JobError for more hosts than a variable can name: there is no list of them."""
         role = self.gang.roles[position]
+        if self.counts[position] > _MOST_HOSTS:
+            raise JobError(
+                f"the gang has too many pods for a variable of {self.gang.framework} to name them", "spec.roles"
+            )
         return [self.gang.host(role, index) for index in range(self.counts[position])]
 
 
@@ -70,7 +77,7 @@ def wire(template: Json, seat: Seat) -> Json:
 
     Raises JobError when a later role of a framework with ranks has no explicit command to wrap.
     """
-    wired = copy.deepcopy(template)
+    wired = podspec.draft(template)
     container: Json = wired["spec"]["containers"][0]
     own: list[Json] = list(container.get("env") or [])
     taken = {variable["name"]: variable.get("value") for variable in own}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.api.sharing import visible
+from gangline.jobs import podspec
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.shares import add_requests, ask_for_shares
 
@@ -103,7 +103,7 @@ def _make(
         raise JobError(f"must be at least 1, is {count}", replicas[1])
     if least[0] is not None and not 1 <= least[0] <= count:
         raise JobError(f"must be between 1 and {count}, is {least[0]}", least[1])
-    body, path = copy.deepcopy(template[0] or {}), template[1]
+    body, path = podspec.draft(template[0] or {}), template[1]
     containers = (body.get("spec") or {}).get("containers")
     if not containers:
         raise JobError("at least one container is required", f"{path}.spec.containers")
@@ -114,8 +114,8 @@ def _make(
         ask_for_shares(body, gpus or 0, share[0], share[1], resource, asks=asked is not None)
     elif gpus and asked is None:
         add_requests(body, {resource: gpus})
-    visible.expose(body)
-    return Role(name, count, least[0], asked if asked is not None else gpus or 0, body, path)
+    asked = asked if asked is not None else gpus or 0
+    return Role(name, count, least[0], asked, visible.exposed(body), path)
 
 
 def _asked_for(containers: list[Json], resource: str, path: str) -> int | None:

@@ -126,16 +126,21 @@ def start(pod: Member, info: PodSetInfo) -> Json:
     """The merge patch that lets a gated pod start as it was admitted.
 
     Raises JobError if its labels or its node selector contradict the admission. A gate cannot be added to a pod: it waits for a
-    place by topology at the gate that the webhook gave it, which goes where there is no such place.
+    place by topology, or for its node, at the gate that the webhook gave it, which goes where it need not wait for either.
     """
     manifest = pod.manifest()
     merged = podspec.merge(manifest, replace(info, scheduling_gates=()), path="")
     gates = [gate for gate in manifest["spec"].get("schedulingGates") or () if gate["name"] != names.ADMISSION_GATE]
-    if {"name": names.TOPOLOGY_GATE} not in info.scheduling_gates:
+    if not any(gate["name"] in (names.TOPOLOGY_GATE, names.DOMAIN_GATE) for gate in info.scheduling_gates):
         gates = [gate for gate in gates if gate["name"] != names.TOPOLOGY_GATE]
     wanted = {**merged, "spec": {**merged["spec"], "schedulingGates": gates or None}}
     body = merge.difference(manifest, wanted)
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": pod.version}}
+
+
+def not_kept(pod: Json, info: PodSetInfo) -> list[str]:
+    """What the patch of `start` has added to a pod, and the pod, as the API server has stored it, lacks."""
+    return podspec.lacking(podspec.parts_of(pod), podspec.asked(replace(info, scheduling_gates=())))
 
 
 def marked(pod: Member, reason: str, message: str, at: str) -> Json:

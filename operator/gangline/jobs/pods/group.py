@@ -1,7 +1,8 @@
 """A pod group as one value, and the rules about its pods. A pod that stands alone is a group of one, without replacements.
 
 A pod *counts* while it runs, will run, or has succeeded. Of these, each role keeps as many as its pod set has; the others are
-*excess*. A failed or deleted pod keeps its finalizer until another pod has taken its place: it is *replaced* then.
+*excess*. A failed or deleted pod keeps its finalizer until another pod has taken its place: it is *replaced* then. A deleted pod
+of a StatefulSet loses it when it has ended, since only then can that one make another pod of its name.
 """
 
 from __future__ import annotations
@@ -106,16 +107,30 @@ def under_workload(group: PodGroup, counts: Mapping[str, int]) -> Division:
     excess: list[Member] = []
     replaced: list[Member] = []
     absent = 0
+    leaving = _in_the_way(group)
     for role, count in counts.items():
-        mine = [pod for pod in group.pods if role_of(group, pod) == role]
+        of_role = [pod for pod in group.pods if role_of(group, pod) == role]
+        mine = [pod for pod in of_role if pod not in leaving]
         active = _by_worth(pod for pod in mine if pod.counts)
         failed = sorted((pod for pod in mine if not pod.counts), key=_by_last_life)
         missing = max(0, count - len(active))
         absent += (1 if missing and not active else 0) if group.fast else missing
         kept += [*active[:count], *failed[:missing]]
         excess += active[count:]
-        replaced += failed[missing:]
+        replaced += [*failed[missing:], *(pod for pod in of_role if pod in leaving)]
     return Division(_in_order(kept), tuple(excess), tuple(replaced), absent)
+
+
+def _in_the_way(group: PodGroup) -> list[Member]:
+    """The pods that have to go before others can take their places.
+
+    Of a group of several, one stays until there are others: without any pod its Workload would go.
+    """
+    if group.alone:
+        return []
+    found = sorted((pod for pod in group.pods if pod.in_the_way), key=lambda pod: pod.ordinal)
+    last = bool(found) and len(found) == len(group.pods) and found[-1].total != 1
+    return [pod for pod in (found[:-1] if last else found) if pod.held]
 
 
 def _by_worth(pods: Iterable[Member]) -> list[Member]:

@@ -18,7 +18,16 @@ from gangline.api.admission.of_jobs.identifiers import pod_group, prebuilt_workl
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read import conditions
 from gangline.api.role_hash import role_hash
-from gangline.kube.resources import Json, as_revision, condition_of, key_of, revision, true_condition
+from gangline.kube import resources as kube
+from gangline.kube.resources import (
+    Json,
+    as_revision,
+    condition_of,
+    controller_of,
+    key_of,
+    revision,
+    true_condition,
+)
 
 #: condition of a pod that is being stopped, by us or by others
 TERMINATION_TARGET: Final = "TerminationTarget"
@@ -54,6 +63,7 @@ class Member:
     prebuilt: str
     marked: bool  #: it has the condition TerminationTarget
     imported: int  #: when `gangline import` made it a member of its Workload
+    remade: bool  #: once it has gone, its owner makes another pod of the same name
     packed: bytes = field(repr=False)
     left_behind: bool = False  #: it says that it was left behind on a node that is out of reach
     lost: bool = False  #: it was, and the node still is: its place is free for another pod
@@ -83,6 +93,11 @@ class Member:
     def started(self) -> bool:
         """It has passed the gate, and may use its quota: it has neither ended, nor was it deleted before it got a node."""
         return not self.gated and not self.ended and self.counts
+
+    @property
+    def in_the_way(self) -> bool:
+        """It was deleted and runs no more, and its successor cannot be made before it has gone, for it has the same name."""
+        return self.remade and bool(self.deleted) and (self.ended or not self.node)
 
     @property
     def held(self) -> bool:
@@ -157,6 +172,7 @@ def read(pod: Json) -> Member:
         prebuilt="" if names_none else prebuilt_workload(pod),
         marked=true_condition(pod, TERMINATION_TARGET) is not None,
         imported=imported,
+        remade=(controller_of(pod) or {}).get("kind") == kube.STATEFUL_SETS.kind,
         left_behind=names.LEFT_BEHIND in annotations,
         packed=zlib.compress(orjson.dumps(kept), 1),
     )

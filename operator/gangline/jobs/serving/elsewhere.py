@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from gangline.api import names
-from gangline.api.jobkinds.declaration import JobError, Path, Suspension
+from gangline.api.jobkinds.declaration import JobError, Outcome, Path, Suspension
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube.resources import Json, Resource
 
@@ -69,6 +69,9 @@ class ServingElsewhere:
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
         return dict(job["spec"])
+
+    def finished(self, job: Json) -> Outcome | None:
+        return None
 
     def mirrored(self, job: Json, remote: Json | None) -> Json | None:
         return None

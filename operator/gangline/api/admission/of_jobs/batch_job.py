@@ -42,7 +42,7 @@ def _check(job: Json, old: Json | None) -> list[FieldError]:
     if changed_minimum:
         errors += _minimum(job)
     if old is None or template != spec(old).get("template"):
-        errors += pods.check_requests(TEMPLATE_PATH, template)
+        errors += pods.check_pods(TEMPLATE_PATH, template)
     if old is None or SPEC_SUSPEND.read(job):  # a started job may run with fewer pods than its user wrote
         errors += topology_request.check_template(TEMPLATE_PATH, template, pods_count(job))
     errors += _elastic(job, template)

@@ -112,13 +112,13 @@ def _pods(behaviour: Behaviour, job: Json, old: Json | None) -> list[FieldError]
         return []
     except JobError as error:
         return [FieldError(error.field or "spec", NOTHING, error.message)]
+    if len(places) > MAX_GROUPS:  # the rest costs time in proportion
+        return [too_many("spec", len(places), MAX_GROUPS)]
     errors: list[FieldError] = []
-    if len(places) > MAX_GROUPS:
-        errors.append(too_many("spec", len(places), MAX_GROUPS))
     for place in places:
         path = shown(place.path)
         if old is None or at(job, place.path) != at(old, place.path):
-            errors += pods.check_requests(path, place.counted)
+            errors += pods.check_pods(path, place.counted)
         errors += topology_request.check_template(path, place.counted, place.count)
     return errors + topology_request.check_groups([(shown(place.path), place.counted, place.count) for place in places])
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from gangline.api import quantity, sharing
 from gangline.api.admission.findings import FieldError, Json, annotations_of, invalid, mapping, objects, spec
+from gangline.api.jobkinds.declaration import Path, put
 from gangline.api.sharing import visible
 
 #: templates of one job that are looked at, and warnings about them
@@ -22,14 +23,18 @@ def check(path: str, template: Json) -> list[FieldError]:
 
 def expose(obj: Json) -> None:
     """The variables by which containers learn their cards, in all templates that ask for them."""
-    for template in islice(_templates(obj), _MOST_TEMPLATES):
-        visible.expose(template)
+    for path, template in islice(_templates(obj), _MOST_TEMPLATES):
+        told = visible.exposed(template)
+        if told is not template and path:
+            put(obj, path, told)
+        elif told is not template:
+            obj.update(told)
 
 
 def doubts(obj: Json) -> list[str]:
     """What the author of a job should know of the shares that its pods ask for, wherever its kind keeps their templates."""
     found: list[str] = []
-    for template in islice(_templates(obj), _MOST_TEMPLATES):
+    for _, template in islice(_templates(obj), _MOST_TEMPLATES):
         found += (said for said in _doubts(template) if said not in found)
     return found[:_MOST_DOUBTS]
 
@@ -38,19 +43,36 @@ def _doubts(template: Json) -> list[str]:
     return sharing.doubts(_ask(template), claims=bool(spec(template).get("resourceClaims")))
 
 
-def _templates(obj: Json) -> Iterator[Json]:
-    """The object itself if it is a pod, and all templates in its spec."""
-    waiting: list[object] = [obj]
+#: the way to a part of an object: the way to what it is in, and its name or position there; None for the object itself
+_Way: TypeAlias = "tuple[_Way, str | int] | None"
+
+
+def _templates(obj: Json) -> Iterator[tuple[Path, Json]]:
+    """The object itself if it is a pod, and all templates in its spec, each with its path."""
+    waiting: list[tuple[object, _Way]] = [(obj, None)]
     while waiting:
-        value = waiting.pop()
+        value, way = waiting.pop()
         if isinstance(value, list):
-            waiting += cast("list[object]", value)
+            rows = cast("list[object]", value)
+            waiting += ((inner, (way, i)) for i, inner in enumerate(rows) if isinstance(inner, dict | list))
         elif isinstance(value, dict):
             body = cast(Json, value)
             if isinstance(mapping(body.get("spec")).get("containers"), list):
-                yield body
+                yield _path(way), body
             else:
-                waiting += (inner for key, inner in body.items() if key not in ("metadata", "status"))
+                waiting += (
+                    (inner, (way, key))
+                    for key, inner in body.items()
+                    if isinstance(inner, dict | list) and key not in ("metadata", "status")
+                )
+
+
+def _path(way: _Way) -> Path:
+    parts: list[str | int] = []
+    while way is not None:
+        way, part = way
+        parts.append(part)
+    return tuple(reversed(parts))
 
 
 def _ask(template: Json) -> sharing.Ask:

@@ -115,6 +115,8 @@ def _check(job: Json, old: Json | None) -> list[FieldError]:
     if old is not None and spec(job) == spec(old):
         return []
     roles = _roles(job)
+    if len(roles) > MAX_ROLES:  # the rest costs time in proportion
+        return [too_many("spec.roles", len(roles), MAX_ROLES)]
     return [
         *_form(job),
         *_names(job),
@@ -139,8 +141,6 @@ def _form(job: Json) -> list[FieldError]:
     roles = objects(body.get("roles"))
     if not roles:
         errors.append(required("spec.roles", "a gang needs at least one role"))
-    if len(roles) > MAX_ROLES:
-        errors.append(too_many("spec.roles", len(roles), MAX_ROLES))
     return errors
 
 

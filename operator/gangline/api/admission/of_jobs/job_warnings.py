@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gangline.api import names, quantity
 from gangline.api.admission import syntax
 from gangline.api.admission.findings import Context, Json, annotations_of, labels_of, metadata, objects, text
@@ -9,6 +11,9 @@ from gangline.api.admission.of_jobs import identifiers
 from gangline.api.jobkinds import Declaration, declaration_of
 from gangline.api.jobkinds.node_loss import BY_ITS_PODS
 from gangline.bounded import shown
+
+#: of a job that is managed all the same (`manageJobsWithoutQueueName`)
+HELD_WITHOUT_QUEUE: Final = f"it names no queue (label {names.QUEUE_NAME}): it is held until it names one"
 
 
 def missing(namespace: str, labels: Json, context: Context) -> list[str]:

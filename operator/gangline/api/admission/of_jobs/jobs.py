@@ -110,6 +110,9 @@ def job_rules(
     """
 
     def default(job: Json, old: Json | None, context: Context) -> list[str]:
+        starts = (old is None or suspension.read(old)) and not suspension.read(job)
+        if starts and belongs_to_queued_owner(job, context):
+            return _hold_with_owner(job, context, suspension)
         if old is None:
             made = hold_queued(job, context, suspension) + _default_manager(job, context, managed_by, own_manager)
             return (
@@ -152,9 +155,23 @@ def hold_queued(job: Json, context: Context, suspension: Holding) -> list[str]:
             _default_priority(job, context)
             suspension.hold(job)
             warnings += job_warnings.missing(namespace, written, context)
+            warnings += [] if queue_name(job) else [job_warnings.HELD_WITHOUT_QUEUE]
             if context.elastic:
                 elastic.hold_pods(job)
     return warnings
+
+
+def _hold_with_owner(job: Json, context: Context, suspension: Holding) -> list[str]:
+    """A child of a queued job needs no queue, but it runs no sooner than that job: an owner reference is written by anybody.
+
+    The operator would suspend it too, but only after its pods have started.
+    """
+    owner = controller_of(job)
+    if owner is None or suspension.read(job) or not context.owner_waits(text(metadata(job).get("namespace")), owner):
+        return []
+    suspension.hold(job)
+    kind, name = text(owner.get("kind"))[:63], text(owner.get("name"))[:253]
+    return [f'it belongs to {kind} "{name}", which waits for its quota: it is suspended']
 
 
 def _default_manager(job: Json, context: Context, where: Path, own: str) -> list[str]:
@@ -168,10 +185,15 @@ def _default_manager(job: Json, context: Context, where: Path, own: str) -> list
 def _hold_what_grew(job: Json, old: Json, suspension: Holding, grown: Grown) -> list[str]:
     """A running job that asks for more pods is suspended in the same write, so that none of them starts without quota.
 
-    The operator would suspend it too, as Kueue does, but only after the pods of the new size have started.
+    The operator would suspend it too, as Kueue does, but only after the pods of the new size have started. It stops one that asks
+    for fewer as well: its author hears of both.
     """
-    if not queue_name(job) or suspension.read(job) or not grown(job, old):
+    if not queue_name(job) or suspension.read(job):
         return []
+    if not grown(job, old):
+        shrunk = not suspension.read(old) and grown(old, job)
+        told = "the job asks for fewer pods than it was admitted with: all its pods are stopped, and it queues again"
+        return [told] if shrunk else []
     suspension.hold(job)
     return [
         "the job asks for more pods than it was admitted with: it is suspended and waits in its queue for all of them"

@@ -63,13 +63,13 @@ def _check(job: Json, old: Json | None) -> list[FieldError]:
     groups, before = list(_groups(job)), {group.path: group for group in _groups(old)}
     if not groups:
         return [required(LIST_PATH, "a JobSet in a queue needs at least one replicated job")]
+    if len(groups) > MAX_GROUPS:  # the rest costs time in proportion
+        return [too_many(LIST_PATH, len(groups), MAX_GROUPS)]
     errors = _pod_set_names(groups)
-    if len(groups) > MAX_GROUPS:
-        errors.append(too_many(LIST_PATH, len(groups), MAX_GROUPS))
     for group in groups:
         known = before.get(group.path)
         if known is None or known.template != group.template:
-            errors += pods.check_requests(group.pods_path, group.template)
+            errors += pods.check_pods(group.pods_path, group.template)
         errors += topology_request.check_template(group.pods_path, group.template, group.count)
     return errors + topology_request.check_groups([(group.pods_path, group.template, group.count) for group in groups])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from gangline.api.admission import amounts
+from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
+    TOO_MANY,
     FieldError,
     Json,
     annotations_of,
@@ -14,6 +15,7 @@ from gangline.api.admission.findings import (
     mapping,
     objects,
     required,
+    too_many,
     wrong_type,
 )
 from gangline.api.admission.of_jobs import gpu_shares
@@ -24,6 +26,20 @@ PODS: Final = "pods"
 _TEXTS: Final = ("priorityClassName", "runtimeClassName", "schedulerName")
 _LISTS_OF_OBJECTS: Final = ("tolerations", "resourceClaims", "schedulingGates", "topologySpreadConstraints")
 CONTAINER_LISTS: Final = ("initContainers", "containers")
+#: containers of one pod, and quantities in all of its requests, limits and overhead: more than any node could run
+MOST_CONTAINERS: Final = 1000
+MOST_AMOUNTS: Final = 1000
+
+
+def check_pods(path: str, template: Json) -> list[FieldError]:
+    """The pods of a template could exist, and what they ask for can be read. Workloads and jobs of all kinds are checked so."""
+    meta = mapping(template.get("metadata"))
+    return [
+        *syntax.label_map(f"{path}.metadata.labels", meta.get("labels")),
+        *syntax.annotation_map(f"{path}.metadata.annotations", meta.get("annotations")),
+        *check_requests(path, template),
+        *check_placement(path, template),
+    ]
 
 
 def check_requests(path: str, template: Json) -> list[FieldError]:
@@ -32,13 +48,28 @@ def check_requests(path: str, template: Json) -> list[FieldError]:
     Schemas leave templates open, so the types of the values read here are checked here too.
     """
     body = mapping(template.get("spec"))
-    errors: list[FieldError] = []
+    if errors := _too_many(path, body):  # the rest costs time in proportion
+        return errors
     for kind in CONTAINER_LISTS:
         errors += _containers(f"{path}.spec.{kind}", body.get(kind))
     errors += _resources(f"{path}.spec.resources", body.get("resources"))
     errors += _amounts(f"{path}.spec.overhead", body.get("overhead")) + gpu_shares.check(path, template)
     wrong = traits.faults(annotations_of(template))
     return errors + [invalid(f"{path}.{fault.field}", fault.value, fault.message) for fault in wrong]
+
+
+def _too_many(path: str, body: Json) -> list[FieldError]:
+    containers = [each for kind in CONTAINER_LISTS for each in listing(body.get(kind))]
+    if len(containers) > MOST_CONTAINERS:
+        return [too_many(f"{path}.spec.containers", len(containers), MOST_CONTAINERS)]
+    resources = [mapping(mapping(each).get("resources")) for each in (*containers, body)]
+    named = [mapping(each.get(part)) for each in resources for part in ("requests", "limits")]
+    count = sum(map(len, (*named, mapping(body.get("overhead")))))
+    if count <= MOST_AMOUNTS:
+        return []
+    return [
+        FieldError(f"{path}.spec", count, f"must name at most {MOST_AMOUNTS} amounts of resources in all", TOO_MANY)
+    ]
 
 
 def _containers(path: str, value: object) -> list[FieldError]:
@@ -108,7 +139,7 @@ def _objects(path: str, value: object) -> list[FieldError]:
 
 def check_template(path: str, template: Json) -> list[FieldError]:
     """The template of a GPUJob: it also needs a container. In other kinds the API server looks for it."""
-    errors = check_requests(path, template) + check_placement(path, template)
+    errors = check_pods(path, template)
     if not objects(mapping(template.get("spec")).get("containers")):
         errors.append(required(f"{path}.spec.containers", "a pod needs at least one container"))
     return errors

@@ -33,7 +33,7 @@ from gangline.api.admission.findings import (
 )
 from gangline.api.admission.of_jobs import job_warnings, jobs, pods, topology_request
 from gangline.api.jobkinds import Declaration
-from gangline.api.jobkinds.declaration import Path, at, shown
+from gangline.api.jobkinds.declaration import Path, at, put, shown
 from gangline.api.jobkinds.serving import (
     DEPLOYMENT,
     GROUP_SIZE,
@@ -68,8 +68,12 @@ class _Template:
     after_leader: bool = False
 
     def mark(self, obj: Json, framework: str) -> None:
-        template = at(obj, self.path)
-        meta = fill(cast(Json, template), "metadata") if isinstance(template, dict) else None
+        written = at(obj, self.path)
+        if not isinstance(written, dict):
+            return
+        template = dict(cast(Json, written))
+        put(obj, self.path, template)
+        meta = fill(template, "metadata")
         notes = fill(meta, "annotations") if meta is not None else None
         labels = fill(meta, "labels") if meta is not None and (self.labels or self.managed) else None
         if notes is not None:
@@ -139,8 +143,9 @@ def _rules(marks: _Marks) -> Rules:
     def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
         if _is_of_another(marks, obj) or not (jobs.queue_name(obj) or jobs.queue_name(old) or context.without_queue):
             return []
+        waits = old is not None and _waits(obj, context)  # asked first: after each question a rule begins anew
         errors = [*_new(marks, obj), *_own(marks, obj, old)]
-        return errors if old is None else errors + _update(marks, obj, old, context)
+        return errors if old is None else errors + _update(marks, obj, old, context, waits=waits)
 
     def warn(obj: Json) -> list[str]:
         return _warnings(marks, obj)
@@ -182,19 +187,19 @@ def _own(marks: _Marks, obj: Json, old: Json | None) -> list[FieldError]:
     templates = [(shown(path), mapping(at(obj, path)), count) for path, count in counted]
     for (path, template, count), (place, _) in zip(templates, counted, strict=True):
         if old is None or at(old, place) != at(obj, place):
-            errors += pods.check_requests(path, template)
+            errors += pods.check_pods(path, template)
         errors += topology_request.check_template(path, template, count)
     return errors + topology_request.check_groups(templates)
 
 
-def _update(marks: _Marks, obj: Json, old: Json, context: Context) -> list[FieldError]:
+def _update(marks: _Marks, obj: Json, old: Json, context: Context, *, waits: bool) -> list[FieldError]:
     new_queue, old_queue = jobs.queue_name(obj), jobs.queue_name(old)
     held = marks.read(old)
     free = (held and new_queue) or _is_imported(obj, old)
     errors = [] if free else immutable(jobs.QUEUE_PATH, new_queue, old_queue)
     errors += jobs.check_priority_update(obj, old, held=held)
     errors += jobs.check_gates_update(obj, old)
-    if marks is _DEPLOYMENT or not _waits(obj, context):
+    if marks is _DEPLOYMENT or not waits:
         return errors
     if marks is _STATEFUL_SET:
         return [*errors, *_same_pods(TEMPLATE, obj, old), *_replicas(obj, old)]

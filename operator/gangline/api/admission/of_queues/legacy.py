@@ -32,7 +32,10 @@ def complete(queue: Json) -> list[str]:
     """Fill in what the recipe form leaves out. Returns at most one warning. Idempotent."""
     if not is_legacy(queue):
         return []
-    done = [*_resources(spec(queue)), *_selector(spec(queue)), *_preemption(spec(queue))]
+    body = fill(queue, "spec")
+    if body is None:
+        return []
+    done = [*_resources(body), *_selector(body), *_preemption(body)]
     return [_warning(done)] if done else []
 
 
@@ -43,7 +46,8 @@ def _lacks_resources(group: Json) -> bool:
 def _resources(body: Json) -> list[str]:
     """Each group covers the resources of its flavors, in the order of the first flavor."""
     taken: list[str] = []
-    for group in objects(body.get("resourceGroups")):
+    groups = list(listing(body.get("resourceGroups")))
+    for i, group in enumerate(map(mapping, groups)):
         if not _lacks_resources(group):
             continue
         flavors = objects(group.get("flavors"))
@@ -51,9 +55,12 @@ def _resources(body: Json) -> list[str]:
             text(quota.get("name")) for flavor in flavors for quota in objects(flavor.get("resources"))
         )
         if found:
-            group["coveredResources"] = list(found)
+            groups[i] = {**group, "coveredResources": list(found)}
             taken += found
-    return [f"coveredResources taken from the flavors ({', '.join(taken)})"] if taken else []
+    if not taken:
+        return []
+    body["resourceGroups"] = groups
+    return [f"coveredResources taken from the flavors ({', '.join(taken)})"]
 
 
 def _selector(body: Json) -> list[str]:

@@ -28,6 +28,8 @@ def load(rows: Sequence[Any], where: str) -> tuple[Resource, ...]:
         at = f"{where}[{i}].name"
         try:
             resource = external_kinds.kind(name)
+        except external_kinds.NoKindError:
+            continue  # `multikueue.unheeded` says so
         except ValueError as error:
             raise ConfigurationError(f"{at}: {error}") from None
         if resource in found:
@@ -39,6 +41,19 @@ def load(rows: Sequence[Any], where: str) -> tuple[Resource, ...]:
             raise ConfigurationError(f"{at}: a {resource.kind} of {resource.group} runs in its own cluster only")
         found.append(resource)
     return tuple(found)
+
+
+def unheeded(rows: Sequence[Any], where: str) -> list[str]:
+    """A sentence about each name that has no effect."""
+    found: list[str] = []
+    for i, row in enumerate(rows):
+        try:
+            external_kinds.kind(str(cast("Json", row or {}).get("name") or ""))
+        except external_kinds.NoKindError as error:
+            found.append(f"{where}[{i}].name: {error}, as in Kueue")
+        except ValueError:
+            pass  # `load` refuses it
+    return found
 
 
 def settled(

@@ -109,11 +109,12 @@ class _Strict(yaml.SafeLoader):
 
 
 def parse(text: str) -> Any:
-    """The document in a file's text. Raises ConfigurationError."""
+    """The document in a file's text, or in the block string that the file is. Raises ConfigurationError."""
     if len(text) > LONGEST:
         raise ConfigurationError(f"it is longer than {LONGEST} characters")
     try:
-        return yaml.load(text, _Strict)
+        found = yaml.load(text, _Strict)
+        return yaml.load(found, _Strict) if isinstance(found, str) else found
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         if isinstance(error, ConfigurationError):
             raise
@@ -165,6 +166,7 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
         gates=gates,
         warnings=(
             *gates.unheeded(),
+            *managed_jobs.unheeded(root),
             *multikueue.unheeded(root, gates),
             *_of_the_other_version(root, old=old),
         ),

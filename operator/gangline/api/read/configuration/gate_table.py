@@ -58,6 +58,7 @@ GATES: Final[Mapping[str, tuple[str, str]]] = {
     "MultiKueue": ("b+ b+ b+ b+ b+ b+", READ),
     "MultiKueueAdaptersForCustomJobs": ("b+ b+ b+ b+ b+ b+", READ),
     "MultiKueueAllowInsecureKubeconfigs": ("a- a- d- d- d-! .", READ),
+    "MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster": (". . . a- a- a-", ON),
     "MultiKueueBatchJobWithManagedBy": ("b+ b+ g+! g+! . .", ON),
     "MultiKueueClusterProfile": ("a- a- a- a- a- a-", READ),
     "MultiKueueIncrementalDispatcherConfig": (". . . . b+ b+", READ),

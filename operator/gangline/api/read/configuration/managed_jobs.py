@@ -33,6 +33,10 @@ FRAMEWORKS: Final[Mapping[str, tuple[str, str]]] = {
 BY_DEFAULT: Final = tuple(each.framework for each in jobkinds.BUILT_IN if each.by_default)
 #: those that the shipped manifests list, as Kueue's do; pods only on request, since their webhooks concern every namespace
 SHIPPED: Final = tuple(each.framework for each in jobkinds.BUILT_IN if each.shipped)
+#: frameworks that older files list -> why there is none of this name
+DROPPED: Final[Mapping[str, str]] = {
+    "kubeflow.org/mxjob": "Kueue has had no MXJob since 0.11, and Kubeflow's training operator has none since 1.9"
+}
 MOST_EXTERNAL: Final = 64
 _SELECTOR: Final = "managedJobsNamespaceSelector"
 #: the label that every namespace has
@@ -95,7 +99,7 @@ def load(root: Json, gates: Gates) -> ManagedJobs:
     written = root.get(_SELECTOR)
     chosen = None if written is None else selectors.selector(mapping(written, _SELECTOR), _SELECTOR)
     if chosen is not None:
-        _check_exempts(chosen, str(root.get("namespace") or names.KUEUE_NAMESPACE))
+        _check_exempts(chosen, str(root.get("namespace") or ""))
     return ManagedJobs(
         without_queue=flag(root, "manageJobsWithoutQueueName"),
         selector=chosen,
@@ -118,6 +122,8 @@ def _unlisted_in(integrations: Json) -> frozenset[tuple[str, str]]:
         path = f"integrations.frameworks[{i}]"
         if name in listed[:i]:
             raise ConfigurationError(f"{path}: {name} is listed twice")
+        if name in DROPPED:
+            raise ConfigurationError(f"{path}: {name} is not queued: {DROPPED[name]}. Take it out of the list")
         if name not in FRAMEWORKS:
             raise ConfigurationError(f"{path}: {str(name)[:80]!r} is not one of {', '.join(sorted(FRAMEWORKS))}")
     return _unlisted(listed)
@@ -132,9 +138,32 @@ def _external(listed: list[str]) -> tuple[Resource, ...]:
     for i, name in enumerate(listed):
         try:
             found.append(external_kinds.kind(name))
+        except external_kinds.NoKindError:
+            continue  # `unheeded` says so
         except ValueError as error:
             raise ConfigurationError(f"{where}[{i}]: {error}") from None
     return tuple(dict.fromkeys(each for each in found if not jobkinds.is_built_in(each.group, each.kind)))
+
+
+def unheeded(root: Json) -> list[str]:
+    """A sentence about each setting that has no effect, or is taken although Kueue refuses it."""
+    found: list[str] = []
+    where = "integrations.externalFrameworks"
+    listed = cast("list[str]", mapping(root.get("integrations"), "integrations").get("externalFrameworks") or [])
+    for i, name in enumerate(listed):
+        try:
+            external_kinds.kind(name)
+        except external_kinds.NoKindError as error:
+            found.append(f"{where}[{i}]: {error}, as in Kueue")
+    written = root.get(_SELECTOR)
+    if written is not None and not root.get("namespace"):
+        chosen = selectors.selector(mapping(written, _SELECTOR), _SELECTOR)
+        if ManagedJobs(selector=chosen).namespace({_NAME: names.KUEUE_NAMESPACE}):
+            found.append(
+                f"{_SELECTOR}: it selects {names.KUEUE_NAMESPACE}, which a Kueue that runs there refuses; where Kueue runs in "
+                "another namespace, write that one as `namespace`: both hold their Lease there, so only one of them decides"
+            )
+    return found
 
 
 def _unlisted(listed: Collection[str]) -> frozenset[tuple[str, str]]:
@@ -142,8 +171,8 @@ def _unlisted(listed: Collection[str]) -> frozenset[tuple[str, str]]:
 
 
 def _check_exempts(chosen: model.LabelSelector, own: str) -> None:
-    """As in Kueue: the system's namespaces must not be selected."""
-    for namespace in dict.fromkeys(("kube-system", own)):
+    """As in Kueue: the system's namespaces must not be selected. `own`: Kueue's, where the file says it; "" else."""
+    for namespace in filter(None, dict.fromkeys(("kube-system", own))):
         if ManagedJobs(selector=chosen).namespace({_NAME: namespace}):
             raise ConfigurationError(f'{_SELECTOR}: should not match the "{namespace}" namespace')
 

@@ -127,11 +127,12 @@ def sent(managed: ManagedJobs, settings: MultiKueue) -> list[Resource]:
 def unheeded(root: Json, gates: Gates) -> list[str]:
     """A sentence about what is set and has no effect."""
     section = mapping(root.get(SECTION), SECTION)
+    without_kind = external_frameworks.unheeded(section.get("externalFrameworks") or [], _EXTERNAL)
     set_with = {
         _EXTERNAL: (_external(section), EXTERNAL_GATE),
         _PROFILES: (access_providers.load(section.get("clusterProfile"), _PROFILES), PROFILES_GATE),
     }
-    return [
+    return without_kind + [
         f"{path} has no effect while the gate {gate} is off"
         for path, (named, gate) in set_with.items()
         if named and not gates.on(gate)

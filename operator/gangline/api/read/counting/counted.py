@@ -1,8 +1,9 @@
-"""What the pods of a Workload count for, as Kueue counts them: their requests with all that the cluster adds to them.
+"""What the pods of a Workload count for: their requests as the API server makes them when it stores the pods.
 
-A pod that names a RuntimeClass gets its overhead; its containers get the defaults of the namespace's LimitRanges; requests
-default to limits. What does not keep the limits is not admitted: `violation` says why in Kueue's words. Nodes give the pods
-these requests; quota is counted as `Rules.resources` says.
+Requests default to limits first; then the containers get the defaults of the namespace's LimitRanges, and a pod that names a
+RuntimeClass gets its overhead. `tests/api/test_counted_on_cluster.py` compares that with pods that an API server admitted.
+What does not keep the limits is not admitted: `violation` says why in Kueue's words. Nodes give the pods these requests; quota is
+counted as `Rules.resources` says.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gangline.api import quantity
 from gangline.api.read import podspec
 from gangline.api.read.counting.device_claims import CONTAINERS, Claim, templates
 from gangline.api.read.counting.device_refusals import claimed, refusal
-from gangline.api.read.counting.device_supply import DeviceSupply
+from gangline.api.read.counting.device_supply import DeviceSupply, NamespaceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import Json, amounts, child, items
@@ -33,7 +34,7 @@ _BELOW_RANGE: Final = "requests must not be below the limitRange min"
 #: characters of a message that are kept
 _MOST_WORDS: Final = 4096
 #: no device is known
-_NO_SUPPLY: Final = DeviceSupply(LocalJudge())
+_NO_SUPPLY: Final = DeviceSupply(LocalJudge()).of("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Rules:
     #: the namespace's ResourceClaimTemplates, as they are at any time
     claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
     #: the devices that claims can get, as they are at any time
-    supply: DeviceSupply = _NO_SUPPLY
+    supply: NamespaceSupply = _NO_SUPPLY
     #: placement policies look at the images of pods
     images: bool = False
     #: rules that are equal but for their claims have equal digests; b"" if there are none
@@ -63,7 +64,7 @@ class Rules:
         claims: Mapping[str, Claim] = MappingProxyType({}),
         cards: Sizes = UNKNOWN,
         images: bool = False,
-        supply: DeviceSupply = _NO_SUPPLY,
+        supply: NamespaceSupply = _NO_SUPPLY,
     ) -> Rules:
         if limits == NO_LIMITS and not overheads and not resources and cards == UNKNOWN and not images:
             return Rules(claims=claims, supply=supply) if claims else NO_RULES
@@ -120,11 +121,8 @@ def completed(spec: Json, rules: Rules) -> Json:
                     for i, container in enumerate(items(spec, key, ""))
                 ]
     resources = child(spec, "resources", "")
-    if resources:  # a limit of the pod as a whole is its request, whatever its containers request
-        if rules.limits.pod is not None:
-            resources = _defaulted(resources, rules.limits.pod)
-        limits, requests = child(resources, "limits", "resources"), child(resources, "requests", "resources")
-        added["resources"] = {**resources, "requests": {**limits, **requests}}
+    if child(resources, "limits", "resources"):
+        added["resources"] = _of_the_pod(spec, resources)
     return {**spec, **added} if added else spec
 
 
@@ -133,11 +131,22 @@ def _with_defaults(container: Json, bounds: Bounds, path: str) -> Json:
 
 
 def _defaulted(resources: Json, bounds: Bounds) -> Json:
+    """The API server has made the limits requests before it looks at LimitRanges."""
+    limits, requests = child(resources, "limits", "resources"), child(resources, "requests", "resources")
     return {
         **resources,
-        "limits": {**_written(bounds.limits), **child(resources, "limits", "resources")},
-        "requests": {**_written(bounds.requests), **child(resources, "requests", "resources")},
+        "limits": {**_written(bounds.limits), **limits},
+        "requests": {**_written(bounds.requests), **limits, **requests},
     }
+
+
+def _of_the_pod(spec: Json, resources: Json) -> Json:
+    """Resources of a pod as a whole that has limits: it requests what its containers request as they are written, and its limits
+    only of what none of them requests.
+    """
+    of_containers = {name: size for name, size in podspec.aggregated(spec).items() if podspec.is_pod_level(name)}
+    limits, requests = child(resources, "limits", "resources"), child(resources, "requests", "resources")
+    return {**resources, "requests": {**limits, **_written(of_containers), **requests}}
 
 
 def _written(amounts: Requests) -> dict[str, str]:

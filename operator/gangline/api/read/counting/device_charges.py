@@ -94,6 +94,8 @@ def _add(total: dict[str, int], name: str, amount: int) -> None:
 
 
 def _malformed(claim: Claim, verdicts: Verdicts) -> Fault | None:
+    """Raises UnavailableError, once it has been asked about all selectors."""
+    verdicts.ask(text for request in claim.requests for _, text in request.selectors)
     for request in claim.requests:
         where = f"{request.where}.exactly.selectors"
         faults = [

@@ -25,6 +25,8 @@ from gangline.engine.model import UNLIMITED, Requests
 CONTAINERS: Final = ("initContainers", "containers")
 #: claims of one pod that are looked at for cards
 _MOST_CLAIMS: Final = 64
+#: CEL selectors of one claim: Kubernetes allows 32 for each of 32 requests
+MOST_SELECTORS: Final = 64
 _ALL: Final = "AllocationMode 'All' is not supported"
 _FIRST: Final = "FirstAvailable device selection is not supported"
 _NEITHER: Final = "Exactly must be set if FirstAvailable is nil"
@@ -135,6 +137,9 @@ def claim(obj: Any) -> Claim:
             return Claim(tuple(requests), where, _NULL, _NEITHER)
         exactly = child(request, "exactly", where)
         requests.append(_request(exactly, where))
+        if sum(len(each.selectors) for each in requests) > MOST_SELECTORS:
+            said = f"has more than {MOST_SELECTORS} CEL selectors in all, of which no more are evaluated"
+            return Claim(tuple(requests[:-1]), f"{where}.exactly.selectors", "Too many", said)
         mode = text(exactly, "allocationMode", where) or "ExactCount"
         if mode != "ExactCount" and not requests[-1].admin:
             said = _ALL if mode == "All" else f"unsupported allocation mode: {mode}"

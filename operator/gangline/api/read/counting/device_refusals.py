@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gangline.api.read.counting.device_charges import Charge, Fault, joined
 from gangline.api.read.counting.device_claims import CONTAINERS, Claim, Devices
-from gangline.api.read.counting.device_supply import DeviceSupply
+from gangline.api.read.counting.device_supply import NamespaceSupply
 from gangline.api.read.reading import Json, child, items, text
 from gangline.engine.model import UNLIMITED
 
@@ -22,7 +22,7 @@ class _Row(NamedTuple):
     charge: Charge
 
 
-def claimed(spec: Json, claims: Mapping[str, Claim], devices: Devices, supply: DeviceSupply) -> dict[str, int]:
+def claimed(spec: Json, claims: Mapping[str, Claim], devices: Devices, supply: NamespaceSupply) -> dict[str, int]:
     """What the claims of one pod with this spec count as; those that cannot be counted are left out."""
     total: dict[str, int] = {}
     for i, row in enumerate(items(spec, "resourceClaims", "")) if devices.counted else ():
@@ -33,7 +33,7 @@ def claimed(spec: Json, claims: Mapping[str, Claim], devices: Devices, supply: D
 
 
 def refusal(
-    pod_sets: Sequence[tuple[str, Json]], claims: Mapping[str, Claim], devices: Devices, supply: DeviceSupply
+    pod_sets: Sequence[tuple[str, Json]], claims: Mapping[str, Claim], devices: Devices, supply: NamespaceSupply
 ) -> str:
     """Why a Workload is not admitted whose devices cannot be counted; "" if they can, or if it has none.
 
@@ -70,7 +70,7 @@ def _row(
     row: Json,
     claims: Mapping[str, Claim],
     devices: Devices,
-    supply: DeviceSupply,
+    supply: NamespaceSupply,
 ) -> _Row:
     template = text(row, "resourceClaimTemplateName", "resourceClaims")
     found = claims.get(template)

@@ -1,9 +1,8 @@
-"""The devices of the cluster, and what each claim counts as: computed when it is first asked for, and again when devices
-change."""
+"""The devices of the cluster, and what each claim of a namespace counts as: computed when it is first asked for, and again when
+devices change or an answer has come that it waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -11,32 +10,21 @@ from gangline.api.read.counting import device_charges
 from gangline.api.read.counting.device_charges import Charge, Cluster
 from gangline.api.read.counting.device_claims import Claim, Devices
 from gangline.api.read.counting.device_slices import DeviceSlice
-from gangline.api.selecting import Judge, Verdicts
+from gangline.api.selecting import Judges, Verdicts
 
 _NOTHING: Final = Charge()
-#: claims that are known without being in use
-_MOST_UNUSED: Final = 1000
 V = TypeVar("V")
 
 
-class DeviceSupply:
-    """`judge` evaluates the selectors of claims."""
+class NamespaceSupply:
+    """The devices that claims of one namespace can get. Its selectors are evaluated, and their verdicts kept, apart from those of
+    other namespaces: nobody waits for the selectors of others."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._slices: dict[str, DeviceSlice] = {}
-        self._classes: dict[str, tuple[str, ...]] = {}
-        self._cluster = Cluster(MappingProxyType(self._slices), MappingProxyType(self._classes), Verdicts(judge))
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._charges: dict[Claim, Charge] = {}
-        #: whether something could not be evaluated, and has to be asked for again
-        self.postponed = False
-
-    def put_slice(self, name: str, found: DeviceSlice | None) -> bool:
-        """Returns whether something may count differently."""
-        return _put(self._slices, name, found) and bool(self._charges)
-
-    def put_class(self, name: str, selectors: tuple[str, ...] | None) -> bool:
-        """A DeviceClass. Returns whether something may count differently."""
-        return _put(self._classes, name, selectors) and bool(self._charges)
+        #: claims of which something could not be evaluated yet
+        self.postponed: set[Claim] = set()
 
     def charge(self, claim: Claim, devices: Devices) -> Charge:
         """What a claim counts as at present; nothing where devices do not count."""
@@ -44,18 +32,80 @@ class DeviceSupply:
             return _NOTHING
         known = self._charges.get(claim)
         if known is None:
-            known = self._charges[claim] = device_charges.charge(claim, devices, self._cluster)
-            self.postponed |= known.postponed
+            known = self._charges[claim] = self._computed(claim, devices)
         return known
 
-    def is_full(self, used: int) -> bool:
-        """Whether claims should be forgotten that are not among so many in use."""
-        return len(self._charges) > used + _MOST_UNUSED
+    def recharge(self, claim: Claim, devices: Devices) -> bool:
+        """Whether a claim counts differently now than when it was last asked for. Until that is known, it counts as before."""
+        before = self._charges.get(claim)
+        if before is None:
+            return False
+        now = self._computed(claim, devices)
+        if now.postponed and not before.postponed:
+            return False
+        self._charges[claim] = now
+        return now != before
 
-    def recharge(self, devices: Devices, used: Collection[Claim]) -> set[Claim]:
-        """Those of the claims in use that count differently now than when they were last asked for; others are forgotten."""
-        before, self._charges, self.postponed = self._charges, {}, False
-        return {claim for claim in used if claim in before and self.charge(claim, devices) != before[claim]}
+    def _computed(self, claim: Claim, devices: Devices) -> Charge:
+        found = device_charges.charge(claim, devices, self._cluster)
+        (self.postponed.add if found.postponed else self.postponed.discard)(claim)
+        return found
+
+    def forget(self, claim: Claim) -> None:
+        """The claim is not in use any more."""
+        self._charges.pop(claim, None)
+        self.postponed.discard(claim)
+
+    @property
+    def is_asked(self) -> bool:
+        return bool(self._charges)
+
+
+class DeviceSupply:
+    """`judges` evaluate the selectors of claims."""
+
+    def __init__(self, judges: Judges) -> None:
+        self._judges = judges
+        self._slices: dict[str, DeviceSlice] = {}
+        self._classes: dict[str, tuple[str, ...]] = {}
+        self._by_namespace: dict[str, NamespaceSupply] = {}
+
+    def put_slice(self, name: str, found: DeviceSlice | None) -> bool:
+        """Returns whether something may count differently."""
+        return _put(self._slices, name, found) and self._is_asked()
+
+    def put_class(self, name: str, selectors: tuple[str, ...] | None) -> bool:
+        """A DeviceClass. Returns whether something may count differently."""
+        return _put(self._classes, name, selectors) and self._is_asked()
+
+    def _is_asked(self) -> bool:
+        return any(each.is_asked for each in self._by_namespace.values())
+
+    def of(self, namespace: str) -> NamespaceSupply:
+        found = self._by_namespace.get(namespace)
+        if found is None:
+            verdicts = Verdicts(self._judges.of(namespace))
+            cluster = Cluster(MappingProxyType(self._slices), MappingProxyType(self._classes), verdicts)
+            found = self._by_namespace[namespace] = NamespaceSupply(cluster)
+        return found
+
+    def forget(self, namespace: str) -> None:
+        """The namespace has no claims any more."""
+        self._by_namespace.pop(namespace, None)
+
+    def work(self, claim: Claim) -> int:
+        """How many verdicts have to be looked up to count a claim, about."""
+        return 1 + sum(len(request.selectors) for request in claim.requests) * len(self._slices)
+
+    @property
+    def waits(self) -> bool:
+        """Something could not be evaluated yet."""
+        return any(each.postponed for each in self._by_namespace.values())
+
+    @property
+    def postponed(self) -> dict[str, frozenset[Claim]]:
+        """Namespace -> claims of which something could not be evaluated yet."""
+        return {name: frozenset(each.postponed) for name, each in self._by_namespace.items() if each.postponed}
 
 
 def _put(kept: dict[str, V], name: str, found: V | None) -> bool:

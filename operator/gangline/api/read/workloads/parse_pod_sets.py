@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from gangline import bounded
+from gangline.api.label_syntax import annotation_faults, label_faults
 from gangline.api.read import counting, podspec
 from gangline.api.read.reading import Json, ParseError, child, flag, items, number, optional_number, text
 from gangline.api.sharing import neighbours, traits
@@ -68,8 +70,26 @@ def _count(bodies: Sequence[Json], whole: Mapping[str, tuple[str, int]], rules: 
     ]
     named = [(pod_set.name, spec) for pod_set, spec in zip(pod_sets, specs, strict=True)]
     faults = (f"spec.podSets[{i}].template.{each.fault}" for i, each in enumerate(asked) if each.fault)
-    violation = counting.violation(specs, rules) or next(faults, "")
-    return Counted(_within_64_bits(pod_sets), violation, counting.unclaimable(named, rules))
+    countable = _within_64_bits(pod_sets)
+    violation = (
+        _impossible(bodies)
+        or counting.violation(specs, rules)
+        or next(faults, "")
+        or _beyond_counting(pod_sets, countable)
+    )
+    return Counted(countable, violation, counting.unclaimable(named, rules))
+
+
+def _impossible(bodies: Sequence[Json]) -> str:
+    """Why no pod of a template can exist; "" if it can. Webhooks refuse such a template where they see it."""
+    for i, body in enumerate(bodies):
+        path = f"spec.podSets[{i}].template"
+        meta = child(child(body, "template", f"spec.podSets[{i}]"), "metadata", path)
+        for part, faults in (("labels", label_faults), ("annotations", annotation_faults)):
+            for value, fault in faults(child(meta, part, f"{path}.metadata")):
+                named = "" if value is None else f"Invalid value: {bounded.shown(str(value))}: "
+                return f"{path}.metadata.{part}: {named}{fault}"
+    return ""
 
 
 def _completed_spec(body: Json, path: str, rules: counting.Rules) -> Json:
@@ -108,6 +128,15 @@ def _within_64_bits(pod_sets: Sequence[model.PodSet]) -> tuple[model.PodSet, ...
     )
 
 
+def _beyond_counting(asked: Sequence[model.PodSet], bounded: Sequence[model.PodSet]) -> str:
+    """Why pods that together request more than 64 bits can say are not admitted: no quota is known to be enough for them."""
+    for i, (before, after) in enumerate(zip(asked, bounded, strict=True)):
+        cut = sorted(name for name, size in before.requests.items() if size > after.requests[name])
+        if cut:
+            return f"spec.podSets[{i}].count: all pods together request more of {cut[0]} than can be counted"
+    return ""
+
+
 def _at_most(most: int, requests: model.Requests) -> dict[str, int]:
     return {name: min(most, size) for name, size in requests.items()}
 
@@ -143,6 +172,7 @@ def _pod_set(
         shape=found.shape,
         exclusive=exclusive,
         domains=domains,
+        most_per_node=podspec.neighbours(child(body, "template", path)).most_per_node if found.shape else 0,
         traits=traits.traits(_template_annotations(body, path), spec, images=rules.images),
     )
 

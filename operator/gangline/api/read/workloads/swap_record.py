@@ -64,6 +64,8 @@ class RecordedSwap:
     later: tuple[tuple[str, int], ...] = ()
     #: of a Requeue, the start of the admission that it loses, 0 = unknown
     admitted: int = 0
+    #: those of `lost` that only pods leave which were sent there and can't be bound; those that are bound there stay
+    refusing: tuple[str, ...] = ()
 
     @property
     def open(self) -> bool:
@@ -139,7 +141,7 @@ class Record:
 
     def with_current(self, swap: RecordedSwap) -> Record:
         """The record with the present state of the swap in progress; completed ones are kept in brief."""
-        known = swap if swap.open else replace(swap, lost=swap.lost[:MOST_NODES], kept=(), later=())
+        known = swap if swap.open else replace(swap, lost=swap.lost[:MOST_NODES], kept=(), later=(), refusing=())
         return replace(self, log=(*self.log[:-1], known))
 
 
@@ -150,6 +152,7 @@ def _grown(current: RecordedSwap, swap: RecordedSwap) -> RecordedSwap:
     kept = tuple(node for node in current.kept if node not in swap.lost)
     lost = (*current.lost, *fresh)[:MOST_OPEN]
     later = {**dict(current.later), **dict.fromkeys(swap.lost, swap.decided)}
+    failed = {node for each in (current, swap) for node in each.lost if node not in each.refusing}
     return replace(
         current,
         how=how,
@@ -158,6 +161,7 @@ def _grown(current: RecordedSwap, swap: RecordedSwap) -> RecordedSwap:
         kept=kept,
         later=tuple((node, at) for node, at in later.items() if node in lost),
         admitted=swap.admitted,
+        refusing=tuple(node for node in lost if node not in failed),
     )
 
 
@@ -171,7 +175,8 @@ def _dated(dates: tuple[tuple[int, int], ...], at: int, count: int) -> tuple[tup
 
 
 def _bounded(swap: RecordedSwap) -> RecordedSwap:
-    return replace(swap, lost=swap.lost[:MOST_OPEN], kept=swap.kept[:MOST_NODES])
+    cut = {"lost": swap.lost[:MOST_OPEN], "refusing": swap.refusing[:MOST_OPEN], "kept": swap.kept[:MOST_NODES]}
+    return replace(swap, **cut)
 
 
 def _latest(log: Iterable[RecordedSwap]) -> tuple[RecordedSwap, ...]:
@@ -232,6 +237,7 @@ def _swap(body: Json) -> RecordedSwap:
         kept=_nodes(body.get("kept")),
         later=tuple((str(node), _whole(at)) for node, at in body.get("later", {}).items()),
         admitted=_time(body.get("admitted")) or 0,
+        refusing=_nodes(body.get("refusing")),
     )
 
 
@@ -254,7 +260,7 @@ def _json(swap: RecordedSwap) -> Json:
     body: Json = {"how": swap.how, "cause": swap.cause, "lost": list(swap.lost)}
     body |= {"detected": swap.detected, "decided": swap.decided}
     optional: Json = {"created": swap.created, "running": swap.running, "to": list(swap.to), "kept": list(swap.kept)}
-    optional |= {"later": dict(swap.later), "admitted": swap.admitted}
+    optional |= {"later": dict(swap.later), "admitted": swap.admitted, "refusing": list(swap.refusing)}
     return body | {key: value for key, value in optional.items() if value}
 
 

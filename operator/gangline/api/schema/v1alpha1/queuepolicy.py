@@ -287,6 +287,9 @@ class SecretRef(Model):
     """Its namespace."""
 
 
+Address = Annotated[str, Field(min_length=1, max_length=254, pattern=r"^\*?[A-Za-z0-9._+#-]*@?[A-Za-z0-9._+#-]*$")]
+
+
 class Notify(Model):
     """A receiver of notifications, and their kinds. A job adjusts them by its annotations gangline.io/notify and
     gangline.io/notify-to."""
@@ -299,7 +302,13 @@ class Notify(Model):
     digest: Duration = "0s"
     """Notifications within this time are sent as one message. 0s: each at once."""
     max_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 60
-    """The most messages per hour; further notifications are bundled into the next one."""
+    """The most messages per hour; further notifications are bundled into the next one. A quarter of them is kept for messages
+    that are not about jobs of one namespace alone."""
+    addresses: Annotated[list[Address], Field(max_length=64), LIST_SET] | None = None
+    """The addresses that jobs may give by the annotation gangline.io/notify-to: an address, or * and how addresses end, such as
+    *@example.org. Other addresses count as none. Without this list no job gives one."""
+    max_per_namespace: Annotated[int, Field(ge=1, le=100_000)] = 120
+    """The most messages per hour to addresses that jobs of one namespace give, over all addresses; further notifications wait."""
     start_moved_by: Duration = "30m"
     """StartMoved: the least change of the expected start since the last notification."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gangline.api.schema import crd_install, crdgen
+from gangline.console.output import terminal
 
 
 @click.command("crds")
@@ -22,7 +23,7 @@ def command(out: Path | None, check: bool) -> None:
     elif out is not None:
         _write(files, out)
     else:
-        click.echo("---\n".join(files.values()), nl=False)
+        terminal.say("---\n".join(files.values()), nl=False)
 
 
 def _write(files: dict[str, str], out: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
+from gangline.console.output import terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.views import access
 
@@ -42,13 +42,13 @@ def _this_machine(output: Format) -> None:
     findings = [check() for check in machine.CHECKS]
     missing = [finding for finding in findings if finding.verdict == "missing"]
     if output.kind:
-        click.echo(document(output.kind, machine.as_json(findings)))
+        terminal.say(document(output.kind, machine.as_json(findings)))
         sys.exit(1 if missing else 0)
-    Console(highlight=False).print(machine.render(findings))
+    terminal.console(highlight=False).print(machine.render(findings))
     if missing:
-        click.echo(f"\n`make run` does not work yet. Missing: {', '.join(finding.subject for finding in missing)}.")
+        terminal.say(f"\n`make run` does not work yet. Missing: {', '.join(finding.subject for finding in missing)}.")
         sys.exit(1)
-    click.echo("\nThis machine has everything that `make run` needs.")
+    terminal.say("\nThis machine has everything that `make run` needs.")
 
 
 def _examine(examination: Examination, kubeconfig: Path | None, context: str | None, output: Format) -> None:
@@ -65,6 +65,6 @@ def _examine(examination: Examination, kubeconfig: Path | None, context: str | N
 
     findings = access.run(examined())
     answer = examination.as_json(findings)
-    click.echo(document(output.kind, answer) if output.kind else examination.rendered(findings))
+    terminal.say(document(output.kind, answer) if output.kind else examination.rendered(findings))
     if not answer["ok"]:
         sys.exit(1)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from gangline import files
 from gangline.api import quantity
 from gangline.api.read.configuration import Configuration, ManagedJobs
 from gangline.api.read.counting.resource_rules import ResourceRules
@@ -29,6 +30,7 @@ from gangline.console.importing.adoptions import Adoption, Job, Parent, RollOut,
 from gangline.console.importing.handing_over import HandingOver
 from gangline.console.importing.mapping import MappingError, Rule, from_file, from_pairs, pairs
 from gangline.console.importing.serving_handover import UnmarkedError
+from gangline.console.output import terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.views import access
 from gangline.jobs import BY_RESOURCE, declare
@@ -129,7 +131,7 @@ def command(
         roll_out,
     )
     outcome = access.run(_import(order, kubeconfig, context))
-    click.echo(document(output.kind, _as_json(order, outcome)) if output.kind else _rendered(order, outcome))
+    terminal.say(document(output.kind, _as_json(order, outcome)) if output.kind else _rendered(order, outcome))
     if outcome.faults:
         sys.exit(1)
 
@@ -142,7 +144,7 @@ def _rules(label: str, mapping: tuple[str, ...], file: Path | None) -> tuple[Rul
     if file is None:
         return from_pairs(label, _pairs(mapping, "--queuemapping"))
     try:
-        return from_file(file.read_text())
+        return from_file(files.read_text(file))
     except (ValueError, OSError) as error:
         raise click.ClickException(f"{file}: {error}") from error
 

@@ -11,7 +11,9 @@ import click
 
 from gangline.api import names
 from gangline.console.options import Span
+from gangline.console.output import terminal
 from gangline.console.views import access
+from gangline.files import read_text
 from gangline.install import inventory, removal, rollout
 from gangline.install.cluster_kinds import told
 from gangline.install.differences import MOST_LINES
@@ -67,7 +69,7 @@ def manifests(
     """Print the manifests of an installation, for `kubectl apply --server-side -f -`."""
     chosen = _chosen(files, settings, image)
     if helm is None:
-        click.echo(chart.manifests(objects.plain(chosen, namespace)), nl=False)
+        terminal.say(chart.manifests(objects.plain(chosen, namespace)), nl=False)
         return
     if files or settings or image:
         raise click.UsageError("--helm writes the chart for all values: give them to helm")
@@ -114,12 +116,12 @@ def uninstall(
         async with access.client(kubeconfig, context) as api:
             found = await removal.look(api, namespace)
             if found.nothing_to_do(everything=everything):
-                click.echo(f"Gangline is not installed in namespace {namespace}.")
+                terminal.say(f"Gangline is not installed in namespace {namespace}.")
                 return
             _show_remains(found, everything)
             if dry_run or not _agreed(yes):
                 return
-            await removal.take_off(api, found, everything=everything, seconds=timeout, say=click.echo)
+            await removal.take_off(api, found, everything=everything, seconds=timeout, say=terminal.say)
 
     access.run(_plainly(work()))
 
@@ -156,11 +158,11 @@ async def _bring(
                 return
             if not decided.is_empty and not _agreed(yes):
                 return
-            await carry_out(api, decided, click.echo)
-            missing = await rollout.wait(api, namespace, timeout, click.echo)
+            await carry_out(api, decided, terminal.say)
+            missing = await rollout.wait(api, namespace, timeout, terminal.say)
             if missing:
-                raise InstallationError(f"not ready after {timeout:g} s: {missing}")
-            click.echo("✓ operator and webhooks are ready")
+                raise InstallationError(f"not ready after {timeout:g} s:\n{missing}")
+            terminal.say("✓ operator and webhooks are ready")
 
     await _plainly(work())
 
@@ -170,7 +172,7 @@ def _chosen(files: tuple[Path, ...], settings: tuple[str, ...], image: str | Non
     try:
         for path in files:
             try:
-                given.append(values.load(path.read_text(encoding="utf-8")))
+                given.append(values.load(read_text(path)))
             except (ValuesError, UnicodeDecodeError) as error:
                 raise click.ClickException(f"{path}: {error}") from error
         given += map(values.setting, settings)
@@ -194,13 +196,13 @@ def _show(decided: Plan) -> None:
         if change.action in ("create", "keep"):
             continue
         note = " (not of this installation's making)" if change.action == "take over" else ""
-        click.echo(f"{_MARKS[change.action]} {told(change.key)}{note}")
+        terminal.say(f"{_MARKS[change.action]} {told(change.key)}{note}")
         for line in change.fields[:MOST_LINES]:
-            click.echo(f"    {line}")
+            terminal.say(f"    {line}")
         if len(change.fields) > MOST_LINES:
-            click.echo(f"    … {len(change.fields) - MOST_LINES} more fields")
+            terminal.say(f"    … {len(change.fields) - MOST_LINES} more fields")
     unchanged = len(decided.keys("keep"))
-    click.echo(
+    terminal.say(
         "Nothing changes." if decided.is_empty else f"{unchanged} objects stay as they are." if unchanged else ""
     )
 
@@ -210,9 +212,9 @@ def _show_remains(found: removal.Remains, everything: bool) -> None:
     there = {name: count for name, count in found.objects.items() if count}
     counted = ", ".join(f"{count} {name}" for name, count in there.items()) or "no objects"
     if everything:
-        click.echo(f"- all kinds, and with them: {counted}")
+        terminal.say(f"- all kinds, and with them: {counted}")
     else:
-        click.echo(f"Kinds and their objects stay ({counted}); jobs run on, nothing is admitted. --all removes them.")
+        terminal.say(f"Kinds and their objects stay ({counted}); jobs run on, nothing is admitted. --all removes them.")
 
 
 def _show_by_kind(mark: str, keys: Iterable[ObjectKey]) -> None:
@@ -220,13 +222,13 @@ def _show_by_kind(mark: str, keys: Iterable[ObjectKey]) -> None:
     for key in keys:
         by_kind.setdefault(key.resource.kind, []).append(key.name)
     for kind, found in by_kind.items():
-        click.echo(f"{mark} {kind}: {', '.join(found)}")
+        terminal.say(f"{mark} {kind}: {', '.join(found)}")
 
 
 def _agreed(yes: bool) -> bool:
     if yes or not sys.stdin.isatty():
         return True
-    return click.confirm("Go on?")
+    return terminal.confirm("Go on?")
 
 
 async def _plainly(work: Any) -> None:

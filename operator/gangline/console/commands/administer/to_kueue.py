@@ -1,4 +1,4 @@
-"""`gangline to-kueue`: takes out of admissions what Kueue does not know, while neither of them decides. Pods run on."""
+"""`gangline to-kueue`: takes out of admissions and pods what Kueue does not know, while neither of them decides. Pods run on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from gangline.api.read.conditions import millis_of
 from gangline.api.read.configuration.manager import KUEUES
 from gangline.api.read.workloads import card_levels
 from gangline.api.read.workloads.topology_slices import SlicesError
+from gangline.console.output import terminal
 from gangline.console.views import access
+from gangline.control.gates.node_gates import ungated
+from gangline.control.mirror.pod import claimed_workload, read_pod, waits_at_node_gate
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Conflict, NotFound
@@ -31,6 +34,10 @@ class Outcome:
     changed: tuple[str, ...] = ()
     #: Workload and why
     failed: tuple[tuple[str, str], ...] = ()
+    #: pods that lost a gate
+    pods: tuple[str, ...] = ()
+    #: pod and why it keeps its gate
+    failed_pods: tuple[tuple[str, str], ...] = ()
 
 
 @click.command()
@@ -38,9 +45,11 @@ class Outcome:
 @click.option("--dry-run", is_flag=True, help="Only say which Workloads would change.")
 @click.option("--force", is_flag=True, help="Also while somebody holds the lease of the operator.")
 def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: bool) -> None:
-    """Prepare admissions for a change back to Kueue: cards go out of topology assignments, nodes stay.
+    """Prepare a change back to Kueue: cards go out of topology assignments, and pods lose the gate at which they wait for a node.
 
-    Stop the operator first. Running pods go on, on the cards that they have. Exit status 1 if a Workload could not be changed.
+    Stop the operator first. Running pods go on, on the cards that they have. A job that was running at the change creates its
+    pods behind that gate until it ends: run the command again if one of its pods is replaced. Exit status 1 if a Workload or a
+    pod could not be changed.
     """
 
     async def work() -> Outcome:
@@ -53,12 +62,16 @@ def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: 
 
     outcome = access.run(work())
     for name in outcome.changed:
-        click.echo(f"workload/{name}: {'would name no cards' if dry_run else 'names no cards any more'}")
+        terminal.say(f"workload/{name}: {'would name no cards' if dry_run else 'names no cards any more'}")
     for name, why in outcome.failed:
-        click.echo(f"workload/{name}: {why}", err=True)
+        terminal.say(f"workload/{name}: {why}", err=True)
     if not outcome.changed and not outcome.failed:
-        click.echo("No admission names cards.")
-    if outcome.failed:
+        terminal.say("No admission names cards.")
+    for name in outcome.pods:
+        terminal.say(f"pod/{name}: {'would wait' if dry_run else 'waits'} for no node any more")
+    for name, why in outcome.failed_pods:
+        terminal.say(f"pod/{name}: {why}", err=True)
+    if outcome.failed or outcome.failed_pods:
         sys.exit(1)
 
 
@@ -90,7 +103,29 @@ async def prepared(api: ApiClient, *, dry_run: bool = False) -> Outcome:
 
     listed = await api.list(kube.WORKLOADS)
     await asyncio.gather(*(one(workload) for workload in listed.items))
-    return Outcome(tuple(sorted(changed)), tuple(sorted(failed)))
+    pods: list[str] = []
+    failed_pods: list[tuple[str, str]] = []
+
+    async def free(pod: Json) -> None:
+        async with gate:
+            try:
+                if not dry_run:
+                    meta = pod["metadata"]
+                    await api.patch(kube.PODS, meta["namespace"], meta["name"], ungated(pod, None))
+                pods.append(key_of(pod))
+            except NotFound:
+                return
+            except ApiError as error:
+                failed_pods.append((key_of(pod), str(error)))
+
+    waiting = await api.list(kube.PODS, field_selector="status.phase=Pending")
+    await asyncio.gather(*(free(pod) for pod in waiting.items if waits_for_a_node(pod)))
+    return Outcome(tuple(sorted(changed)), tuple(sorted(failed)), tuple(sorted(pods)), tuple(sorted(failed_pods)))
+
+
+def waits_for_a_node(pod: Json) -> bool:
+    """Whether the operator would have sent the pod to a node, now or once it lost its other gate: Kueue opens no such gate."""
+    return waits_at_node_gate(pod) or read_pod(pod, claimed_workload(pod) or "").at_node_gate
 
 
 async def _converted(api: ApiClient, workload: Json, *, dry_run: bool) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gangline.console.output import terminal
 from gangline.console.views import access, choosing, completing, targets
 from gangline.console.views.choosing import Choice
 from gangline.kube.client import ApiClient
@@ -46,7 +47,7 @@ async def cancel(
     told: list[str] = []
     for name in found:
         try:
-            click.echo(await cancelled(api, namespace, name, dry_run=dry_run))
+            terminal.say(await cancelled(api, namespace, name, dry_run=dry_run))
         except targets.NoSuchJob as error:
             told += [error.message] if tell_missing else []
         except MadeAgainError as error:

@@ -10,6 +10,7 @@ import click
 
 from gangline.api import names as api_names
 from gangline.console.commands.change.hold import queue_of, stop_policy
+from gangline.console.output import terminal
 from gangline.console.views import access, completing, targets
 from gangline.console.views.nodes import node_named, node_of
 from gangline.kube.client import ApiClient
@@ -58,7 +59,7 @@ def _each(
             where = namespace or api.login.namespace
             for name in names:
                 told = await change(api, where, name, dry_run=dry_run)
-                click.echo(told + (" (dry run: nothing is changed)" if dry_run else ""))
+                terminal.say(told + (" (dry run: nothing is changed)" if dry_run else ""))
 
     access.run(work())
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from gangline.console.output import terminal
 from gangline.console.views import access, choosing, completing, targets
 from gangline.console.views.choosing import Choice
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State
@@ -82,11 +83,11 @@ async def _each(
     """
     for name in found:
         try:
-            click.echo(await change(name) + (" (dry run: nothing is changed)" if dry_run else ""))
+            terminal.say(await change(name) + (" (dry run: nothing is changed)" if dry_run else ""))
         except (NotHeldError, targets.NoSuchJob) as error:
             if not choice.by_filters:
                 raise
-            click.echo(error.message, err=True)
+            terminal.say(error.message, err=True)
 
 
 async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False, dry_run: bool = False) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gangline.api import names
+from gangline.console.output import terminal
 from gangline.console.views import access, completing, targets
 from gangline.console.views.targets import Target
 from gangline.control.answers.workloads.snapshot import FINISHED, State, WorkloadView, snapshot
@@ -30,7 +31,7 @@ def move(
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            click.echo(await moved(api, namespace or api.login.namespace, job, queue, dry_run=dry_run))
+            terminal.say(await moved(api, namespace or api.login.namespace, job, queue, dry_run=dry_run))
 
     access.run(work())
 
@@ -82,7 +83,7 @@ def top(
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            click.echo(await topped(api, namespace or api.login.namespace, job, class_name, dry_run=dry_run))
+            terminal.say(await topped(api, namespace or api.login.namespace, job, class_name, dry_run=dry_run))
 
     access.run(work())
 

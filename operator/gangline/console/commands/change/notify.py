@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from gangline.console.commands.change import notify_set
+from gangline.console.output import terminal
 from gangline.console.views import access
-from gangline.control.notify.notices import ADDRESS, KINDS, Notice, compose
+from gangline.control.notify.notices import KINDS, Notice, compose, is_address, permitted
 from gangline.control.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
 from gangline.kube.client import NotFound
 from gangline.kube.resources import QUEUE_POLICIES, SECRETS
@@ -55,7 +56,7 @@ def test(
     """
     if bool(policy) == bool(urls):
         raise click.UsageError("give the name of a QueuePolicy, or --url")
-    if to and not ADDRESS.fullmatch(to):
+    if to and not is_address(to):
         raise click.BadParameter("must be an address, a channel or a number, without spaces", param_hint="--to")
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="  %(message)s")
@@ -68,16 +69,16 @@ def test(
     for name, found, trouble in receivers:
         if trouble or not found:
             failed += 1
-            click.echo(f"{name}: {trouble or 'its URL has a placeholder for an address: give --to'}", err=True)
+            terminal.say(f"{name}: {trouble or 'its URL has a placeholder for an address: give --to'}", err=True)
         for number, url in enumerate(found, 1):
             which = name if len(found) == 1 else f"{name}, URL {number}"
             try:
                 send_with_apprise(url, message, quiet=not verbose)
             except DeliveryError as error:
                 failed += 1
-                click.echo(f"{which}: {error}", err=True)
+                terminal.say(f"{which}: {error}", err=True)
             else:
-                click.echo(f"{which}: sent")
+                terminal.say(f"{which}: sent")
     raise SystemExit(1 if failed else 0)
 
 
@@ -93,6 +94,9 @@ async def _receivers(
         for rule in rules:
             ref = rule["secretRef"]
             name = f"Secret {ref.get('namespace', 'gangline-system')}/{ref['name']}"
+            if to and not permitted(to, rule.get("addresses") or ()):
+                found.append((name, [], f"spec.notify[].addresses does not permit jobs to give the address {to}"))
+                continue
             try:
                 secret = await api.get(SECRETS, ref.get("namespace", "gangline-system"), ref["name"])
                 found.append((name, urls_of(secret.get("data") or {}, to), ""))

@@ -9,10 +9,11 @@ from typing import Final
 import click
 
 from gangline.api import names
+from gangline.console.output import terminal
 from gangline.console.output.selection import words
 from gangline.console.views import access, completing, targets
 from gangline.control.answers.workloads.snapshot import FINISHED
-from gangline.control.notify.notices import ADDRESS, KINDS
+from gangline.control.notify.notices import KINDS, is_address
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import DEPLOYMENTS, PODS, WORKLOADS, Json, Resource
 
@@ -56,14 +57,14 @@ def command(
     if events:
         wanted[names.NOTIFY] = kinds(words(events))
     if to is not None:
-        if to != NONE and not ADDRESS.fullmatch(to):
+        if to != NONE and not is_address(to):
             raise click.BadParameter("must be an address, a channel or a number, without spaces", param_hint="--to")
         wanted[names.NOTIFY_TO] = None if to == NONE else to
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             told = await notifying(api, namespace or api.login.namespace, job, wanted, dry_run=dry_run)
-            click.echo(told + (" (dry run: nothing is changed)" if dry_run else ""))
+            terminal.say(told + (" (dry run: nothing is changed)" if dry_run else ""))
 
     access.run(work())
 

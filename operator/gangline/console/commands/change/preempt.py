@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from gangline.console.output import presenting, remarks
+from gangline.console.output import presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import DOCUMENTS, document
 from gangline.console.output.presenting import Shape
@@ -70,12 +70,12 @@ def show(told: Json, shape: Shape) -> None:
             "victims": victims,
             "obstacle": told["obstacle"],
         }
-        click.echo(document(shape.format.kind, body))
+        terminal.say(document(shape.format.kind, body))
         return
     if told["victims"]:
         presenting.show(VICTIMS, shape, told["victims"])
     if shape.format.kind in ("", "wide"):
-        click.echo(summary(told))
+        terminal.say(summary(told))
 
 
 def summary(told: Json) -> str:

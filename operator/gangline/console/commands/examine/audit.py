@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from gangline.console.options import Span
-from gangline.console.output import clock, presenting
+from gangline.console.output import clock, presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
 from gangline.console.output.layout import Rows
@@ -81,9 +81,9 @@ def command(
         raise click.ClickException(f"{file}: the record contains no start of an operator run")
     if not shape.format.kind:
         for line in lines(outcome, queues, since, presenting.width()):
-            click.echo(line)
+            terminal.say(line)
     found = outcome.as_json()
-    click.echo(document("yaml", found) if shape.format.kind == "yaml" else json.dumps(found))
+    terminal.say(document("yaml", found) if shape.format.kind == "yaml" else json.dumps(found))
     if not outcome.holds:
         raise SystemExit(1)
 

@@ -14,6 +14,7 @@ import click
 from gangline.console.configuration_file import read_configuration
 from gangline.console.log_options import LogOptions, with_log_options
 from gangline.console.options import Size
+from gangline.console.output import terminal
 
 
 @click.command("record")
@@ -76,7 +77,7 @@ async def _record(directory: Path, login: object, size: int, ready_file: Path | 
     assert isinstance(login, Login)
 
     def ready() -> None:
-        click.echo(f"recording in {directory}", err=True)
+        terminal.say(f"recording in {directory}", err=True)
         if ready_file is not None:
             files.write(ready_file, json.dumps({"pid": os.getpid()}))
 

@@ -17,10 +17,11 @@ from gangline import traces
 from gangline.console.commands.examine.replay_report import lines
 from gangline.console.configuration_file import read_configuration
 from gangline.console.options import Instant, Span
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.replaying import cluster_record, policy_file
 from gangline.engine.model import Settings
+from gangline.files import read_text
 from gangline.record import preparing
 from gangline.record.history import RecordError
 from gangline.replay import policies, report
@@ -155,7 +156,7 @@ def command(
     **options: Any,
 ) -> None:
     """Replay a job TRACE, or a cluster's record, under several policies; write OUT/replay.json and OUT/report.html."""
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     if (trace is None) == (record is None):
         raise click.UsageError("name either a TRACE or --cluster-record DIRECTORY")
     if config is not None and record is None:
@@ -178,7 +179,7 @@ def command(
     if schedule or schedule_format:
         for story in done.stories:
             schedules.write(story.result, out / "schedule", story.policy, kind)
-    click.echo(document(output.kind, body) if output.kind else "\n".join(lines(done, presenting.width())))
+    terminal.say(*([document(output.kind, body)] if output.kind else lines(done, presenting.width())))
     console.print(f"[dim]{out / 'report.html'}  {out / 'replay.json'}[/dim]")
 
 
@@ -297,7 +298,7 @@ def _from_files(files: tuple[Path, ...]) -> tuple[list[Policy], list[str]]:
     notes: list[str] = []
     for file in files:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = read_text(file)
         except (OSError, UnicodeDecodeError) as error:
             raise ReplayError(f"--policy-file {file}: {error}") from error
         more, left_out = policy_file.read(text, file.name)

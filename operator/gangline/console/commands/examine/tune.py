@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 import yaml
-from rich.console import Console
 
 from gangline.console.options import Span, file_option
+from gangline.console.output import terminal
 from gangline.console.replaying import cluster_record
 from gangline.record.advice import tuning
 from gangline.record.advice.tuning import NoProposalError, Proposal, Wish
@@ -91,7 +91,7 @@ def command(
     The last third of the record is held out: what is said of the proposal was measured there. Nothing is proposed, and the exit
     status is 1, where the gain can't be told from chance.
     """
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     try:
         with console.status("Reading …"):
             source = cluster_record.opened(record)
@@ -115,7 +115,7 @@ def command(
         raise click.ClickException(str(error)) from error
     text = _manifest(found, source)
     if file is None:
-        click.echo(text, nl=False)
+        terminal.say(text, nl=False)
         return
     try:
         file.write_text(text, encoding="utf-8")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
+from gangline import bounded
 from gangline.conformance import tas_vectors
 from gangline.conformance.scheduling_vectors import compare as compare_scheduling
+from gangline.console.output import terminal
+from gangline.files import read_lines
 from gangline.kube.resources import Json
 
 
@@ -31,10 +33,10 @@ def command(files: tuple[Path, ...]) -> None:
             if difference is None:
                 good += 1
             else:
-                click.echo(f"{file.name}, line {number}, {scenario.get('name', 'unnamed')}: {difference}")
-        click.echo(f"{_name(file)}: {good} of {count} scenarios agree")
+                terminal.say(f"{file.name}, line {number}, {scenario.get('name', 'unnamed')}: {difference}")
+        terminal.say(f"{_name(file)}: {good} of {count} scenarios agree")
         total, agreed = total + count, agreed + good
-    click.echo(f"total: {agreed} of {total} scenarios agree")
+    terminal.say(f"total: {agreed} of {total} scenarios agree")
     sys.exit(0 if agreed == total else 1)
 
 
@@ -45,17 +47,24 @@ def compare(scenario: Json, result: Json) -> str | None:
     return compare_scheduling(scenario, result)
 
 
+#: bytes of a scenario, and of a file of them, unpacked
+LONGEST_LINE: Final = 16 * 2**20
+MOST_BYTES: Final = 2**30
+
+
 def read(file: Path) -> Iterator[tuple[Json, Json]]:
     """The scenarios of a file with their recorded results."""
-    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+    try:
+        for number, line in enumerate(read_lines(file, longest=LONGEST_LINE, most=MOST_BYTES), start=1):
             if not line.strip():
                 continue
             try:
-                entry = json.loads(line)
+                entry = bounded.load_json(line, most_bytes=LONGEST_LINE)
                 yield entry["scenario"], entry["result"]
             except (ValueError, KeyError, TypeError) as error:
                 raise click.ClickException(f"{file}, line {number}: not a recorded scenario: {error!r}") from error
+    except OSError as error:
+        raise click.ClickException(f"{file}: cannot be read: {error.strerror or error}") from error
 
 
 def _name(file: Path) -> str:

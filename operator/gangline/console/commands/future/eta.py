@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gangline.console.output import clock, presenting, remarks
+from gangline.console.output import clock, presenting, remarks, terminal
 from gangline.console.output.formats import DOCUMENTS, Format, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.output.presenting import Shape
@@ -114,10 +114,10 @@ def _show_promises(told: Json, output: Format) -> None:
     if output.kind in DOCUMENTS:
         names = ("promises", "started", "record")
         body = {"job": told["job"]["jobName"], **{name: told[name] for name in names}}
-        click.echo(document(output.kind, body))
+        terminal.say(document(output.kind, body))
         return
     if not told["promises"]:
-        click.echo(
+        terminal.say(
             "nothing was promised: it did not wait while expected starts were computed, or starts beyond their horizon",
             err=True,
         )
@@ -125,7 +125,7 @@ def _show_promises(told: Json, output: Format) -> None:
     now = time.time()
     presenting.echo(promise_rows(told["promises"], now))
     for line in outcome_lines(told, now):
-        click.echo("\n".join(wrapped(line, presenting.width())))
+        terminal.say(*wrapped(line, presenting.width()))
 
 
 def promise_rows(promises: Sequence[Json], now: float) -> Rows:
@@ -177,10 +177,10 @@ async def _accuracy(kubeconfig: Path | None, context: str | None, namespace: str
 def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:
     if output.kind in DOCUMENTS:
         told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
-        click.echo(document(output.kind, {**told, **{name: accuracy.get(name) for name in ("starts", "queues")}}))
+        terminal.say(document(output.kind, {**told, **{name: accuracy.get(name) for name in ("starts", "queues")}}))
         return
     runtimes, starts = accuracy["items"], accuracy.get("starts") or {}
-    click.echo(accuracy.get("model", {}).get("reason", ""))
+    terminal.say(accuracy.get("model", {}).get("reason", ""))
     if runtimes:
         header = ("RUNTIME FORECAST BY", "RUNS", "WITHIN P50", "WITHIN P90", "TYPICAL FACTOR")
         cells = tuple(
@@ -193,16 +193,16 @@ def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:
             )
             for row in runtimes
         )
-        click.echo()
+        terminal.say()
         presenting.echo(Rows(header, cells, (), frozenset(header[1:])))
     if starts.get("starts"):
-        click.echo(
+        terminal.say(
             f"\n{starts['starts']} expected starts were checked: {starts['withinP50']:.0%} before the p50, "
             f"{starts['withinP90']:.0%} before the p90; median error {age(starts['medianErrorSeconds'])}"
         )
     for queue, record in (accuracy.get("queues") or {}).items():
-        click.echo(f"ClusterQueue {queue}: {times.record_text(record)}")
+        terminal.say(f"ClusterQueue {queue}: {times.record_text(record)}")
     if not runtimes and not starts.get("starts"):
-        click.echo("no forecast could be checked yet: no workload has finished since the operator started counting")
+        terminal.say("no forecast could be checked yet: no workload has finished since the operator started counting")
     elif accuracy.get("since"):
-        click.echo(f"\ncounted since {clock.when(accuracy['since'], time.time())}")
+        terminal.say(f"\ncounted since {clock.when(accuracy['since'], time.time())}")

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gangline import traces
 from gangline.console.commands.future.forecast_report import lines, to_minute
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.views import access, asking, completing, own_rights, times
 from gangline.control.answers.workloads.words import age
@@ -73,11 +73,11 @@ def import_(files: tuple[Path, ...], format_: str, db: str, keep_all: bool) -> N
         for file in files:
             trace = _trace(file, format_)
             written = _readable(store.put)(map(from_trace, trace.jobs))
-            click.echo(f"{file}: {written} runs ({trace.format}){_skipped(trace)}")
+            terminal.say(f"{file}: {written} runs ({trace.format}){_skipped(trace)}")
         newest = _readable(store.runs)(limit=1)
         if newest and not keep_all and (dropped := _readable(store.prune)(newest[0].submit)):
-            click.echo(f"dropped {dropped} runs older than the retention period; --keep-all keeps them")
-        click.echo(f"the history holds {store.count()} runs")
+            terminal.say(f"dropped {dropped} runs older than the retention period; --keep-all keeps them")
+        terminal.say(f"the history holds {store.count()} runs")
 
 
 @command.command("train")
@@ -95,16 +95,16 @@ def train_(db: str, model_path: Path, until: float | None, output: Format) -> No
         raise click.ClickException(str(error)) from error
     seconds = time.monotonic() - begun
     if output.kind:
-        click.echo(document(output.kind, {"model": str(model_path), "seconds": seconds, **_model_json(model)}))
+        terminal.say(document(output.kind, {"model": str(model_path), "seconds": seconds, **_model_json(model)}))
         return
-    click.echo(f"{model_path}: learned from {model.samples} runs in {seconds:.1f} s")
+    terminal.say(f"{model_path}: learned from {model.samples} runs in {seconds:.1f} s")
     if (v := model.validation) is not None:
         better = f"{1 - v.error / v.last_two:+.1%}" if v.last_two else "–"
-        click.echo(
+        terminal.say(
             f"on the {v.runs} latest runs (held out): log error {v.error:.3f}, last-two {v.last_two:.3f} (better by {better})"
         )
         if v.worse:
-            click.echo("the model is worse than the last-two baseline: forecasts will not use it")
+            terminal.say("the model is worse than the last-two baseline: forecasts will not use it")
 
 
 def _model_json(model: Model) -> dict[str, Any]:
@@ -143,10 +143,10 @@ def eval_(
         raise click.ClickException("there are no runs to test on")
     window = _window(runs, train_until, first, last, retrain_every)
     try:
-        report = evaluate(runs, window, progress=lambda words: click.echo(f"· {words}", err=True))
+        report = evaluate(runs, window, progress=lambda words: terminal.say(f"· {words}", err=True))
     except ValueError as error:  # TooFewRunsError is one
         raise click.ClickException(str(error)) from error
-    click.echo(document(output.kind, report.as_json()) if output.kind else "\n".join(lines(report, presenting.width())))
+    terminal.say(*([document(output.kind, report.as_json())] if output.kind else lines(report, presenting.width())))
 
 
 def _window(
@@ -191,7 +191,7 @@ def show(
     if ctx.get_parameter_source("db") is ParameterSource.DEFAULT and (
         told := access.run(_operators(job, kubeconfig, context, namespace))
     ):
-        click.echo(document(output.kind, told) if output.kind else _show_operators(told, time.time()))
+        terminal.say(document(output.kind, told) if output.kind else _show_operators(told, time.time()))
         return
     with _open(db) as store:
         found = _readable(store.find)(job)
@@ -217,7 +217,7 @@ def show(
         "took": run.seconds,
         "model": note or verdict.reason,
     }
-    click.echo(document(output.kind, body) if output.kind else _show(body, total))
+    terminal.say(document(output.kind, body) if output.kind else _show(body, total))
 
 
 async def _operators(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None) -> Json:
@@ -228,7 +228,7 @@ async def _operators(job: str, kubeconfig: Path | None, context: str | None, nam
             path, query = asking.job_path(where, job)
             item = await asking.get(api, path, {**query, "times": True})
     except (*own_rights.NoOperator, asking.NoAnswerError, Unavailable) as error:
-        click.echo(f"({error}: this is from the history on this machine)", err=True)
+        terminal.say(f"({error}: this is from the history on this machine)", err=True)
         return {}
     except click.ClickException:  # no cluster is configured
         if kubeconfig or context or namespace:

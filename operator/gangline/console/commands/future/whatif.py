@@ -8,7 +8,7 @@ from typing import Any
 import click
 import yaml
 
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, own_rights
@@ -39,7 +39,7 @@ def command(file: Path, kubeconfig: Path | None, context: str | None, namespace:
     job, kind = read(file)
     answer = access.run(_submitted(kubeconfig, context, namespace, job, kind))
     if output.kind:
-        click.echo(document(output.kind, _as_json(answer)))
+        terminal.say(document(output.kind, _as_json(answer)))
         return
     _show(answer)
 
@@ -104,8 +104,8 @@ def read(file: Path) -> tuple[Json, JobKind]:
 
 def _show(answer: Json) -> None:
     if answer["unexamined"]:
-        click.echo(f"({answer['unexamined']} changes were not tried: the time was not enough)", err=True)
-    click.echo("\n".join(told(answer, presenting.width())))
+        terminal.say(f"({answer['unexamined']} changes were not tried: the time was not enough)", err=True)
+    terminal.say(*told(answer, presenting.width()))
 
 
 def told(answer: Json, columns: int | None) -> list[str]:

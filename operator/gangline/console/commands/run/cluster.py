@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
 
 from gangline.console.commands.run.cluster_nodes import image, named, node
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.options import kubernetes_version
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
 from gangline.console.plain_errors import plain_errors
@@ -72,7 +71,7 @@ def up(name: str, nodes: NodeCounts, gpus: int | None, version: str | None) -> N
         if nodes.simulated:
             each = GPUS if gpus is None else gpus
             create_pools_in(cluster.kubeconfig, [NodePool("node", nodes.simulated, {GPU: each})])
-    out = Console(highlight=False)
+    out = terminal.console(highlight=False)
     out.print(f"Control plane [bold]{name}[/] {'was already up' if before else 'is up'}.")
     out.print(f"export KUBECONFIG={status.kubeconfig}", soft_wrap=True)
 
@@ -84,7 +83,7 @@ def down(name: str, keep_data: bool) -> None:
     """Stop the control plane and remove its data."""
     with plain_errors():
         existed = NamedCluster(name).down(forget=not keep_data, waiting=_say_waiting)
-    Console(highlight=False).print(
+    terminal.console(highlight=False).print(
         f"Control plane [bold]{name}[/] is down." if existed else f"There is no control plane [bold]{name}[/]."
     )
 
@@ -116,7 +115,7 @@ def kubeconfig(name: str) -> None:
             raise DevClusterError(
                 f"there is no control plane {name!r}; start one with: gangline cluster up --name {name}"
             )
-    click.echo(found)
+    terminal.say(str(found))
 
 
 @command.command("build")
@@ -135,21 +134,21 @@ def build_command(real: bool, where_possible: bool, helm: bool, versions: tuple[
     with plain_errors():
         refusal = preflight.refused(private_directory("planes")) if real and where_possible else ""
         if refusal:
-            click.echo(f"Real nodes can't run here: {refusal}")
+            terminal.say(f"Real nodes can't run here: {refusal}")
         elif real:
-            click.echo(f"The programs of real nodes are beside {programs.ensure().node}")
+            terminal.say(f"The programs of real nodes are beside {programs.ensure().node}")
         for version in versions or [default_version()]:
             servers = build.ensure_servers(version)
-            click.echo(
+            terminal.say(
                 f"The control plane's programs of Kubernetes {version} are in {servers['kube-apiserver'].parent}"
             )
-        click.echo(f"kubectl is {build.kubectl()}")
+        terminal.say(f"kubectl is {build.kubectl()}")
         if helm:
-            click.echo(f"Helm is in {build.ensure(HELM)}")
+            terminal.say(f"Helm is in {build.ensure(HELM)}")
 
 
 def _say_waiting(pid: str) -> None:
-    click.echo(f"Waiting for process {pid}, which is starting or stopping the same control plane …", err=True)
+    terminal.say(f"Waiting for process {pid}, which is starting or stopping the same control plane …", err=True)
 
 
 @dataclass(frozen=True, slots=True)

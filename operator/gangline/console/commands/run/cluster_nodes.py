@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
 from gangline.console.plain_errors import plain_errors
@@ -87,7 +87,7 @@ def stop(name: str, node: str) -> None:
     """Switch a node off: its kubelet and all its containers die at once."""
     with plain_errors(), NamedCluster(name).real() as plane:
         _real(plane).stop_node(node)
-    click.echo(f"{node} is off. `gangline cluster node start {node}` switches it on again.")
+    terminal.say(f"{node} is off. `gangline cluster node start {node}` switches it on again.")
 
 
 @node.command()
@@ -97,7 +97,7 @@ def cut(name: str, node: str) -> None:
     """Cut a node off from the network: its containers go on, but nothing hears of them."""
     with plain_errors(), NamedCluster(name).real() as plane:
         _real(plane).cut_node(node)
-    click.echo(f"{node} is cut off. `gangline cluster node start {node}` connects it again.")
+    terminal.say(f"{node} is cut off. `gangline cluster node start {node}` connects it again.")
 
 
 @node.command()
@@ -108,7 +108,7 @@ def start(name: str, node: str) -> None:
     with plain_errors(), NamedCluster(name).real() as plane:
         plane.start_real_node(node)
         _kubectl(plane, "uncordon", node)
-    click.echo(f"{node} is Ready.")
+    terminal.say(f"{node} is Ready.")
 
 
 @node.command()
@@ -123,7 +123,7 @@ def drain(name: str, node: str, timeout: int) -> None:
         _real(plane).state(node)  # only nodes of ours
         options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={timeout}s")
         _kubectl(plane, "drain", node, *options)
-    click.echo(f"{node} is drained. `gangline cluster node start {node}` lets pods onto it again.")
+    terminal.say(f"{node} is drained. `gangline cluster node start {node}` lets pods onto it again.")
 
 
 @click.group("image")
@@ -138,7 +138,7 @@ def load(name: str, archive: Path) -> None:
     """Import an image archive (OCI, or of `docker save`) on every real node that runs."""
     with plain_errors(), NamedCluster(name).real() as plane:
         nodes = _real(plane).load_image(archive)
-    click.echo(f"{archive.name} is on {', '.join(nodes) if nodes else 'no node: none runs'}.")
+    terminal.say(f"{archive.name} is on {', '.join(nodes) if nodes else 'no node: none runs'}.")
 
 
 def _real(plane: LocalControlPlane) -> RealNodes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Final
 import click
 
 from gangline.console.options import file_option
+from gangline.console.output import terminal
 from gangline.console.stack.own_image import REFERENCE, NoCheckoutError, packages, sources
 from gangline.debian import DebianError
 from gangline.image import base, builder
@@ -58,7 +58,7 @@ def build(file: Path | None, reference: str) -> None:
     with _plain_errors():
         made = builder.build_gangline(sources(), packages(), into, reference, _Progress())
     _report(made)
-    click.echo(f"SBOM      {builder.sbom_of(into)}")
+    terminal.say(f"SBOM      {builder.sbom_of(into)}")
 
 
 @command.command()
@@ -98,7 +98,7 @@ def lock_command() -> None:
     """Write the lock file of the base anew, with the newest versions of its Debian packages."""
     with _plain_errors():
         base.write_lock(packages().packages(list(base.PACKAGES)))
-    click.echo(base.LOCK)
+    terminal.say(str(base.LOCK))
 
 
 def _file(text: str) -> tuple[str, Path]:
@@ -117,14 +117,14 @@ class _Progress:
         self._began = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        print(f"{time.monotonic() - self._began:5.1f} s  {text}", file=sys.stderr, flush=True)
+        terminal.say(f"{time.monotonic() - self._began:5.1f} s  {text}", err=True)
 
 
 def _report(made: Image) -> None:
-    click.echo(f"archive   {made.archive}")
-    click.echo(f"image     {made.reference}")
-    click.echo(f"digest    {made.digest}")
-    click.echo(f"size      {made.size / 1e6:.1f} MB compressed")
+    terminal.say(f"archive   {made.archive}")
+    terminal.say(f"image     {made.reference}")
+    terminal.say(f"digest    {made.digest}")
+    terminal.say(f"size      {made.size / 1e6:.1f} MB compressed")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import yaml
 
+from gangline import files
 from gangline.api import names
 from gangline.console.configuration_file import read_configuration
 from gangline.console.log_options import LogOptions, with_log_options
@@ -290,7 +291,7 @@ def _telemetry(where: str, queries: Path | None) -> Source | None:
     if not where:
         return None
     try:
-        chosen = yaml.safe_load(queries.read_text()) if queries else None
+        chosen = yaml.safe_load(files.read_text(queries)) if queries else None
         if chosen is not None and not (isinstance(chosen, dict) and all(isinstance(q, str) for q in chosen.values())):
             raise click.ClickException(f"{queries}: must map names to queries")
         return open_source(where, chosen)

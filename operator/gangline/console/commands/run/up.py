@@ -12,6 +12,7 @@ import click
 
 from gangline.console.node_counts import NodeCounts
 from gangline.console.options import kubernetes_version
+from gangline.console.output import terminal
 from gangline.console.run import example as examples
 from gangline.console.run.example import ExampleError
 from gangline.console.stack import stack
@@ -111,7 +112,7 @@ def down(name: str, keep_data: bool) -> None:
         cluster = NamedCluster(name)
         ended = end(cluster.directory / "services")
         was_up = cluster.down(forget=not keep_data)
-    click.echo(f"{name} is down." if ended or was_up else f"There is no control plane {name!r}.")
+    terminal.say(f"{name} is down." if ended or was_up else f"There is no control plane {name!r}.")
 
 
 def _check_webhook_url(url: str, remote: bool) -> None:
@@ -193,7 +194,7 @@ def hint(connection: Connection) -> str:
 
 
 def say(text: str) -> None:
-    click.echo(text)
+    terminal.say(text)
     sys.stdout.flush()
 
 

@@ -64,6 +64,12 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory with tls.crt and tls.key (mode cert-manager).",
 )
+@click.option(
+    "--client-ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CA (PEM) whose client certificates reviews of objects need: those that the API server's admission configuration "
+    "gives it. Without it anybody who reaches the port may ask.",
+)
 @click.option("--inject-ca-from", help="NAMESPACE/NAME of the Certificate (mode cert-manager).")
 @click.option(
     "--ready-file",
@@ -97,6 +103,7 @@ def command(
     namespace: str,
     secret: str,
     cert_dir: Path | None,
+    client_ca: Path | None,
     inject_ca_from: str | None,
     ready_file: Path | None,
     linger: float,
@@ -112,6 +119,7 @@ def command(
     # imported here to keep the start-up of other commands short
     from gangline.kube.config import LoginError, load
     from gangline.kube.errors import ApiError
+    from gangline.tls.certificates import CertificateError
     from gangline_webhooks import server
 
     if mode == "cert-manager" and (cert_dir is None or not inject_ca_from):
@@ -128,6 +136,7 @@ def command(
         namespace=namespace,
         secret=secret,
         cert_dir=cert_dir,
+        client_authority=client_ca.read_text(errors="replace") if client_ca is not None else "",
         inject_from=inject_ca_from or "",
         ready_file=ready_file,
         unregister_on_exit=unregister_on_exit,
@@ -144,5 +153,7 @@ def command(
         asyncio.run(server.unregister(login, options) if unregister else server.run(login, options))
     except ApiError as error:
         raise click.ClickException(str(error)) from error
+    except CertificateError as error:
+        raise click.ClickException(f"--client-ca: {error}") from error
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from error

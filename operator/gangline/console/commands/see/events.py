@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from gangline.console.options import Span
-from gangline.console.output import clock, layout, presenting, remarks
+from gangline.console.output import clock, layout, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
 from gangline.console.output.presenting import Shape
@@ -124,16 +124,16 @@ class _Lines:
             return
         if shape.format.tabular:
             lines = layout.plain(shape.format.rows(LISTING, chosen, now)).splitlines()
-            click.echo("\n".join(lines if not self._headed else lines[1:]))
+            terminal.say(*(lines if not self._headed else lines[1:]))
             self._headed = True
             return
         for event in chosen:
             if shape.format.kind == "name":
-                click.echo(LISTING.name(event))
+                terminal.say(LISTING.name(event))
             elif shape.format.kind == "json":
-                click.echo(json.dumps(event))
+                terminal.say(json.dumps(event))
             else:
-                click.echo(f"---\n{document(shape.format.kind, event)}")
+                terminal.say(f"---\n{document(shape.format.kind, event)}")
 
 
 def _job(event: Json) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from gangline.console.output import terminal
 from gangline.console.views import access, completing, targets
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
@@ -49,7 +50,7 @@ def command(
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            click.echo(await changed(api, queue, flavor, resource, wanted, dry_run=dry_run))
+            terminal.say(await changed(api, queue, flavor, resource, wanted, dry_run=dry_run))
 
     access.run(work())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -134,12 +135,24 @@ def _devices(amounts: Mapping[str, str]) -> int:
 
 
 def _use(node: Json, resource: str) -> str:
-    return f"{node['used'].get(resource, '0')}/{node['capacity'].get(resource, '0')}"
+    """Used of all, both in the one unit that the column has: cores, or Gi."""
+    used, total = (quantity.exact(node[which].get(resource, "0")) for which in ("used", "capacity"))
+    unit, suffix = (1024**3, "Gi") if quantity.is_bytes(resource) else (1, "")
+    return f"{_rounded(used / unit)}/{_rounded(total / unit)}{suffix}"
+
+
+def _rounded(amount: Fraction) -> str:
+    """With one decimal at most; what is little is not nothing."""
+    if 0 < amount < Fraction(1, 20):
+        return "<0.1"
+    return f"{float(amount):.1f}".removesuffix(".0")
 
 
 def _who(node: Json, most: int | None) -> str:
     with_devices = bool(_devices(node["capacity"]))
     told = [each for each in node["occupants"] if not with_devices or _devices(each["amounts"])]
+    awaited = [{**each, "awaited": True} for each in node.get("awaited") or ()]  # an older operator says nothing
+    told = [*awaited, *told]
     named = [*_named(told[:most])]
     return ", ".join(named) + (f" and {len(told) - len(named)} more" if len(told) > len(named) else "")
 
@@ -148,5 +161,6 @@ def _named(occupants: Sequence[Json]) -> Iterator[str]:
     for each in occupants:
         devices = _devices(each["amounts"])
         what = ["outside queues"] * each["outside"] + [str(devices)] * bool(devices)
+        what += ["not bound yet"] * each.get("awaited", False)
         where = f"{each['namespace']}/" if each["namespace"] else ""
         yield f"{where}{each['job']}" + (f" ({', '.join(what)})" if what else "")

@@ -117,10 +117,13 @@ async def _own(api: ApiClient, wish: _Wish, error: Exception) -> list[Json]:
     if wish.cluster_queue and seen.complete and not seen.queue(wish.cluster_queue):
         known = ", ".join(q.name for q in seen.queues) or "none"
         raise click.ClickException(f"there is no ClusterQueue {wish.cluster_queue!r} (there is: {known})")
+    warned = await own_rights.warned(api, None if wish.anywhere else wish.namespace)
+    views = own_rights.with_warnings(seen.workloads, warned)
+    without = await own_rights.held(api, warned, seen) if not wish.cluster_queue else []
     return own_rights.rows(
         [
             view
-            for view in seen.workloads
+            for view in (*views, *without)
             if (wish.anywhere or view.namespace == wish.namespace)
             and wish.cluster_queue in (None, view.cluster_queue)
             and (wish.finished or view.state not in FINISHED)

@@ -13,7 +13,7 @@ import click
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import Record
 from gangline.console.commands.see.swap_now import dry_run_command, now_command
-from gangline.console.output import clock, presenting, remarks
+from gangline.console.output import clock, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.output.layout import wrapped
@@ -86,11 +86,11 @@ def show_command(job: str, kubeconfig: Path | None, context: str | None, namespa
     if not matching:
         raise click.ClickException(f"no job {job!r} with a Workload in namespace {where}")
     if output.kind:
-        click.echo(document(output.kind, rows_of(matching)))
+        terminal.say(document(output.kind, rows_of(matching)))
         return
     for workload in matching:
         for line in story(workload, time.time()):
-            click.echo("\n".join(wrapped(line, presenting.width())))
+            terminal.say(*wrapped(line, presenting.width()))
 
 
 async def _swaps(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from gangline.api import names as api_names
-from gangline.console.output import presenting, remarks
+from gangline.console.output import presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking, completing, own_rights, targets
@@ -46,9 +46,9 @@ def now_command(
             if not yes:
                 await _tell(api, where, nodes)
                 them = ", ".join(nodes)
-                click.confirm(f"Move the gangs of {'node' if len(nodes) == 1 else 'nodes'} {them} now?", abort=True)
+                terminal.confirm(f"Move the gangs of {'node' if len(nodes) == 1 else 'nodes'} {them} now?", abort=True)
             for node in nodes:
-                click.echo(await vacated(api, node))
+                terminal.say(await vacated(api, node))
 
     access.run(work())
 

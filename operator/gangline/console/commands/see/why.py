@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from gangline.api import names
-from gangline.console.output import presenting
+from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import Format, answer_option, document
 from gangline.console.output.layout import wrapped
 from gangline.console.views import access, asking, completing, history, own_rights
@@ -17,6 +18,7 @@ from gangline.control.answers.workloads import items
 from gangline.control.answers.workloads.lookup import KINDS, matches, singular
 from gangline.control.answers.workloads.snapshot import Snapshot, State, WorkloadView
 from gangline.control.answers.workloads.words import age
+from gangline.control.writes.events import Warned
 from gangline.kube.client import ApiClient, Forbidden, NotFound
 from gangline.kube.resources import WORKLOADS, Json, Resource
 
@@ -44,7 +46,7 @@ def command(
     if output.kind:
         told = {**items.as_json(view), "explanation": [[line.label, line.text] for line in lines]}
         told |= {"remedies": offers.get("remedies", [])}
-        click.echo(document(output.kind, told))
+        terminal.say(document(output.kind, told))
         return
     show(view, lines)
 
@@ -59,6 +61,7 @@ async def _why(
             answer = await _asked(api, where, job, "why")
         except own_rights.NoOperator as error:
             view, seen = await _looked_up(api, where, job, error)
+            (view,) = own_rights.with_warnings([view], await own_rights.warned(api, where))
             return items.as_json(view), explain(view, seen, time.time()), {}
         lines = [Line(line["label"], line["text"]) for line in answer["lines"]]
         return answer["job"], lines, await _remedies(api, where, job, answer["job"])
@@ -139,11 +142,11 @@ async def _history(
 def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: Format) -> None:
     if output.kind:
         body = {**items.as_json(view), "history": [event.as_json() for event in events], "source": source}
-        click.echo(document(output.kind, body))
+        terminal.say(document(output.kind, body))
         return
-    click.echo(f"{view.job} in namespace {view.namespace}, workload {view.name}")
-    click.echo(history.rendered(events))
-    click.echo(f"({source})", err=True)
+    terminal.say(f"{view.job} in namespace {view.namespace}, workload {view.name}")
+    terminal.say(*history.rendered(events))
+    terminal.say(f"({source})", err=True)
 
 
 async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
@@ -151,7 +154,9 @@ async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
     kind, _, name = job.rpartition("/")
     for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
         try:
-            return _unqueued(await api.get(resource, namespace, name), resource)
+            found = await api.get(resource, namespace, name)
+            warned = own_rights.by_uid(await own_rights.warned(api, namespace))
+            return _unqueued(found, resource, warned.get(found["metadata"]["uid"], ()))
         except (NotFound, Forbidden):
             continue
     return ""
@@ -165,32 +170,36 @@ def _elsewhere(seen: Snapshot, namespace: str, job: str) -> str:
     return f"no job {job!r} in namespace {namespace}"
 
 
-def _unqueued(obj: Json, resource: Resource) -> str:
+def _unqueued(obj: Json, resource: Resource, warned: Sequence[Warned]) -> str:
     metadata = obj["metadata"]
     named = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}.get(names.QUEUE_NAME)
     what = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
     if not named:
         return f"{what} names no queue (label {names.QUEUE_NAME}), so Gangline does not manage it"
+    if warned:
+        newest = warned[0]
+        said = f"{newest.reason}, {age(time.time() - newest.at)} ago: {newest.note}"
+        return f"{what} names queue {named!r} and has no Workload; the operator says: {said}"
     return f"{what} names queue {named!r} but has no Workload yet: is the operator running? (`gangline doctor`)"
 
 
 def show(view: WorkloadView, lines: list[Line]) -> None:
     """Print aligned lines, with Kueue's own message last."""
-    click.echo(rendered(view, lines, presenting.width()))
+    terminal.say(*rendered(view, lines, presenting.width()))
 
 
-def rendered(view: WorkloadView, lines: list[Line], columns: int | None) -> str:
+def rendered(view: WorkloadView, lines: list[Line], columns: int | None) -> list[str]:
     """For a terminal of so many columns; None: for a pipe, one line per fact."""
     new = view.message and not any(line.text.endswith(view.message) for line in lines)
     facts = [*lines, Line("message", view.message)] if new else lines
     width = max(len(fact.label) for fact in facts)
     title = wrapped(f"{view.job} in namespace {view.namespace}, workload {view.name}", columns)
-    told = title if columns is None else [click.style(part, bold=True) for part in title]
+    told: list[str] = [*title] if columns is None else [terminal.style(part, bold=True) for part in title]
     before = ""
     for fact in facts:
         label, before = "" if fact.label == before else fact.label, fact.label
         for part in wrapped(fact.text, columns and columns - width - 4):
             head = f"  {label:{width}}  "
-            told.append((head if columns is None else click.style(head, bold=True)) + part)
+            told.append((head if columns is None else terminal.style(head, bold=True)) + part)
             label = ""
-    return "\n".join(told)
+    return told

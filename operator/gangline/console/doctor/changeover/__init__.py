@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline.console.doctor import node_growth
 from gangline.console.doctor.changeover import controller, job_kinds, objects, settings, surroundings
 from gangline.console.doctor.examination import Check, Examination
 
@@ -24,6 +25,7 @@ EXAMINATION: Final = Examination(
         Check("ClusterQueues", objects.cluster_queues),
         Check("MultiKueue", objects.multikueue),
         Check("topology", objects.topology),
+        Check("nodes of flavors", node_growth.flavors, seconds=30.0),
         Check("Workloads", job_kinds.workloads, seconds=120.0),
         Check("job kinds", job_kinds.labelled, seconds=60.0),
         Check("metrics", surroundings.metrics),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline.console.doctor import node_growth
 from gangline.console.doctor.examination import Check, Examination
 from gangline.console.doctor.installation import (
     configuration,
@@ -42,6 +43,7 @@ EXAMINATION: Final = Examination(
         Check("Kueue's finalizers", kueue_leftovers.finalizers),
         Check("ClusterQueues", queues.cluster_queues),
         Check("LocalQueues", queues.local_queues),
+        Check("nodes of flavors", node_growth.flavors, seconds=30.0),
         Check("Workloads", queues.workloads, seconds=60.0),
         Check("jobs", queues.jobs, seconds=60.0),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from gangline.api import quantity
@@ -52,6 +53,8 @@ class Machine:
     until: float | None = None
     #: None: nothing is known of its cards
     cards: CardsSeen | None = None
+    #: whose pods were sent there and are not bound yet: none of what they ask for is used
+    awaited: tuple[Occupant, ...] = ()
 
     def free(self, resource: str) -> int:
         return max(0, self.capacity.get(resource, 0) - self.used.get(resource, 0))
@@ -81,14 +84,19 @@ def machines(
     """The nodes of these flavors (None = of all), by name. `names`: of jobs, by the keys of their Workloads."""
     labels = labels_of(mirror, flavors)
     seats: dict[str, list[Seat]] = defaultdict(list)
-    for seat in pods.seats(lambda key, pod_set: _requests(mirror, key, pod_set)):
+    awaited: dict[str, list[Seat]] = defaultdict(list)
+    asked = partial(_requests, mirror)
+    for seat in pods.seats(asked):
         seats[seat.node].append(seat)
+    for seat in pods.sent(asked):
+        awaited[seat.node].append(seat)
     found: list[Machine] = []
     for name, node in sorted(mirror.objects[kube.NODES].items()):
         of = flavors_of(node, labels)
         if of:
             trouble, until = engine.unusable(name)
             machine = _machine(name, node, of, seats[name], names, trouble, until / 1000 if until else None)
+            machine = replace(machine, awaited=_occupants(awaited[name], names)) if name in awaited else machine
             known = inventory.of(name) if inventory is not None else None
             owners = {seat.key: _named(seat, names) for seat in seats[name]} if known is not None else {}
             found.append(machine if known is None else replace(machine, cards=cards_of(known, owners)))
@@ -111,21 +119,28 @@ def _machine(
 ) -> Machine:
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     capacity = {resource: _amount(text, resource) for resource, text in allocatable.items()}
+    occupants = _occupants(seats, names)
+    used: Counter[str] = Counter()
+    for occupant in occupants:
+        used.update(occupant.amounts)
+    return Machine(name, flavors, capacity, dict(used), occupants, trouble, until)
+
+
+def _occupants(seats: Iterable[Seat], names: Mapping[str, str]) -> tuple[Occupant, ...]:
+    """Whose pods these are, with what each asks for in sum; those with most devices first."""
     groups: dict[tuple[bool, str, str], list[Seat]] = defaultdict(list)
     for seat in seats:
         groups[_owner(seat)].append(seat)
-    used: Counter[str] = Counter()
     occupants: list[Occupant] = []
     for (outside, namespace, owner), group in groups.items():
         amounts: Counter[str] = Counter()
         for seat in group:
             amounts.update(seat.requests)
-        used.update(amounts)
         shown = owner if outside else names.get(owner, owner)
         occupants.append(
             Occupant(shown, namespace, outside, len(group), dict(amounts), "" if outside else group[0].workload)
         )
-    return Machine(name, flavors, capacity, dict(used), tuple(sorted(occupants, key=_largest)), trouble, until)
+    return tuple(sorted(occupants, key=_largest))
 
 
 def _owner(seat: Seat) -> tuple[bool, str, str]:
@@ -163,6 +178,7 @@ def seen_by(sight: Sight, found: Iterable[Machine]) -> list[Machine]:
         replace(
             each,
             occupants=tuple(_seen(sight, other) for other in each.occupants),
+            awaited=tuple(_seen(sight, other) for other in each.awaited),
             cards=each.cards.seen_by(sight) if each.cards is not None else None,
         )
         for each in found
@@ -184,18 +200,20 @@ def as_json(machine: Machine) -> dict[str, Any]:
         "until": machine.until,
         "capacity": _texts(machine.capacity),
         "used": _texts(machine.used),
-        "occupants": [
-            {
-                "job": each.name,
-                "namespace": each.namespace,
-                "outside": each.outside,
-                "hidden": each.hidden,
-                "pods": each.pods,
-                "amounts": _texts(each.amounts),
-            }
-            for each in machine.occupants
-        ],
+        "occupants": [_occupant_as_json(each) for each in machine.occupants],
+        "awaited": [_occupant_as_json(each) for each in machine.awaited],
         **(machine.cards.as_json() if machine.cards is not None else {}),
+    }
+
+
+def _occupant_as_json(occupant: Occupant) -> dict[str, Any]:
+    return {
+        "job": occupant.name,
+        "namespace": occupant.namespace,
+        "outside": occupant.outside,
+        "hidden": occupant.hidden,
+        "pods": occupant.pods,
+        "amounts": _texts(occupant.amounts),
     }
 
 
@@ -204,4 +222,4 @@ def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def namespaces_of(found: Iterable[Machine]) -> Iterator[str]:
-    return (occupant.namespace for each in found for occupant in each.occupants)
+    return (occupant.namespace for each in found for occupant in (*each.occupants, *each.awaited))

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.control.answers.workloads.reasons import parse, preemption
+from gangline.control.status import run_changes
 from gangline.engine import QuotaLimits, accelerators
 from gangline.kube.resources import Json
 
@@ -66,6 +67,7 @@ class WorkloadView:
     evicted: str = ""  # cause of its eviction while it is stopping or pending again
     position: int | None = None  # 0-based among the pending of its ClusterQueue
     warnings: tuple[str, ...] = ()  # messages of overruns and stalls
+    obstacle: str = ""  # what keeps it from running though it is admitted: one of the warnings
     end: float | None = None  # p50 and p90 of its expected end, if it runs and has a forecast
     latest_end: float | None = None
     too_wide: str = ""  # why one of its pods fits on no node of its queue's flavors
@@ -232,6 +234,7 @@ def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadV
         message=message,
         evicted=_eviction(obj) if state in (State.PENDING, State.STOPPING) else "",
         warnings=_warnings(obj),
+        obstacle=_missing_pods(obj) if state is State.STARTING else "",
         spared=_spared(obj),
         user=user_of(obj),
     )
@@ -250,18 +253,26 @@ def _spared(obj: Json) -> float:
 
 
 def _warnings(obj: Json) -> tuple[str, ...]:
-    """Messages about a run that lasts longer than forecast, hangs, or leaves its GPUs idle, about pods that are refused, and
-    about where a placement policy would have put its pods."""
+    """Messages about a run that lasts longer than forecast, hangs, or leaves its GPUs idle, about pods that are refused or
+    missing, and about where a placement policy would have put its pods."""
     overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
     rows = [row for row in (overrun, stalled) if is_true(row)]
     if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
         rows.append(stalled)
     refused = condition(obj, names.PODS_REFUSED)
-    told = [f"its pods are refused ({refused.get('reason')}): {refused.get('message')}"] if is_true(refused) else []
+    what = "it is not started" if run_changes.why_not_started(obj) else "its pods are refused"
+    told = [f"{what} ({refused.get('reason')}): {refused.get('message')}"] if is_true(refused) else []
+    if missing := _missing_pods(obj):
+        told.append(missing)
     preview = condition(obj, names.PLACEMENT_PREVIEW)
     if is_true(preview):
         told.append(f"a placement policy with dryRun says: {preview.get('message')}")
     return (*(row.get("message", "") for row in rows), *told)
+
+
+def _missing_pods(obj: Json) -> str:
+    row = condition(obj, names.WAITING_FOR_REPLACEMENT)
+    return f"{names.WAITING_FOR_REPLACEMENT}: {row.get('message')}" if is_true(row) else ""
 
 
 def judge(obj: Json) -> tuple[State, str, str, float]:

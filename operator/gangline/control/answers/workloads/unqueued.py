@@ -13,6 +13,7 @@ from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import mapping_at, number_at
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, PODS
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, pod_requests, seconds
+from gangline.control.isolation.intake import why_head
 from gangline.control.isolation.time_limit import TookTooLongError, limited
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.foreign_pods import Belonging
@@ -91,6 +92,8 @@ def _scope(mirror: Mirror, kind: JobKind, job: Json) -> Cause | None:
 
 def _obstacle(mirror: Mirror, kind: JobKind, job: Json) -> Cause:
     """Of a job that is managed."""
+    if why := why_head(job):
+        return Cause(WRONG, why, managed=True)
     if mirror.is_nested_too_deep(job):
         return Cause(WRONG, f"it has more than {MOST_OWNERS} owners, one above the other", managed=True)
     if name := prebuilt_workload(job):

@@ -16,7 +16,8 @@ def why(view: WorkloadView) -> str:
     if view.state is State.STARTING:
         where = f"on {', '.join(view.flavors)}" if view.flavors else "admitted"
         one = "pod is" if view.unscheduled == 1 else "pods are"
-        return f"{where}; {view.unscheduled} {one} not scheduled" if view.unscheduled else where
+        unscheduled = [f"{view.unscheduled} {one} not scheduled"] if view.unscheduled else []
+        return "; ".join([where, *unscheduled, *([view.obstacle] if view.obstacle else [])])
     if view.state is State.SUCCEEDED:
         return ""
     if view.state is State.INACTIVE:

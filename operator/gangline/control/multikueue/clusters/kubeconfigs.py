@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from gangline import bounded
+from gangline import bounded, files
 from gangline.kube import config
 from gangline.kube.config import Login, LoginError
 from gangline.kube.resources import Json
@@ -80,8 +80,7 @@ def of_path(path: str, *, checked: bool, directory: Path = DIRECTORY) -> str:
     """The text in a file, which has to be below `directory` where that is `checked`. Raises KubeconfigError."""
     try:
         found = _allowed(path, directory) if checked else Path(path)
-        with found.open("rb") as file:
-            return file.read(_MOST_BYTES).decode()
+        return files.read_text(found, most=_MOST_BYTES)
     except OSError as error:
         raise KubeconfigError("BadKubeConfig", f"open {path}: {(error.strerror or str(error)).lower()}") from None
     except (UnicodeDecodeError, ValueError, RuntimeError) as error:

@@ -18,6 +18,10 @@ from gangline.kube.resources import Json, Resource, as_revision, key_of
 MOST_OBJECTS: Final = 100_000
 
 
+#: jobs that were finished when they were deleted there, whose end is kept until it is known here
+MOST_ENDED: Final = 1_000
+
+
 class TooManyError(Exception):
     """The cluster holds more objects with our label than are kept."""
 
@@ -33,6 +37,7 @@ class RemoteStore:
         self._jobs: dict[tuple[Resource, str], Json] = {}
         self._by_workload: dict[str, set[tuple[Resource, str]]] = {}
         self._any_family = False
+        self._ended: dict[str, dict[str, Json]] = {}
 
     def __len__(self) -> int:
         return len(self._copies) + len(self._jobs)
@@ -54,6 +59,10 @@ class RemoteStore:
         found = sorted(key for resource, key in self._by_workload.get(workload, ()) if resource == kind)
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
+    def ended_jobs_of(self, workload: str) -> dict[str, Json]:
+        """By their names the jobs that had finished when they were deleted there, by others than us."""
+        return self._ended.get(workload, {})
+
     def kind_of_jobs(self, workload: str) -> Resource | None:
         found = self._by_workload.get(workload)
         return min(found, key=lambda ref: ref[1])[0] if found else None
@@ -68,6 +77,7 @@ class RemoteStore:
             if isinstance(event, Upsert):
                 self._put(resource, event.obj)
             elif isinstance(event, Removed):
+                self._keep_end(resource, event)
                 self._drop(resource, event.key, event.uid)
 
         return take
@@ -103,6 +113,20 @@ class RemoteStore:
         elif isinstance(decoded, dict):
             self._put_job(resource, decoded)
 
+    def _keep_end(self, resource: Resource, event: Removed) -> None:
+        """A job may delete itself after its end, before that end was copied to the job here."""
+        kind, known = self._kinds.get(resource), self._jobs.get((resource, event.key))
+        if kind is None or known is None or known["metadata"]["uid"] != event.uid:
+            return
+        status = (event.obj or {}).get("status")
+        last = {**known, "status": status} if isinstance(status, dict) else known
+        if kind.finished(last) is None:
+            return
+        workload = copies.workload_of(known)
+        self._ended.setdefault(workload, {})[event.key.partition("/")[2]] = last
+        while len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+
     def _put_job(self, resource: Resource, job: Json) -> None:
         ref = (resource, key_of(job))
         known = self._jobs.get(ref)
@@ -113,6 +137,7 @@ class RemoteStore:
             self._forget_job(ref, known)
         self._jobs[ref] = job
         workload = copies.workload_of(job)
+        self._ended.pop(workload, None)
         self._any_family = self._any_family or copies.is_family(workload)
         self._by_workload.setdefault(workload, set()).add(ref)
         self._changed(workload)

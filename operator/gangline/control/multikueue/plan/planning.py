@@ -39,6 +39,7 @@ RETRY: Final = "Retry"
 REJECTED: Final = "Rejected"
 
 OUT_OF_SYNC: Final = "OutOfSync"
+OWNER_NOT_FOUND: Final = "OwnerNotFound"
 _ENDED: Final = ("Succeeded", "Failed")
 _NOBODY: Final = "No connected cluster can run the job"
 
@@ -57,13 +58,25 @@ def plan(view: View) -> list[Step]:
         return []
     if ends or not _reserved(workload):
         return [*stopping.withdraw(view, view.clusters), *(stopping.settle(view) if stopping.settles(view) else ())]
-    if view.row["state"] == REJECTED or view.listed is None:
+    if view.row["state"] == REJECTED or view.listed is None or _runs_here(view):
         return []
     if (refusal := _refusal(view)) is not None:
         return [SetCheck(view.row, REJECTED, _before(view.row, refusal), "Warning")]
     if not view.jobs:
         return []
     return _with_quota(view, view.row, view.listed)
+
+
+def _runs_here(view: View) -> bool:
+    """Its queue got the check when the job was admitted already, to run in this cluster."""
+    status = view.workload["status"]
+    named = bool(status.get("clusterName") or status.get("nominatedClusterNames"))
+    return (
+        view.row is not None
+        and view.row["state"] == PENDING
+        and not named
+        and stopping.has(view.workload, names.ADMITTED)
+    )
 
 
 def _refusal(view: View) -> str | None:
@@ -85,7 +98,9 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
     chosen = view.workload["status"].get("clusterName")
     looked_at = [chosen] if chosen else list(listed)
     evicted = true_condition(view.workload, names.EVICTED)
-    ended = _first(view, looked_at, names.FINISHED)
+    over, ended = _deleted_after_its_end(view, looked_at), _first(view, looked_at, names.FINISHED)
+    if over or (over is not None and (ended is None or _is_out_of_sync(ended[1]))):
+        return over
     if ended is not None and not (evicted and view.chain is not None and _is_out_of_sync(ended[1])):
         return _finish(view, row, *ended)
     if evicted is not None:
@@ -112,6 +127,20 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
     if runs_in:
         return [*steps, *stopping.mirrors(view, runs_in), *(growing.send(view, runs_in) if _is_next(view, row) else ())]
     return [*steps, *_nominate(view, row, list(listed), outdated)]
+
+
+def _deleted_after_its_end(view: View, looked_at: Iterable[str]) -> list[Step] | None:
+    """All of its jobs have finished there, and are gone since: their end is that of the jobs here, and nothing runs again."""
+    kind = view.kind
+    if kind is None:
+        return None
+    ended = {
+        name: job for each in looked_at if each in view.clusters for name, job in view.clusters[each].ended.items()
+    }
+    if any(kind.finished(job) is None and name not in ended for name, job in view.jobs.items()):
+        return None
+    told = [(job, kind.mirrored(job, ended[name])) for name, job in view.jobs.items() if name in ended]
+    return [Mirror(job, status) for job, status in told if status is not None]
 
 
 # --- what the copies say ----------------------------------------------------------------------------------------------
@@ -320,7 +349,8 @@ def _is_connected(view: View, cluster: str) -> bool:
 
 
 def _is_out_of_sync(copy: Copy) -> bool:
-    return (copy.row(names.FINISHED) or {}).get("reason") == OUT_OF_SYNC
+    """Its end says nothing of the job here: the job there did not fit the copy, or was deleted."""
+    return (copy.row(names.FINISHED) or {}).get("reason") in (OUT_OF_SYNC, OWNER_NOT_FOUND)
 
 
 def _reserved(workload: Json) -> bool:

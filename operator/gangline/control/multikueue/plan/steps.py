@@ -28,6 +28,8 @@ class ClusterView:
     copy: Copy | None = None
     #: the jobs that use the quota of the copy, by name: one, or the pods of a group
     jobs: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    #: those that had finished when they were deleted there, and are not there any more
+    ended: Mapping[str, Json] = field(default_factory=dict[str, Json])
     #: jobs with the names of these, for other workloads: leftovers
     blockers: Mapping[str, Json] = field(default_factory=dict[str, Json])
     #: copies of other Workloads use the same jobs

@@ -116,6 +116,7 @@ class Views:
             in_flight=self._there.in_flight((name, key)),
             copy=cluster.store.copy(key),
             jobs=jobs,
+            ended={name: job for name, job in cluster.store.ended_jobs_of(key).items() if name not in jobs},
             blockers=named,
             refuses=cluster.refuses(kind.resource) if kind is not None else "",
         )

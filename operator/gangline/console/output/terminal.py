@@ -1,0 +1,69 @@
+"""Where the command prints: all output of the console passes through this module, which lets no foreign text through as it is.
+
+Names, messages and files come from others, and their text may hold what moves the cursor, renames the window, hides or reverses
+what stands beside it. A test finds every other way to print.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gangline.bounded import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_CLEAR: Final = "\x1b[H\x1b[J"
+
+
+class Styled(str):
+    """A text with a terminal's codes for colours, in which foreign text is printable. Only `style` makes one."""
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> Styled:
+        return Styled(super().__add__(other if isinstance(other, Styled) else clean(other)))
+
+
+def style(text: str, **how: Any) -> Styled:
+    """The text in this style, as click has it."""
+    return Styled(click.style(clean(text), **how))
+
+
+def clean(text: str) -> str:
+    """The text, printable; line breaks and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def say(*lines: str, err: bool = False, nl: bool = True) -> None:
+    """Print lines, without any an empty one; to stderr with `err`, without a line break at the end where `nl` is false."""
+    for line in lines or ("",):
+        click.echo(line if isinstance(line, Styled) else clean(line), err=err, nl=nl)
+
+
+def redraw(*lines: str) -> None:
+    """Clear the terminal and print lines."""
+    click.echo(_CLEAR, nl=False)
+    say(*lines)
+
+
+def confirm(question: str, *, abort: bool = False) -> bool:
+    """Ask, and wait for the answer."""
+    return click.confirm(clean(question), abort=abort)
+
+
+def console(**options: Any) -> Console:
+    """A console of rich, which prints what it is given as `say` does."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Clean(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Any:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(clean(segment.text), segment.style)
+
+    return Clean(**options)

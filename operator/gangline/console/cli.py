@@ -110,7 +110,7 @@ class LazyGroup(click.Group):
         except click.ClickException as error:
             from gangline.console.output import terminal
 
-            error.message = terminal.clean(error.message)  # type: ignore[misc]  # what it prints of itself
+            vars(error).update(message=terminal.clean(error.message))  # what it prints of itself
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

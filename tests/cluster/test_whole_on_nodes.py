@@ -101,14 +101,12 @@ async def test_a_gang_of_whole_nodes_runs_beside_jobs_that_came_before(system: S
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_every_kind_of_gang_runs_on_its_nodes(system: System, api: Api) -> None:
-    """A Job, a GPUJob and pods that are queued by themselves, four nodes full of each other's GPUs."""
+async def test_jobs_and_gpu_jobs_run_beside_each_other_until_every_node_is_full(system: System, api: Api) -> None:
     await start(system, api)
-    queued = [pod(f"single-{number}", 4, **{names.QUEUE_NAME: "lq"}) for number in range(4)]
     await api.create(
         job("ones", "lq", pods=8, gpus=1, runtime="1h"),
         gpu_job("eights", "lq", workers=5, gpus=8, simulated="1h"),
-        *queued,
+        job("fours", "lq", pods=4, gpus=4, runtime="1h"),
     )
     assert set((await all_run(api, GPUS)).values()) == {8}
 

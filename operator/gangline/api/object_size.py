@@ -35,6 +35,11 @@ def excess(obj: Json) -> str:
     return ""
 
 
+def is_too_large(obj: Json) -> bool:
+    """Whether `excess` would name something."""
+    return has_more_than(MOST_VALUES, obj) or is_deeper_than(MOST_LEVELS, obj)
+
+
 def _blamed(obj: object, is_to_blame: Callable[[object, int], bool]) -> str:
     """The path to the innermost value that is to blame: at most six levels down, and among the first entries of each."""
     path, found = "", obj

@@ -99,9 +99,10 @@ def _too_large(obj: Json, old: Json | None) -> list[FieldError]:
     """What users write is read up to a size. What was too large before may be changed: it has to be suspended, and mended."""
     if not metadata(obj).get("namespace"):  # an administrator's
         return []
-    said = object_size.excess({name: value for name, value in obj.items() if name != "status"})
-    if not said or (old is not None and object_size.excess(old)):
+    written = {name: value for name, value in obj.items() if name != "status"}
+    if not object_size.is_too_large(written) or (old is not None and object_size.is_too_large(old)):
         return []
+    said = object_size.excess(written)
     path, _, words = said.partition(": ")
     return [FieldError(path, NOTHING, words, TOO_LONG)]
 

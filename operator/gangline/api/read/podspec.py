@@ -258,7 +258,7 @@ def _neighbours(spec: Json, own: Mapping[str, str]) -> Neighbours:
     others = spreads or bool(together or spec.get("resourceClaims"))
     known = [_is_about_its_kind(term, own) for term in apart]
     alone = any(known) or _has_ports_of_the_host(spec)
-    return Neighbours(int(alone), others or not all(known))
+    return Neighbours(1 if alone else 0, others or not all(known))
 
 
 def _is_about_its_kind(term: Json, own: Mapping[str, str]) -> bool:

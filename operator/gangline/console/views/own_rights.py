@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -15,12 +15,13 @@ from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read import conditions
 from gangline.console.output import remarks
 from gangline.console.views import access, asking
-from gangline.control.answers import circumstances
-from gangline.control.answers.workloads import items, lookup, unqueued
+from gangline.control.answers.workloads import items, lookup
 from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
-from gangline.control.writes.events import Warned
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.resources import EVENTS, Json
+
+if TYPE_CHECKING:
+    from gangline.control.writes.events import Warned
 
 T = TypeVar("T")
 
@@ -80,6 +81,8 @@ async def warned(api: ApiClient, namespace: str | None) -> list[OperatorWarning]
 
 
 def _warning(event: Json) -> OperatorWarning:
+    from gangline.control.writes.events import Warned  # much of the operator, needed only where none answers
+
     about: Json = event.get("regarding") or {}
     last = (event.get("series") or {}).get("lastObservedTime") or event.get("eventTime")
     return OperatorWarning(
@@ -100,12 +103,16 @@ def by_uid(rows: Iterable[OperatorWarning]) -> dict[str, list[Warned]]:
 
 def with_warnings(views: Iterable[WorkloadView], rows: Iterable[OperatorWarning]) -> list[WorkloadView]:
     """The views with the operator's warnings about their jobs and Workloads."""
+    from gangline.control.answers import circumstances  # as above
+
     known, now = by_uid(rows), time.time()
     return [circumstances.with_warnings(view, known, now) for view in views]
 
 
 async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: Snapshot) -> list[WorkloadView]:
     """Jobs without a Workload that the operator warns of: it holds them, and cannot queue them as they are."""
+    from gangline.control.answers.workloads import unqueued  # as above
+
     known = {uid for view in seen.workloads for uid in (view.uid, view.job_uid)}
     newest = {row.uid: row for row in reversed(rows) if row.uid not in known and row.kind.lower() in lookup.KINDS}
     found: list[WorkloadView] = []

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from gangline import bounded
+from gangline import bounded, files
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _UNLIMITED: Final = 4 << 30
 def for_namespace(limit: Path = _LIMIT) -> int:
     """Bytes for the objects of one namespace: a quarter of what this process may take."""
     try:
-        found = bounded.whole(limit.read_text().strip())
+        found = bounded.whole(files.read_text(limit).strip())
     except OSError:
         found = None
     return (found or _UNLIMITED) // _SHARE

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from gangline import files
 from gangline.api import names
 from gangline.console.configuration_file import read_configuration
 from gangline.console.log_options import LogOptions, with_log_options
@@ -136,7 +137,7 @@ def command(
         namespace=namespace,
         secret=secret,
         cert_dir=cert_dir,
-        client_authority=client_ca.read_text(errors="replace") if client_ca is not None else "",
+        client_authority=files.read_text(client_ca) if client_ca is not None else "",
         inject_from=inject_ca_from or "",
         ready_file=ready_file,
         unregister_on_exit=unregister_on_exit,

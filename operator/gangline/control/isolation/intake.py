@@ -35,7 +35,7 @@ REASON: Final = "(only its head is kept)"
 #: a copy of the whole object, which nothing here reads
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: metadata of a head as it is
+#: metadata of a head as it is, if it is short
 _PLAIN_METADATA: Final = (
     *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
     *("deletionTimestamp", "deletionGracePeriodSeconds"),
@@ -99,7 +99,7 @@ def why_head(obj: Json) -> str:
 
 
 def _metadata(metadata: Json) -> Json:
-    found = {name: metadata[name] for name in _PLAIN_METADATA if name in metadata}
+    found = {name: metadata[name] for name in _PLAIN_METADATA if name in metadata and _is_short(metadata[name])}
     found["finalizers"] = [str(each)[:_LONGEST] for each in (metadata.get("finalizers") or [])[:_MOST_ENTRIES]]
     found["ownerReferences"] = [
         {name: value for name, value in row.items() if not isinstance(value, (dict, list))}

@@ -237,6 +237,7 @@ class Capacity:
                 self._learn(self._holdings[key])
             self._keep_bound(self._holdings[key])
         crowded = intruded | self._displaced_by_pods(self._holdings[key] for key in keys)
+        crowded &= self._holdings.keys()  # room may also be held for preemptors, which have no pods to move
         for key in sorted({*keys, *crowded}, key=self._seniority):
             self._assign_rest(self._holdings[key])
 

@@ -76,6 +76,7 @@ def _runs_here(view: View) -> bool:
         and view.row["state"] == PENDING
         and not named
         and stopping.has(view.workload, names.ADMITTED)
+        and not stopping.has(view.workload, names.EVICTED)  # which takes the cluster's name away
     )
 
 

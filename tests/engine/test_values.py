@@ -60,6 +60,8 @@ MUTABLE = {
     "loss_budget._Bucket",
     "node_rooms.FitTable",
     "node_rooms.Ground",
+    "node_terms._Bounds",
+    "node_terms._Label",
     "packer.Member",
     "packer.NodeAssignment",
     "room_ledger.Room",

@@ -93,6 +93,20 @@ def expressions(size: int) -> Any:
     return [{"key": f"{n:x}", "operator": "In", "values": ["a", "b"]} for n in range(size // 52)]
 
 
+def terms(size: int) -> Any:
+    """Of node affinity, each with a label that nodes have."""
+    host = "kubernetes.io/hostname"
+    return [
+        {
+            "matchExpressions": [
+                {"key": host, "operator": "NotIn", "values": [f"{n:x}"]},
+                {"key": "rack", "operator": "Lt", "values": [f"-{n}"]},
+            ]
+        }
+        for n in range(size // 140)
+    ]
+
+
 def selectors(size: int) -> Any:
     """CEL expressions, each as expensive to evaluate as an API server accepts."""
     row = str(list(range(45)))
@@ -142,7 +156,19 @@ SHAPES: Final[Mapping[str, Shape]] = {
             many_keys,
             many_labels,
         ),
-        *(named_rows, settings, containers, amounts, tolerations, expressions, selectors, long_text, digits, pairs),
+        *(
+            named_rows,
+            settings,
+            containers,
+            amounts,
+            tolerations,
+            expressions,
+            terms,
+            selectors,
+            long_text,
+            digits,
+            pairs,
+        ),
         *(brackets, escapes, owners),
     )
 }

@@ -24,6 +24,19 @@ from gangline.kube.resources import Resource
 Json: TypeAlias = dict[str, Any]
 
 NAMESPACE, QUEUE = every_kind.NAMESPACE, "a"
+#: nodes of the flavor, each with labels of its own and a taint: a job's terms and tolerations are held against all of them
+NODES = 100
+#: what a pod says of nodes: any term matches, and one of the tolerations
+ON_NODES: Json = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["f"]}]}]
+            }
+        }
+    },
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+}
 #: rounds of the loop after the event: a Workload is planned, then its write is refused or answered
 ROUNDS = 3
 
@@ -41,18 +54,29 @@ async def _leader() -> Controller:
     controller = Controller(None, Writer(None, gate=lambda: False), engine, Tape(), Metrics())  # type: ignore[arg-type]
     rows = [{"name": name, "nominalQuota": "64"} for name in ("cpu", "memory", "nvidia.com/gpu")]
     groups = [{"coveredResources": [row["name"] for row in rows], "flavors": [{"name": "f", "resources": rows}]}]
+    labels = {"nodeLabels": {"pool": "f"}}
     for resource, name, spec in (
         (kube.NAMESPACES, NAMESPACE, {}),
-        (kube.RESOURCE_FLAVORS, "f", {}),
+        (kube.RESOURCE_FLAVORS, "f", labels),
         (kube.CLUSTER_QUEUES, "cq", {"namespaceSelector": {}, "resourceGroups": groups}),
         (kube.LOCAL_QUEUES, QUEUE, {"clusterQueue": "cq"}),
     ):
         controller.sink(resource)(Upsert(_whole(resource, name, spec)))
+    for number in range(NODES):
+        controller.sink(kube.NODES)(Upsert(_node(number)))
     controller.sink(kube.PODS)(Synced())
     controller.absorb()
     controller.lead()
     controller.act()
     return controller
+
+
+def _node(number: int) -> Json:
+    node = _whole(kube.NODES, f"n{number}", {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})
+    node["metadata"]["labels"] = {"pool": "f", "kubernetes.io/hostname": f"n{number}", "rack": f"{number // 10}"}
+    amounts = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
+    node["status"] = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return node
 
 
 def _whole(resource: Resource, name: str, spec: Json) -> Json:
@@ -70,7 +94,10 @@ def stored() -> Iterator[tuple[str, Json]]:
         workload = workload or made.workload
         if made.job is not None:
             yield name, _stored(made.job[0], made.job[1])
-    yield "Workload", _stored(kube.WORKLOADS, {**workload, "metadata": {**workload["metadata"], "ownerReferences": []}})
+    workload = {**copy.deepcopy(workload), "metadata": {**workload["metadata"], "ownerReferences": []}}
+    for pod_set in workload["spec"]["podSets"]:
+        pod_set["template"]["spec"] |= ON_NODES
+    yield "Workload", _stored(kube.WORKLOADS, workload)
     for resource, name, spec in (
         (kube.PODS, "pod", {"containers": [{"name": "c", "image": "i"}]}),
         (kube.LOCAL_QUEUES, "mine", {"clusterQueue": "cq"}),

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from gangline.engine.text.alarms import Alarms
     from gangline.engine.text.fixes import FIXES, HOLD_QUOTA, STILL_HELD
     from gangline.engine.text.wording import span_text
+    from gangline.engine.topology.expressions import expression_matches
     from gangline.engine.topology.leaf_ranking import OF_POLICY
-    from gangline.engine.topology.node_filter import expression_matches, tolerates
+    from gangline.engine.topology.node_filter import tolerates
     from gangline.engine.topology.placement_request import Placement, PlacementRequest, Profile
     from gangline.engine.topology.placing import levels_of, place
     from gangline.engine.topology.replacing import ReplacementRequest, replace_node
@@ -144,11 +145,9 @@ _MODULES: Final = {
         "STILL_HELD",
     ),
     "text.wording": ("span_text",),
+    "topology.expressions": ("expression_matches",),
     "topology.leaf_ranking": ("OF_POLICY",),
-    "topology.node_filter": (
-        "expression_matches",
-        "tolerates",
-    ),
+    "topology.node_filter": ("tolerates",),
     "topology.placement_request": (
         "Placement",
         "PlacementRequest",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gangline.engine.model import Affinity, Flavor, PodSet
-from gangline.engine.topology.node_filter import expression_matches, tolerates
+from gangline.engine.topology.expressions import expression_matches
+from gangline.engine.topology.node_filter import tolerates
 
 _BINDING_EFFECTS = ("NoSchedule", "NoExecute")
 

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gangline.engine.model import Node, Requests
 from gangline.engine.rooms.fitting import PodRequests, how_many_more
 from gangline.engine.rooms.room_ledger import HOSTS, LeafKey, Room, RoomLedger
 from gangline.engine.topology.node_filter import Selection
+
+#: Counts of nodes that the tables of one ground keep together, some 100 MB; the oldest table is dropped first.
+_COUNTS_KEPT: Final = 1_000_000
+#: but so many tables are kept in any case
+_TABLES_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,7 @@ class Ground:
     labels: Mapping[str, str]
     names: tuple[str, ...]
     reported: frozenset[str]
+    #: by shape, the oldest first
     tables: dict[PodShape, FitTable] = field(default_factory=dict["PodShape", "FitTable"])
     #: the table if no gang held anything; `seen` is the version of the nodes then
     empty: dict[PodShape, FitTable] = field(default_factory=dict["PodShape", "FitTable"])
@@ -37,6 +44,15 @@ class Ground:
     def counted(self, shape: PodShape) -> PodRequests:
         """What bounds the number of such pods: resources that no node reports do not."""
         return tuple((resource, amount) for resource, amount in shape.requests if resource in self.reported)
+
+    def keep(self, tables: dict[PodShape, FitTable], shape: PodShape, counts: dict[str, int], seen: int) -> FitTable:
+        """A new table of the shape, with room made for it: every tenant's jobs may have another shape."""
+        tables.pop(shape, None)
+        most = max(_TABLES_KEPT, _COUNTS_KEPT // len(self.names))
+        while len(tables) >= most:
+            del tables[next(iter(tables))]
+        table = tables[shape] = FitTable(counts, sum(counts.values()), seen)
+        return table
 
 
 @dataclass(slots=True)
@@ -126,9 +142,8 @@ class NodeRooms:
         changes, table = self.ledger.changes, ground.tables.get(shape)
         changed = changes.since(table.seen) if table is not None else None
         if table is None or changed is None:
-            counts = self._counts(ground, shape)
-            table = ground.tables[shape] = FitTable(counts, sum(counts.values()), changes.end)
-        elif changed:
+            return ground.keep(ground.tables, shape, self._counts(ground, shape), changes.end)
+        if changed:
             self._catch_up(table, ground, shape, changed)
         return table
 
@@ -153,8 +168,7 @@ class NodeRooms:
         """How many pods would fit into each usable room if no gang held anything."""
         table = ground.empty.get(shape)
         if table is None or table.seen != self._version:
-            counts = self._counts(ground, shape, empty=True)
-            table = ground.empty[shape] = FitTable(counts, sum(counts.values()), self._version)
+            return ground.keep(ground.empty, shape, self._counts(ground, shape, empty=True), self._version)
         return table
 
     def unusable(self, ground: Ground) -> int:

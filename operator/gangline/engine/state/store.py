@@ -46,8 +46,8 @@ from gangline.engine.rooms.room_ledger import RoomLedger
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
 from gangline.engine.text.fixes import FREE_PLACES
+from gangline.engine.topology.expressions import expression_matches
 from gangline.engine.topology.leaf_ranking import LeafRanking
-from gangline.engine.topology.node_filter import expression_matches
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE, has_placements
 from gangline.engine.topology.topologies import Topologies
 from gangline.engine.topology.topology_ledger import TopologyLedger

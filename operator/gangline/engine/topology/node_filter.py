@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from gangline.engine.model import Affinity, Expression, PodSet, PreferredTerm, Taint, Toleration
+from gangline.engine.model import Affinity, PodSet, PreferredTerm, Taint, Toleration
+from gangline.engine.topology.node_terms import NodeTerms
 from gangline.engine.topology.policy_filter import PolicyAsk
 
 #: Why a node is excluded ("" = it is not), as failure texts name it, and its preferred-affinity score.
 Verdict: TypeAlias = tuple[str, int]
-
-#: the one field of a node that matchFields may name
-NAME_FIELD: Final = "metadata.name"
 
 _BINDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
@@ -49,15 +47,7 @@ class Selection:
 
     def judge(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
         """The first reason that excludes a node, or its score."""
-        for taint in taints:
-            if taint.effect in _BINDING_EFFECTS and not any(tolerates(t, taint) for t in self.tolerations):
-                return f'taint "{_taint_text(taint)}"', 0
-        for key, value in self.selector:
-            if labels.get(key) != value:
-                return "nodeSelector", 0
-        if self.affinity and not any(_term_matches(term, labels, name) for term in self.affinity):
-            return "affinity", 0
-        return "", sum(term.weight for term in self.preferred if _term_matches(term.expressions, labels, name))
+        return _judge_of(self).judge(name, labels, taints)
 
 
 #: No requirements: every node is as good as any other.
@@ -73,47 +63,59 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
 
 
-def expression_matches(expression: Expression, labels: Mapping[str, str], name: str | None = None) -> bool:
-    """Kubernetes' rule for one requirement on labels, or on the `name` of a node. An unknown operator matches nothing."""
-    if expression.field:
-        value = name if expression.key == NAME_FIELD else None
-    else:
-        value = labels.get(expression.key)
-    match expression.operator:
-        case "In":
-            return value is not None and value in expression.values
-        case "NotIn":
-            return value is None or value not in expression.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return value is not None and _compares(expression, value)
-        case _:
-            return False
-
-
-def _compares(expression: Expression, value: str) -> bool:
-    left, right = _integer(value), _integer(expression.values[0] if expression.values else "")
-    if left is None or right is None:
-        return False
-    return left > right if expression.operator == "Gt" else left < right
-
-
-#: digits of the longest number that a label is compared with; Kubernetes takes what fits in 64 bits
-_MOST_DIGITS = 19
-
-
-def _integer(text: str) -> int | None:
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    return int(text) if len(digits) <= _MOST_DIGITS and digits.isascii() and digits.isdigit() else None
-
-
-def _term_matches(expressions: tuple[Expression, ...], labels: Mapping[str, str], name: str) -> bool:
-    """Whether a term matches; an empty term selects nothing."""
-    return bool(expressions) and all(expression_matches(expression, labels, name) for expression in expressions)
-
-
 def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+class _Judge:
+    """A selection, prepared for many nodes: whoever wrote it, a node costs time by its own labels and taints only."""
+
+    __slots__ = ("_preferred", "_required", "_selection", "_tolerated", "_weights")
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._tolerated: dict[Taint, bool] = {}
+        self._required = NodeTerms(selection.affinity) if selection.affinity else None
+        self._preferred = NodeTerms([term.expressions for term in selection.preferred]) if selection.preferred else None
+        #: weight -> the preferred terms that have it, one bit each
+        self._weights: dict[int, int] = {}
+        for number, term in enumerate(selection.preferred):
+            self._weights[term.weight] = self._weights.get(term.weight, 0) | 1 << number
+
+    def judge(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
+        for taint in taints:
+            if taint.effect in _BINDING_EFFECTS and not self._tolerates(taint):
+                return f'taint "{_taint_text(taint)}"', 0
+        for key, value in self._selection.selector:
+            if labels.get(key) != value:
+                return "nodeSelector", 0
+        if self._required is not None and not self._required.matching(labels, name):
+            return "affinity", 0
+        return "", self._score(name, labels) if self._preferred is not None else 0
+
+    def _tolerates(self, taint: Taint) -> bool:
+        known = self._tolerated.get(taint)
+        if known is None:
+            known = self._tolerated[taint] = any(tolerates(each, taint) for each in self._selection.tolerations)
+        return known
+
+    def _score(self, name: str, labels: Mapping[str, str]) -> int:
+        matching = self._preferred.matching(labels, name) if self._preferred is not None else 0
+        return (
+            sum(weight * (matching & terms).bit_count() for weight, terms in self._weights.items()) if matching else 0
+        )
+
+
+#: The judges of the selections that were asked last, by the selection's identity. Nodes are judged one after the other for the
+#: same selection, and a large one is kept no longer than that.
+_KEPT: Final = 4
+_judges: dict[int, tuple[Selection, _Judge]] = {}
+
+
+def _judge_of(selection: Selection) -> _Judge:
+    found = _judges.get(id(selection))
+    if found is None:
+        while len(_judges) >= _KEPT:
+            del _judges[next(iter(_judges))]
+        found = _judges[id(selection)] = selection, _Judge(selection)
+    return found[1]

@@ -15,6 +15,7 @@ from gangline.engine.model import (
     CheckpointPreemption,
     ClusterQueue,
     Flavor,
+    ForeignPod,
     Node,
     Ordering,
     PodSet,
@@ -201,3 +202,17 @@ def test_whoever_ends_leaves_its_nodes() -> None:
     assert made.running() == ["a1"]
     made.put(WorkloadPods("team/a1", (BoundPod("a1-0", "main", "n"),)))
     assert in_minutes(made, look(made), "b2")[0] == 60.0
+
+
+def test_whoever_ends_leaves_the_nodes_of_a_flavor_without_a_topology() -> None:
+    """A pod is known twice: as one of its gang, and by what it takes of its node."""
+    made = World(Flavor("a100", node_labels={"pool": "a"}), Node("n", {"pool": "a"}, {GPU: 8, "pods": 20}))
+    made.put(cluster_queue("q", 8))
+    for name, minutes in (("a1", 60), ("b2", 30), ("c3", 10)):
+        made.put(forecast(name, minutes), gang(name, 8))
+    made.decide()
+    assert made.running() == ["a1"]
+    made.put(WorkloadPods("team/a1", (BoundPod("a1-0", "main", "n"),)), ForeignPod("team/a1-0", "n", {GPU: 8}))
+    seen = look(made)
+    assert in_minutes(made, seen, "b2")[0] == 60.0
+    assert in_minutes(made, seen, "c3")[0] == 90.0

@@ -19,6 +19,7 @@ from gangline.engine.model import (
     CompleteAdmission,
     Decision,
     Evict,
+    ForeignPod,
     Gone,
     Heal,
     Millis,
@@ -129,6 +130,7 @@ class Course:
         self._running: dict[str, _Run] = {}
         self._numbers = 0
         self._unfinished: dict[str, Millis] = {}  # what evicted workloads still have to run
+        self._pods: dict[str, tuple[str, ...]] = {}  # the bound pods of each workload
         self._left: dict[str, Admission] = {}  # workloads that released something at this instant, and what
         self._sight = Sight()
         for fact in facts:
@@ -174,6 +176,9 @@ class Course:
                 fact = Put(workload)
             case Put(RuntimeForecast() as forecast):
                 self._forecasts[forecast.workload] = forecast
+            case Put(WorkloadPods() as bound):
+                namespace = bound.workload.partition("/")[0]
+                self._pods[bound.workload] = tuple(f"{namespace}/{pod.name}" for pod in bound.pods)
             case Gone(kind, key) if kind is Workload:
                 self._workloads.pop(key, None)
             case _:
@@ -227,6 +232,8 @@ class Course:
         return None if runtime is None else runtime.total(elapsed, self._level(workload.uid))
 
     def _stop(self, key: str) -> _Run | None:
+        for pod in self._pods.pop(key, ()):
+            self._engine.observe(Gone(ForeignPod, pod))
         self._engine.observe(Gone(WorkloadPods, key))  # its pods are gone with it
         run = self._running.pop(key, None)
         admission = self._workloads[key].admission

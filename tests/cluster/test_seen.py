@@ -12,7 +12,7 @@ from tests.cluster.conftest import System
 from tests.cluster.test_answers import HERE, Person, people
 
 from gangline.control.process.operator_process import ForecastOptions
-from gangline.kube.resources import PODS, Resource
+from gangline.kube.resources import JOBS, PODS, Resource
 
 __all__ = ["people"]
 
@@ -74,12 +74,21 @@ async def test_a_user_hears_what_is_in_the_way(
     assert "Not managed" in queue and '"deployment" is not listed in integrations.frameworks' in queue
     assert '"deployment" is not listed in integrations.frameworks' in await said("why", "serving")
 
-    # admitted, and its pod fits on no node: a pod outside of any queue is there
-    await api.create(harness.job("admitted", "mine", gpus=8, runtime="600s"))
-    why = await until("not scheduled", "why", "admitted")
-    assert "1 of 1 pods not scheduled" in why and "Insufficient nvidia.com/gpu" in why
+    # a pod outside of any queue is where the job would run
+    await api.create(harness.job("crowded", "mine", gpus=8, runtime="600s"))
+    why = await until("WaitingForCapacity", "why", "crowded")
     assert "one: 2 GPUs of 8 free on 1 node" in why
     assert "outside of any queue: hidden-" in why and "(6 GPUs)" in why
+    await api.client.delete(JOBS, "default", "crowded", propagation="Background")
+
+    # admitted, and its pod waits for another one, which only the scheduler knows
+    admitted = harness.job("admitted", "mine", gpus=2, runtime="600s")
+    beside = {"labelSelector": {"matchLabels": {"app": "nobody"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}}
+    admitted["spec"]["template"]["spec"]["affinity"] = affinity
+    await api.create(admitted)
+    why = await until("not scheduled", "why", "admitted")
+    assert "1 of 1 pods not scheduled" in why and "pod affinity" in why
     assert "1 pod is not scheduled" in await said("queue")
     (node,) = [each for each in json.loads(await said("nodes", "-o", "json")) if each["metadata"]["name"] == NODE]
     assert (node["flavors"], node["used"]["nvidia.com/gpu"]) == (["gpu", "one"], "6")

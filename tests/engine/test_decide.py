@@ -34,7 +34,9 @@ from gangline.engine.model import (
     Settings,
     WriteFailed,
 )
+from gangline.engine.scheduler import LOOKS, PATIENCE, TURNS
 
+CPU = "cpu"
 PREEMPT_LOWER = PreemptionPolicy("LowerPriority")
 
 
@@ -595,3 +597,27 @@ def test_what_saturates_fits_no_quota() -> None:
     assert waiting.reason == "ExceedsMaxQuota"
     large = (PodSet("main", 1000, {"cpu": 10**12}),)
     assert of(World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=large)).decide(), Admit) == ["w"]
+
+
+def test_looking_at_many_nodes_for_many_gangs_takes_several_calls() -> None:
+    """Each gang of one queue asks for an amount of its own, and finds too few nodes; one of another queue finds its node."""
+    nodes, gangs = 300, 1500
+    labels = {"pool": "a"}
+    quotas = {"a100": {GPU: 10_000, CPU: 10_000_000}}
+    world = World(*(cluster_queue(name, groups=(group(quotas),)) for name in ("few", "many")))
+    world.put(
+        Flavor("a100", node_labels=labels), *(Node(f"n{n}", labels, {GPU: 8, CPU: 2 * gangs}) for n in range(nodes))
+    )
+    for number in range(gangs):
+        wide = PodSet("main", nodes + 1, {GPU: 8, CPU: 1 + number})
+        world.put(gang(f"w{number}", queue="many", pod_sets=(wide,)))
+    world.put(gang("other", queue="few"))
+    looks: list[int] = []
+    admitted: list[list[str]] = []
+    while world.engine.next_wakeup(world.now) == world.now:
+        before = world.engine.looks
+        admitted.append(of(world.engine.decide(world.now, room=100), Admit))
+        looks.append(world.engine.looks - before)
+    assert sum(looks) >= nodes * gangs
+    assert max(looks) <= (PATIENCE + PATIENCE // TURNS) * LOOKS
+    assert admitted[0] == ["other"], "its queue has a turn in the first call"

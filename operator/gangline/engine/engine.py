@@ -301,6 +301,11 @@ class Engine:
         return self._tally.attempts
 
     @property
+    def looks(self) -> int:
+        """How many rooms of nodes were looked at, to know what fits where."""
+        return self._store.topology.rooms.looks
+
+    @property
     def preemption_skips(self) -> Mapping[str, int]:
         """ClusterQueue -> heads that were passed over for want of victims of their own, in its last cycle that had any."""
         return self._tally.preemption_skips

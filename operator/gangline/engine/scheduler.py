@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from sys import maxsize
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.engine.backfill.backfill import BackfillPlanner
 from gangline.engine.cycle.attempt import Attempt
@@ -33,10 +33,12 @@ from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
 
 #: Attempts per `run`: a huge backlog must not keep the caller busy for seconds.
-PATIENCE = 4_000
+PATIENCE: Final = 2_000
+#: So many rooms looked at count as an attempt: where every workload asks for something else, each has tables of its own.
+LOOKS: Final = 400
 
-#: … and of the given `room`, a tree may use this part at a time, as a divisor.
-_TURNS = 4
+#: … of which, and of the given `room`, a tree may use this part at a time, as a divisor.
+TURNS: Final = 4
 
 #: The state that decides about the next cycle of a tree, as far as a cycle without decisions can change it.
 State: TypeAlias = tuple[object, ...]
@@ -59,7 +61,7 @@ class Scheduler:
         """Schedule every tree that was touched. `note` is called for each attempt.
 
         After `PATIENCE` attempts it stops between two cycles; the next call continues there. It also stops after about `room`
-        decisions: the trees take turns then, in an order that differs each time.
+        decisions, if that is given, and the order of the trees differs each time. Trees take turns.
         """
         self._preemptor.now = now
         for name in self._preemptor.waits.take_over(now):
@@ -78,7 +80,7 @@ class Scheduler:
             else:  # part of another tree by now, which was touched
                 self._unfinished.pop(id(root), None)
         patience, left = PATIENCE, maxsize if room is None else room
-        share = max(1, left // _TURNS)
+        share = max(1, left // TURNS)
         while turns:
             root = turns.popleft()
             if patience <= 0 or left <= 0:
@@ -86,7 +88,8 @@ class Scheduler:
                 continue
             _, seen = self._unfinished.pop(id(root), (root, set[State]()))
             before = len(decisions)
-            patience = self._run_tree(root, now, note, seen, decisions, patience, share)
+            effort = min(patience, PATIENCE // TURNS)
+            patience -= self._run_tree(root, now, note, seen, decisions, effort, share)
             left -= len(decisions) - before
             if id(root) in self._unfinished:
                 turns.append(root)
@@ -137,16 +140,17 @@ class Scheduler:
         note: Callable[[Attempt], None],
         seen: set[State],
         decisions: list[Decision],
-        patience: int,
+        effort: int,
         share: int,
     ) -> int:
-        """Cycle until a state repeats that was seen since the last change. Returns the patience left.
+        """Cycle until a state repeats that was seen since the last change. Returns how many attempts it took.
 
-        It also stops after `share` decisions, or a few more.
+        It also stops after `effort` attempts, or `share` decisions, or a few more.
         """
         known: Nominations = {}
+        rooms = self._store.topology.rooms
+        spent, looks = 0, rooms.looks
         while attempts := self._cycle(root, now, known, share):
-            patience -= len(attempts)
             for attempt in attempts:
                 note(attempt)
             news = _decisions(attempts, now)
@@ -155,14 +159,15 @@ class Scheduler:
                 seen.clear()
                 known.clear()
             state = _state(attempts)
+            spent += len(attempts)
             if state in seen:
                 break
             seen.add(state)
             share -= len(news)
-            if patience <= 0 or share <= 0:
+            if spent + (rooms.looks - looks) // LOOKS >= effort or share <= 0:
                 self._unfinished[id(root)] = root, seen
                 break
-        return patience
+        return spent + (rooms.looks - looks) // LOOKS
 
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one cycle of every tree with a workload in a heap."""

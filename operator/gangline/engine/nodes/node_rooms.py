@@ -161,6 +161,7 @@ class NodeRooms:
 
     def _counts(self, ground: Ground, shape: PodShape, *, empty: bool = False) -> dict[str, int]:
         rooms, selection, counted = self.ledger.rooms, shape.selection, ground.counted(shape)
+        self.ledger.looks += len(ground.names)
         each = ((name, _count(rooms[name], selection, counted, empty=empty)) for name in ground.names)
         return {name: count for name, count in each if count}
 

@@ -112,6 +112,8 @@ class RoomLedger:
     def __init__(self) -> None:
         #: by name of the node
         self.rooms: dict[str, Room] = {}
+        #: how many rooms were looked at, for all tables together: what deciding costs
+        self.looks = 0
         #: grows when nodes come, go, or offer something else, and with the pods of others
         self.version = 0
         #: host -> its nodes; more than one only where labels are wrong

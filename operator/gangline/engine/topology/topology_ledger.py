@@ -166,8 +166,7 @@ class TopologyLedger:
             self._forget_structure()
             return
         if self._tree is not None:
-            for selection, verdicts in self._verdicts.items():
-                verdicts[leaf.position] = self._judge(selection, leaf)
+            self._judged_anew.append(leaf.position)
             self._log.append(leaf.position)
 
     def cards_put(self, node: str) -> bool:
@@ -268,9 +267,12 @@ class TopologyLedger:
         tree = self.tree()
         if len(self._log) > _LOG_LENGTH * len(self._in_order) + _LOG_LEAST:
             self._forget_tables()
+        if len(self._judged_anew) > _LOG_LENGTH * len(self._in_order) + _LOG_LEAST:
+            self._forget_verdicts()
         known = self._tables.pop(demand, None)
         verdicts = self._verdicts_for(demand.selection)
         if known is None:
+            self.rooms.looks += len(self._in_order)
             counts = Counts(tree, demand)
             counts.fill(self._in_order, verdicts)
             while len(self._tables) >= _TABLES_KEPT:
@@ -291,6 +293,7 @@ class TopologyLedger:
         if known is None:
             while len(self._vacant) >= _TABLES_KEPT:
                 del self._vacant[next(iter(self._vacant))]
+            self.rooms.looks += len(self._in_order)
             each = [how_many(leaf.free, pod_requests) for leaf in self._in_order]
             self._vacant[pod_requests] = each, sum(each), len(self._log)
             return self._vacant[pod_requests][1]
@@ -305,6 +308,7 @@ class TopologyLedger:
 
     def counts_within(self, demand: Demand, leaves: range) -> Counts:
         """The same with every other leaf left out; such counts are not kept."""
+        self.rooms.looks += len(self._in_order)
         counts = Counts(self.tree(), demand)
         counts.fill(self._in_order, self._verdicts_for(demand.selection), leaves)
         return counts
@@ -322,12 +326,16 @@ class TopologyLedger:
         return (self._log[mark[1] :] if mark[0] == self._epoch else None), now
 
     def _verdicts_for(self, selection: Selection) -> list[Verdict]:
-        verdicts = self._verdicts.pop(selection, None)
+        verdicts, seen = self._verdicts.pop(selection, (None, 0))
         if verdicts is None:
+            self.rooms.looks += len(self._in_order)
             verdicts = [self._judge(selection, leaf) for leaf in self._in_order]
             while len(self._verdicts) >= _TABLES_KEPT:
                 del self._verdicts[next(iter(self._verdicts))]
-        self._verdicts[selection] = verdicts
+        else:
+            for position in set(self._judged_anew[seen:]):
+                verdicts[position] = self._judge(selection, self._in_order[position])
+        self._verdicts[selection] = verdicts, len(self._judged_anew)
         return verdicts
 
     def _judge(self, selection: Selection, leaf: Leaf) -> Verdict:
@@ -342,8 +350,14 @@ class TopologyLedger:
     def _forget_structure(self) -> None:
         self._tree: TopologyTree | None = None
         self._in_order: list[Leaf] = []
-        self._verdicts: dict[Selection, list[Verdict]] = {}
+        self._forget_verdicts()
         self._forget_tables()
+
+    def _forget_verdicts(self) -> None:
+        #: selection -> its verdicts by leaf, and how much of `_judged_anew` they have processed; least recently used first
+        self._verdicts: dict[Selection, tuple[list[Verdict], int]] = {}
+        #: positions of leaves whose node has other labels or taints
+        self._judged_anew: list[int] = []
 
     def _forget_tables(self) -> None:
         self._epoch += 1

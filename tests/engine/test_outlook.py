@@ -16,6 +16,7 @@ from gangline.engine.model import (
     ClusterQueue,
     Flavor,
     ForeignPod,
+    Gone,
     Node,
     Ordering,
     PodSet,
@@ -216,3 +217,7 @@ def test_whoever_ends_leaves_the_nodes_of_a_flavor_without_a_topology() -> None:
     seen = look(made)
     assert in_minutes(made, seen, "b2")[0] == 60.0
     assert in_minutes(made, seen, "c3")[0] == 90.0
+    # as the rehearsal of its end has it
+    facts = [*made.engine.facts(), Gone(WorkloadPods, "team/a1"), Gone(Workload, "team/a1")]
+    seen = outlook(facts, made.engine.settings, made.now, clock=time.perf_counter)
+    assert in_minutes(made, seen, "b2")[0] == 0.0

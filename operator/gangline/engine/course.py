@@ -181,6 +181,9 @@ class Course:
                 self._pods[bound.workload] = tuple(f"{namespace}/{pod.name}" for pod in bound.pods)
             case Gone(kind, key) if kind is Workload:
                 self._workloads.pop(key, None)
+            case Gone(kind, key) if kind is WorkloadPods:
+                self._pods_end(key)
+                return
             case _:
                 pass
         self._engine.observe(fact)
@@ -232,9 +235,7 @@ class Course:
         return None if runtime is None else runtime.total(elapsed, self._level(workload.uid))
 
     def _stop(self, key: str) -> _Run | None:
-        for pod in self._pods.pop(key, ()):
-            self._engine.observe(Gone(ForeignPod, pod))
-        self._engine.observe(Gone(WorkloadPods, key))  # its pods are gone with it
+        self._pods_end(key)
         run = self._running.pop(key, None)
         admission = self._workloads[key].admission
         if run is not None and admission is not None:
@@ -242,6 +243,12 @@ class Course:
                 Stretch(key, admission.cluster_queue, run.began, self._now, admission, run.after)
             )
         return run
+
+    def _pods_end(self, key: str) -> None:
+        """The pods of a workload leave their nodes, on which each is known by itself, too."""
+        for pod in self._pods.pop(key, ()):
+            self._engine.observe(Gone(ForeignPod, pod))
+        self._engine.observe(Gone(WorkloadPods, key))
 
     def _cut_off(self, until: Millis) -> None:
         """Runs still in progress: they last until their end, as far as it is known."""

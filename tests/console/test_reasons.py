@@ -123,3 +123,15 @@ def test_a_preemption_is_read_with_who_and_why():
     )
     assert preemption(message) == Preemption("7f84", "reclamation within the cohort", "d95a")
     assert preemption("The ClusterQueue is stopped") is None
+
+
+def test_nodes_that_lack_room_are_named_beside_quota_that_is_in_use():
+    remark = "4 whole nodes of h100 needed: 1 free now, none can be freed by preemption"
+    nodes = "insufficient healthy capacity in flavor h100: room for 1 out of 4 pods of pod set main"
+    message = f"{frame(SHORT, f'{nodes} (1 of its 8 nodes can`t be used)')}. {remark}"
+    assert [(o.kind, o.flavor, o.amount, o.requested) for o in parse(message).obstacles] == [
+        ("short", "a100", 8, 0),
+        ("nodes", "h100", 1, 4),
+    ]
+    short = f"a100: 8 more GPUs needed; h100: its nodes have room for 1 of 4 pods. {remark}"
+    assert brief("WaitingForCapacity", message) == short

@@ -22,8 +22,8 @@ LONGEST: Final = 8192
 class Obstacle:
     """One reason why a flavor (or the whole pod set, flavor "") can't be assigned.
 
-    `kind`: short | too-big | affinity | taint | missing | undeclared | topology | other. `amount` is the missing
-    amount (short) or the maximum capacity (too-big), in the engine's units.
+    `kind`: short | too-big | nodes | affinity | taint | missing | undeclared | topology | other. `amount` is the missing
+    amount (short) or the maximum capacity (too-big), in the engine's units, or for how many pods nodes have room (nodes).
     """
 
     kind: str
@@ -40,6 +40,8 @@ _SUFFIX = re.compile(
     r"\. (?:Pending the preemption of (?P<pending>\d+) workload\(s\)"
     r"|Preempting (?P<failed>\d+) workload\(s\) failed, will retry\.?)$"
 )
+#: what the engine adds about nodes (`engine/nodes/capacity_request.py`)
+_REMARK = re.compile(r"\. (?P<remark>\d+ whole nodes? of [^.]+ needed: .+|Preemption can free room for \d+ more)$")
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "too-big",
@@ -54,6 +56,13 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"insufficient unused quota for (?P<resource>\S+) in flavor (?P<flavor>[^\s,]+), "
             r"(?P<amount>\S+) more needed"
+        ),
+    ),
+    (
+        "nodes",
+        re.compile(
+            r"insufficient healthy capacity in flavor (?P<flavor>[^:;]+): "
+            r"room for (?P<amount>\d+) out of (?P<now>\d+) pods of pod set [^\s,;.]+"
         ),
     ),
     ("undeclared", re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")),
@@ -160,8 +169,11 @@ def brief(reason: str, message: str) -> str:
         words.setdefault(o.pod_set if several else "", []).append(_brief_one(o))
     parts = {pod_set: "; ".join(dict.fromkeys(each)) for pod_set, each in words.items()}
     if len(set(parts.values())) == 1:
-        return next(iter(parts.values()))
-    return " | ".join(f"{pod_set}: {text}" for pod_set, text in parts.items())
+        text = next(iter(parts.values()))
+    else:
+        text = " | ".join(f"{pod_set}: {each}" for pod_set, each in parts.items())
+    remark = _REMARK.search(message) if any(o.kind == "nodes" for o in obstacles) else None
+    return f"{text}. {remark['remark']}" if remark else text
 
 
 def in_question(reason: str, obstacles: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
@@ -177,6 +189,8 @@ def _brief_one(o: Obstacle) -> str:
         case "too-big":
             most = quantity.format(o.amount, o.resource)
             return f"{o.flavor}: asks {count(o.requested, o.resource)}, can never get more than {most}"
+        case "nodes":
+            return f"{o.flavor}: its nodes have room for {o.amount} of {o.requested} pods"
         case "undeclared":
             return f"the queue has no quota for {o.resource}"
         case "affinity":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from gangline.control.plan import elastic_plan
 from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine
+from gangline.engine.model import Decision
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Synced, Upsert
 from gangline.kube.resources import Json, Resource, key_of
@@ -417,3 +419,30 @@ async def test_work_that_took_too_long_is_done_again_only_when_its_object_has_ch
         controller.act()
     assert tried == ["1", "2", "3"]
     assert (kube.JOBS, "ns/large") not in controller.quarantine
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_after_a_long_decision_that_goes_on_others_get_as_much_time(
+    left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes and requests are tasks of the same loop: they would get one step between two decisions."""
+    controller = leader(Engine())
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    def long_decision(now: int, room: int | None = None) -> list[Decision]:
+        end = time.thread_time() + 0.03
+        while time.thread_time() < end:
+            pass
+        return []
+
+    monkeypatch.setattr("gangline.control.controller.asyncio.sleep", sleep)
+    monkeypatch.setattr(controller.engine, "decide", long_decision)
+    monkeypatch.setattr(controller.engine, "next_wakeup", lambda now: now)
+    controller.act()
+    if left:
+        monkeypatch.setattr(controller, "_is_left", lambda: True)
+    await controller._woken()
+    assert len(slept) == 1 and slept[0] >= 0.03

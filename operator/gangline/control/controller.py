@@ -491,8 +491,9 @@ class Controller:
         """Returns when something has happened or is due, and the facts that belong to it have been gathered; after a breath if
         the last round left something.
         """
+        rest = self._deciding.rest
         if self._is_left():
-            await asyncio.sleep(BREATH)
+            await asyncio.sleep(max(BREATH, rest))
             return
         times = (self.engine.next_wakeup(self._now()), *(part.due for part in self.parts)) if self.leading else ()
         due = min((time for time in times if time is not None), default=None)
@@ -502,6 +503,7 @@ class Controller:
             async with asyncio.timeout(timeout):
                 await self._wake.wait()
         except TimeoutError:
+            await asyncio.sleep(rest)
             return
         await asyncio.sleep(self._deciding.gathering)
 

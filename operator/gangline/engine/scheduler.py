@@ -33,7 +33,7 @@ from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
 
 #: Attempts per `run`: a huge backlog must not keep the caller busy for seconds.
-PATIENCE: Final = 2_000
+PATIENCE: Final = 1_000
 #: So many rooms looked at count as an attempt: where every workload asks for something else, each has tables of its own.
 LOOKS: Final = 400
 

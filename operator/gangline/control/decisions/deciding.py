@@ -22,6 +22,9 @@ GATHER: Final = 0.003
 LONGEST_GATHER: Final = 0.5
 #: … or, where the API server is strained, within the latency of a write, up to `LONGEST_ROUND`.
 LONGEST_ROUND: Final = 0.25
+#: The loop rests for as long as the last decision took before it decides on what that left, up to this limit: writes are made
+#: meanwhile, and requests are answered.
+LONGEST_REST: Final = 0.5
 #: No workload is admitted or preempted earlier than about this time before the write can be sent, in seconds.
 AHEAD: Final = 1.0
 #: the stage under which a failed attempt to carry out a decision is counted
@@ -79,6 +82,11 @@ class Deciding(Part):
     def gathering(self) -> float:
         """How long to gather facts before the next decision, in seconds."""
         return gathering(self._took, self._writer.pace)
+
+    @property
+    def rest(self) -> float:
+        """How long the loop leaves the processor to others before it decides again without new facts, in seconds."""
+        return min(LONGEST_REST, self._took)
 
     @property
     def room(self) -> int:

@@ -162,7 +162,8 @@ def test_a_large_queue_is_searched_in_the_order_of_size() -> None:
         return gang(name, pod_sets=(PodSet("main", 1, {GPU: gpus, "memory": memory}),))
 
     world.put(*(both(f"w{n}", n % 3 + 1, 30 - 9 * (n % 3)) for n in range(90)))
-    world.decide()
+    while world.engine.next_wakeup(world.now) == world.now:
+        world.decide()
     held = len(world.running())
     high = gang("high", priority=9, pod_sets=(PodSet("main", 1, {GPU: 60, "memory": 600}),))
     world.put(high)

@@ -301,6 +301,11 @@ class Engine:
         return self._tally.attempts
 
     @property
+    def unfinished(self) -> bool:
+        """Whether the last `decide` stopped before everything was decided."""
+        return self._scheduler.unfinished
+
+    @property
     def looks(self) -> int:
         """How many rooms of nodes were looked at, to know what fits where."""
         return self._store.topology.rooms.looks

@@ -32,8 +32,9 @@ from gangline.engine.state.lifecycle import required_checks
 from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
 
-#: Attempts per `run`: a huge backlog must not keep the caller busy for seconds.
-PATIENCE: Final = 1_000
+#: Attempts per `run`: some 50 ms where all are different. Whoever waits for other decisions, for a write or an answer, must not
+#: notice a huge backlog.
+PATIENCE: Final = 256
 #: So many rooms looked at count as an attempt: where every workload asks for something else, each has tables of its own.
 LOOKS: Final = 400
 
@@ -61,7 +62,8 @@ class Scheduler:
         """Schedule every tree that was touched. `note` is called for each attempt.
 
         After `PATIENCE` attempts it stops between two cycles; the next call continues there. It also stops after about `room`
-        decisions, if that is given, and the order of the trees differs each time. Trees take turns.
+        decisions, if that is given, and the order of the trees differs each time. Trees take turns; once each had one, what has
+        been decided is not kept back by those that are not done.
         """
         self._preemptor.now = now
         for name in self._preemptor.waits.take_over(now):
@@ -81,15 +83,17 @@ class Scheduler:
                 self._unfinished.pop(id(root), None)
         patience, left = PATIENCE, maxsize if room is None else room
         share = max(1, left // TURNS)
+        first, tedious = len(turns), False
         while turns:
-            root = turns.popleft()
-            if patience <= 0 or left <= 0:
+            root, first = turns.popleft(), first - 1
+            if patience <= 0 or left <= 0 or (decisions and tedious and first < 0):
                 self._unfinished.setdefault(id(root), (root, set()))
                 continue
             _, seen = self._unfinished.pop(id(root), (root, set[State]()))
             before = len(decisions)
             effort = min(patience, PATIENCE // TURNS)
-            patience -= self._run_tree(root, now, note, seen, decisions, effort, share)
+            spent = self._run_tree(root, now, note, seen, decisions, effort, share)
+            patience, tedious = patience - spent, tedious or spent >= effort
             left -= len(decisions) - before
             if id(root) in self._unfinished:
                 turns.append(root)

@@ -80,8 +80,8 @@ class Deciding(Part):
 
     @property
     def gathering(self) -> float:
-        """How long to gather facts before the next decision, in seconds."""
-        return gathering(self._took, self._writer.pace)
+        """How long to gather facts before the next decision, in seconds. What the last one left is gone on with soon."""
+        return max(GATHER, self.rest) if self._engine.unfinished else gathering(self._took, self._writer.pace)
 
     @property
     def rest(self) -> float:

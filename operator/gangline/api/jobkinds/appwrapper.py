@@ -81,7 +81,7 @@ def path_in_component(text: str) -> Path:
 
 
 def _declared(job: Json, component: Path) -> list[_Pods]:
-    """As its user wrote them."""
+    """The pod sets that the user of an AppWrapper has written for one of its components. Raises JobError."""
     found: list[_Pods] = []
     for i, row in enumerate(rows_at(job, (*component, "podSets"))):
         where: Path = (*component, "podSets", i)

@@ -174,7 +174,7 @@ def _has_the_nodes(policy: Json, row: Json) -> bool:
 
 
 def _has_the_resources(policy: Json, row: Json) -> bool:
-    """Its pods get `resourcesPerNode`, in the container of the training."""
+    """Whether the pods of the row get `resourcesPerNode`, in the container of the training."""
     return bool(_step(row) == _TRAINER and policy) or (_launches_as_node(policy) and row.get("name") == _NODE)
 
 
@@ -221,7 +221,7 @@ def _patch(job: Json, rows: list[Json]) -> None:
 
 
 def _is_admission(override: Json) -> bool:
-    """This override was written by an admission: its pods are labelled with their pod set, as Kueue does."""
+    """Whether an admission wrote this override: its pods are labelled with their pod set, as Kueue does."""
     return bool(at(override, ("metadata", "labels", names.PODSET)))
 
 

@@ -118,7 +118,9 @@ _SIZES: Final = re.compile(r"cloudProviderTarget=(\d{1,9})\b.{0,40}?\bmaxSize=(\
     _LONGEST, instead=(), worst=("- name: a\n  health:\n    maxSize: 1\n", "Name: a\nHealth: ", ": ", "\n", " ")
 )
 def _groups_in(status: str) -> tuple[NodeGroup, ...]:
-    """From the YAML of newer autoscalers, or the text of those before 1.30. Only lines that are looked for are read."""
+    """The node groups that the status of an autoscaler lists: in the YAML of newer autoscalers, or the text of those before 1.30.
+    Only lines that are looked for are read.
+    """
     found: list[NodeGroup] = []
     rows: dict[str, str] = {}
     section, inside, level = "", False, 0
@@ -197,7 +199,9 @@ def node_pool(obj: Json) -> NodePool:
 def growth(
     selected: Mapping[str, str], nodes: Sequence[NamedNode], groups: Iterable[NodeGroup], pools: Iterable[NodePool]
 ) -> str:
-    """By what nodes with these labels can come; "" if nothing says that they can. `nodes` are those that there are."""
+    """The NodePool or node group that can add nodes with these labels; "" if nothing says that one can. `nodes` are those that
+    exist.
+    """
     for pool in pools:
         if not pool.full and _makes(pool, selected):
             return f"NodePool {pool.name} of Karpenter"

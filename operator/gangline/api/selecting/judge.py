@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 class UnavailableError(RuntimeError):
-    """Nothing can be evaluated for now; the message says why."""
+    """Expressions cannot be evaluated for now; the message says why."""
 
 
 class Judge(Protocol):

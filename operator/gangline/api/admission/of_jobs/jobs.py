@@ -70,7 +70,9 @@ def could_be_queued(owner: Json) -> bool:
 
 
 def may_lead_to_queued(owner: Json) -> bool:
-    """It may be queued, or is a pod, which may have an owner that is: executors of Spark belong to their driver's pod."""
+    """Whether the owner may be queued, or is a pod, which may have an owner that is: executors of Spark belong to their driver's
+    pod.
+    """
     return could_be_queued(owner) or (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod")
 
 

@@ -121,7 +121,9 @@ def _quoted(text: str) -> str:
 
 
 def _unsatisfied(claim: Claim, devices: Devices, cluster: Cluster) -> Iterator[Fault]:
-    """Of requests with selectors, also of those for administrators."""
+    """The faults of requests with selectors for which the cluster has too few devices. Requests for administrators are checked as
+    well.
+    """
     selecting = [request for request in claim.requests if request.selectors]
     if not selecting:
         return
@@ -148,7 +150,9 @@ def _unsatisfied(claim: Claim, devices: Devices, cluster: Cluster) -> Iterator[F
 def _looked_at(
     requests: Sequence[DeviceRequest], devices: Devices, slices: Mapping[str, DeviceSlice]
 ) -> list[DeviceSlice]:
-    """All slices, unless all requests are of classes with sources: then those of the sources' drivers."""
+    """The slices in which devices are looked for: all of them, unless all requests are of classes with sources; then those of the
+    sources' drivers.
+    """
     ordered = [each for _, each in sorted(slices.items())]
     sources = [devices.sources.get(request.device_class, ()) for request in requests]
     if not all(sources):
@@ -191,7 +195,7 @@ def _class_selectors(request: DeviceRequest, cluster: Cluster) -> tuple[str, ...
 
 
 def _rows(expressions: Sequence[str], slices: Sequence[DeviceSlice], verdicts: Verdicts) -> Iterator[Sequence[_Found]]:
-    """For each slice, which of its devices all expressions select."""
+    """A row for each slice, which says which of its devices are selected by all expressions."""
     layers: list[Mapping[int, Sequence[Verdict]]] = []
     live: Sequence[int] = range(len(slices))
     for text in expressions:

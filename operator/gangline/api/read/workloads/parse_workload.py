@@ -164,7 +164,9 @@ def _checkpoint(written: str) -> float | None:
 
 
 def _is_not_queued(requeued: Json) -> bool:
-    """It waits until what it asks for can be counted, which is read anew each time, and for no time."""
+    """Whether the condition Requeued only says that the requests of the Workload cannot be counted yet. They are read anew each
+    time, so that this is no back-off.
+    """
     return (requeued.get("status"), requeued.get("reason")) == ("False", names.NOT_QUEUED)
 
 
@@ -243,7 +245,7 @@ def _reason_if_true(condition: Json) -> str:
 
 
 def _reclaimable(status: Json, outdated: str) -> dict[str, int]:
-    """Those of a former size count for nothing: pods that run would seem to have given their quota back."""
+    """Reclaimable pods by pod set. Counts of a former size are left out: pods that run would seem to have given their quota back."""
     found = _counts(status, "reclaimablePods")
     return found if not outdated or shown_counts(found) != outdated else {}
 

@@ -72,7 +72,7 @@ class RecordedSwap:
         return self.running is None
 
     def left_at(self, node: str) -> int | None:
-        """When the move off the node was decided; None for one that is not lost."""
+        """When the move off the node was decided; None for a node that is not lost."""
         return dict(self.later).get(node, self.decided) if node in self.lost else None
 
     def stages(self) -> dict[str, float]:

@@ -43,7 +43,7 @@ class DelayCauses:
         return avoidable if overdue and self._fits_without(reservation, [*overdue, *stopping]) else EARLY_END
 
     def _stopping(self, reservation: Reservation) -> list[WorkloadState]:
-        """Those that passed it and are being evicted. Forgets whoever holds nothing any more."""
+        """Backfilled workloads that passed the head and are being evicted. Forgets whoever holds nothing any more."""
         head = reservation.gang
         holders = dict(self._holders(head.passed_by))
         head.passed_by = set(holders)

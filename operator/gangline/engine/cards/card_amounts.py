@@ -133,7 +133,7 @@ def unwanted(devices: Sequence[Device], free: Mapping[str, int], amounts: Mappin
 
 
 def _are_named(amounts: Iterable[str]) -> bool:
-    """Somebody there has a name that neighbours look at."""
+    """Whether something there has a name that neighbours look at."""
     return any(_NAMED in each for each in amounts)
 
 
@@ -143,7 +143,7 @@ def is_of_card(name: str) -> bool:
 
 
 def of_card(amounts: Mapping[str, int], card: str, parts: int, of: int) -> dict[str, int]:
-    """Of what is taken of one card, that of `parts` of its `of` pods."""
+    """The amounts that `parts` of the `of` pods of one card take of it."""
     head = f"{card}#"
     return {key: amount * parts // of for key, amount in amounts.items() if key.startswith(head)}
 

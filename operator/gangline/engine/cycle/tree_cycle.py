@@ -179,7 +179,7 @@ class TreeCycle:
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
     def _progress(self, gang: WorkloadState, queue: ClusterQueueState) -> ScanProgress:
-        """Where the flavor scan continues, unless the workload or the queue has changed since."""
+        """The flavors after which the scan continues; none if the workload or the queue has changed since the last scan."""
         progress = gang.progress
         if progress is None or progress.shape != gang.shape:
             return ()
@@ -361,12 +361,12 @@ class TreeCycle:
         attempt.requeue_reason = FAILED
 
     def _set_aside(self, attempt: Attempt, reason: str, why: str) -> None:
-        """It waits for something else than quota. Others of its shape do not."""
+        """Let the workload wait for something else than quota, for which others of its shape do not wait."""
         attempt.blocked, attempt.skipped = reason, why
         attempt.requeue_reason = GATED
 
     def _migrate(self, attempt: Attempt, running: WorkloadState) -> None:
-        """It fits, but its workload runs on a less preferred flavor: that variant is stopped first."""
+        """Stop the variant that runs on a less preferred flavor, since this one fits: it starts when the other is gone."""
         self._assume(attempt, attempt.assignment.usage)
         if not running.evicting:
             running.evict(f"Moves to a more preferred flavor as {attempt.gang.key}", "Evict")
@@ -384,8 +384,8 @@ class TreeCycle:
             self._ledger.assume(attempt, {cell: max(0, amount) for cell, amount in usage.items()})
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
-        """It waits for quota that no victim can free; unless it may reclaim that anyway, other workloads do not get it in this
-        cycle.
+        """Reserve quota for a workload that no victim can help: other workloads do not get it in this cycle, unless the workload
+        may reclaim it anyway.
         """
         reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any" and not self._awaits_victims(attempt)
         if reclaims and attempt.assignment.protected_until is None:
@@ -475,7 +475,9 @@ class TreeCycle:
             pending.arrive(gang)
 
     def _kept_progress(self, attempt: Attempt) -> LastScan | None:
-        """Also None if no flavor is left to try: the next scan starts at the first one then, too."""
+        """The state of the flavor scan, with which the next one continues; None if the next one starts at the first flavor, as it
+        does when no flavor is left to try.
+        """
         kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
             attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
         )

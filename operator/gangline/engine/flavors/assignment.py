@@ -87,7 +87,7 @@ class PodSetChoice:
 
     @property
     def flavors(self) -> dict[str, str]:
-        """By resource."""
+        """The chosen flavors by resource."""
         return {resource: choice.flavor for resource, choice in self.choices.items()}
 
 
@@ -132,7 +132,7 @@ class Assignment:
 
     @staticmethod
     def nothing() -> Assignment:
-        """Of a workload that gets nothing, whatever is free."""
+        """The assignment of a workload that gets nothing, whatever is free."""
         found = Assignment()
         found.mode, found.severity = Mode.NO_FIT, NO_MATCH
         return found
@@ -209,7 +209,7 @@ class Assignment:
 
     @property
     def asks_for_places(self) -> bool:
-        """Besides quota it needs room on nodes."""
+        """Whether the workload needs room on nodes besides quota."""
         return self.placing is not None or self.capacity_request is not None
 
     def node_needs(self, admission: Admission) -> NodeNeeds:

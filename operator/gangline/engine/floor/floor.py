@@ -82,7 +82,7 @@ class Floor:
 
     @property
     def modes(self) -> Mapping[str, Mode]:
-        """By the name of a tree; absent = its policy."""
+        """The modes by the name of a tree; a tree that is absent follows its policy."""
         return self._verdicts.modes
 
     @property
@@ -194,7 +194,7 @@ class Floor:
         self._feed.append((self._now, workload))
 
     def _gone(self, key: str) -> None:
-        """It is over, or was deleted."""
+        """Note that a workload is over, or was deleted."""
         job = self._jobs.get(key)
         if job is None or job.length is not None:
             return
@@ -209,7 +209,9 @@ class Floor:
             world.came_out(key)
 
     def _forget(self, key: str) -> None:
-        """It counts no more: it was withdrawn before its end, another one has its name, or it is over and too old."""
+        """Forget a workload that counts no more: it was withdrawn before its end, another one has its name, or it is over and too
+        old.
+        """
         del self._jobs[key]
         self._waiting.pop(key, None)
         self._lengths.forget(key)
@@ -260,7 +262,7 @@ class Floor:
         return [tree for tree in sorted(trees) if self._compare(tree)]
 
     def _may_sleep(self) -> bool:
-        """Nobody has waited for long, and in all worlds the same workloads run as in reality, until the same time."""
+        """Whether nobody has waited for long, and in all worlds the same workloads run as in reality, until the same time."""
         if self._now < self._quiet_since + QUIET:
             return False
         runs = {key: job.runs_since - job.saved for key, job in self._jobs.items() if job.runs_since is not None}

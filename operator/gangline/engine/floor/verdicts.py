@@ -71,12 +71,12 @@ class Verdicts:
             self._left[tree] = 1, before.since
 
     def keep(self, trees: Iterable[str]) -> None:
-        """Only these trees have a floor."""
+        """Forget all trees but these, which are the only ones with a floor."""
         kept = set(trees)
         self.modes = {tree: mode for tree, mode in self.modes.items() if tree in kept}
 
     def fallen_back(self, tree: str) -> FallenBack | None:
-        """None: the tree follows its policy."""
+        """The mode that a tree has fallen back to, since when and why; None: the tree follows its policy."""
         mode = self.modes.get(tree)
         return None if mode is None else FallenBack(mode, self.changed_at.get(tree, 0), self._why.get(tree, ""))
 
@@ -165,7 +165,7 @@ class Verdicts:
         return self._lengths.error(job.workload.key for job in jobs)
 
     def _doubt(self, tree: str, jobs: Sequence[Job]) -> str:
-        """In words, why a policy that is left must prove itself first; "" = it need not."""
+        """Why a policy that is left must prove itself first, in words; "" = it need not."""
         if self._is_trusted(tree, jobs):
             return ""
         error = self._error(jobs)

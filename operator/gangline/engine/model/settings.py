@@ -97,5 +97,5 @@ class Settings:
 
     @property
     def preemption_gates(self) -> bool:
-        """Nothing is preempted for a workload with a closed preemption gate."""
+        """Whether preemption gates count: nothing is preempted for a workload with a closed gate."""
         return self.concurrent_admission or self.gates.get("MultiKueueOrchestratedPreemption", False)

@@ -20,7 +20,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class TopologyRequest:
-    """At most one of `required`, `preferred`, `unconstrained`; `slices` outermost first."""
+    """The topology that a pod set asks for: at most one of `required`, `preferred`, `unconstrained`; `slices` outermost first."""
 
     required: str = ""
     preferred: str = ""

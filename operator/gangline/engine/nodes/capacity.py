@@ -158,7 +158,7 @@ class Capacity:
         self._take(holding)
 
     def release(self, gang: WorkloadState) -> None:
-        """It holds nothing any more."""
+        """Forget what the workload holds: it holds nothing any more."""
         self._holdings.pop(gang.key, None)
         gang.room = None
         self.ledger.release(gang.key)
@@ -179,7 +179,7 @@ class Capacity:
         return holding.assigned.nodes() if holding else set()
 
     def domains_of(self, gang: WorkloadState, label: str) -> frozenset[str] | None:
-        """Its domains of a node label, none of them while it has fewer than it needs; None: nodes do not bound it."""
+        """The workload's domains of a node label, none of them while it has fewer than it needs; None: nodes do not bound it."""
         holding = self._holdings.get(gang.key)
         takers = [each for each in holding.members if each.exclusive == label and each.ground] if holding else []
         if holding is None or not takers:
@@ -356,7 +356,7 @@ class Capacity:
         return holding.assigned.at((member.name, node)) + free
 
     def _lingering(self, holding: Holding, assigned: NodeAssignment) -> dict[Place, int]:
-        """Its pods on usable nodes where its assignment has no room for them, or not for so many."""
+        """The workload's pods on usable nodes where its assignment has no room for them, or not for so many."""
         pods = self.pod_locations.pods(holding.gang.key)
         if len(pods) <= sum(assigned.bound.values()):
             return {}

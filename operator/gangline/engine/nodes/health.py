@@ -191,7 +191,7 @@ class Health:
         self._dirty.update(name for name, record in self._records.items() if record.returned is not None)
 
     def forget(self, node: str) -> None:
-        """Nothing names this node any more."""
+        """Forget a node that nothing names any more."""
         if node not in self.nodes:
             for table in (self._records, self._notes, self._due, self._last, self._lost):
                 table.pop(node, None)
@@ -375,7 +375,7 @@ class Health:
         return next((signal.kind for signal in signals if signal.means == LEAVING), "")
 
     def is_vacated(self, name: str, tolerations: Iterable[Toleration]) -> bool:
-        """Somebody wants gangs off the node that don't tolerate that."""
+        """Whether somebody wants gangs off the node that don't tolerate that."""
         node = self.nodes.get(name)
         found = [taint for taint in node.taints if taint.key == _VACATED.key] if node is not None else []
         return bool(found) and not any(tolerates(each, taint) for each in tolerations for taint in found)

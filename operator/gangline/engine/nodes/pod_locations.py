@@ -112,7 +112,7 @@ class PodLocations:
         self._leaving.pop(key, None)
 
     def lasting(self, key: str) -> list[BoundPod]:
-        """Its pods, without those of a replaced node and those that will stop."""
+        """The workload's pods, without those of a replaced node and those that will stop."""
         gone = self._stale.get(key, set[str]()) | self._leaving.get(key, set[str]())
         return [pod for pod in self.pods(key) if pod.name not in gone]
 

@@ -127,7 +127,7 @@ class Place:
         return tuple(sorted(left[number] for number, room in enumerate(host.cards) if room.device.healthy))
 
     def seats(self, ask: Ask) -> Iterator[tuple[int, Share]]:
-        """Its cards with the share that sits on each."""
+        """The cards of the place, each with the share that sits on it."""
         given = iter(self.cards)
         for share in self.host.bound(ask):
             for _ in range(share.count):

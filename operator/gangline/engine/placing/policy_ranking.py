@@ -60,7 +60,7 @@ def looks_at(policy: PlacementPolicy) -> frozenset[str]:
 
 
 def excludes_by(policy: PlacementPolicy) -> frozenset[str]:
-    """Those that may exclude a node."""
+    """The annotations by which a policy may exclude a node."""
     return frozenset(each.annotation for each in policy.filters if each.annotation)
 
 

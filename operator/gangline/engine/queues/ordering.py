@@ -31,7 +31,7 @@ def _largest(gang: WorkloadState) -> float:
 
 
 class Ranking:
-    """Both orders of one ClusterQueue: that of its queue, and that of backfill candidates."""
+    """The orders of one ClusterQueue: that of its queue, and that of backfill candidates."""
 
     def __init__(self, ordering: Ordering | None, backfill: Backfill | None, estimates: Estimates) -> None:
         self.ordering = ordering or Ordering()

@@ -20,7 +20,7 @@ STEP: Millis = 1000
 
 
 def protected_until(gang: WorkloadState, now: Millis) -> Millis:
-    """Until when a holder is protected: a time after `now`, NEVER while it runs at all, or 0 if it is not.
+    """The time until which a holder is protected: after `now`, NEVER while it runs at all, or 0 if it is not.
 
     A workload that is being evicted is not protected.
     """
@@ -42,7 +42,7 @@ def may_be_protected(gang: WorkloadState) -> bool:
 
 
 def stopped_too_often(gang: WorkloadState, most: int | None) -> bool:
-    """It was preempted `most` times already, for whatever reason; None = no limit."""
+    """Whether the workload was preempted `most` times already, for whatever reason; None = no limit."""
     return most is not None and gang.workload.preemptions >= most
 
 

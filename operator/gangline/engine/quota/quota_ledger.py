@@ -177,7 +177,7 @@ class Node:
         return found
 
     def path(self) -> Iterator[Node]:
-        """This node, its parent, … up to the root."""
+        """The node, its parent, … up to the root."""
         node: Node | None = self
         while node is not None:
             yield node

@@ -77,7 +77,7 @@ class Plan:
             self._hold_both(self._gang.admission, self._admission)
 
     def _hold_both(self, old: Admission, new: Admission) -> None:
-        """It has its new places, and the old ones on hosts that still take pods."""
+        """Let the gang hold its new places, and the old ones on hosts that still take pods."""
         topology, needs = self._store.topology, self._gang.node_needs(new)
         left = topology.taken(_of_hosts(old, self.left), needs)
         topology.put_holder(self._gang.key, new, needs, beside=left)

@@ -197,7 +197,7 @@ class Lifecycle:
         return None
 
     def _execution_limit(self, gang: WorkloadState) -> tuple[Millis | None, Evict | None]:
-        """When its maximum execution time is used up, over all its admissions."""
+        """When the workload's maximum execution time is used up, over all its admissions, and the eviction that follows then."""
         left = gang.workload.execution_left
         if left is None:
             return None, None
@@ -205,7 +205,9 @@ class Lifecycle:
         return gang.admitted_at + left, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
 
     def _readiness_limit(self, gang: WorkloadState, now: Millis) -> tuple[Millis | None, Evict | None]:
-        """When all its pods must be ready: after admission, and again after it lost one."""
+        """When all pods of the workload must be ready, after admission, and again after it lost one; and the eviction that
+        follows if they are not.
+        """
         policy, workload = self._store.settings.pods_ready, gang.workload
         if policy is None or workload.pods_ready:
             return None, None
@@ -218,7 +220,8 @@ class Lifecycle:
     def _refusal_limit(
         self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
     ) -> tuple[Millis | None, Evict | None]:
-        """When its pods were refused for too long: other workloads can use its quota meanwhile.
+        """When the workload's pods were refused for too long, and the eviction that follows then: other workloads can use its
+        quota meanwhile.
 
         Without a policy the limit of waitForPodsReady applies, as in Kueue. Where that is off, so does its default from here on.
         """
@@ -232,7 +235,8 @@ class Lifecycle:
     def _growth_limit(
         self, gang: WorkloadState, queue: ClusterQueueState | None, now: Millis
     ) -> tuple[Millis | None, Evict | None]:
-        """When the nodes must have come that an autoscaler makes for its pods: others can use its quota meanwhile.
+        """When the nodes must have come that an autoscaler makes for the workload's pods, and the eviction that follows if they
+        have not: others can use its quota meanwhile.
 
         It keeps its place, and is admitted again after a pause.
         """
@@ -359,7 +363,7 @@ def _in_vain(gang: WorkloadState, why: str) -> Warn:
 
 
 def _pause(gang: WorkloadState) -> Millis:
-    """Until the next attempt of the second pass."""
+    """The time until the next attempt of the second pass, in milliseconds."""
     return min(LONGEST_PAUSE, FIRST_PAUSE << min(gang.second_passes, 10))
 
 
@@ -402,7 +406,7 @@ def _checked(gang: WorkloadState, config: ClusterQueue, admission: Admission) ->
 
 
 def _waits_for_places(gang: WorkloadState) -> bool:
-    """Its checks are ready, but its topology assignment is still open."""
+    """Whether the workload's checks are ready, but its topology assignment is still open."""
     admission, queue = gang.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
         return False
@@ -428,8 +432,8 @@ def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
 
 
 def _outgrown(gang: WorkloadState) -> Evict | None:
-    """It waits for its checks, and its pods would request more by now than was reserved: the overhead of their RuntimeClass or a
-    LimitRange has changed. Nothing of it runs, so it is queued again, at its old position.
+    """The eviction of a workload that waits for its checks, and whose pods would request more by now than was reserved: the
+    overhead of their RuntimeClass or a LimitRange has changed. Nothing of it runs, so it is queued again, at its old position.
     """
     admission = gang.workload.admission
     if gang.admitted or admission is None or gang.replaces:
@@ -447,7 +451,7 @@ def _outgrown(gang: WorkloadState) -> Evict | None:
 
 
 def _unwanted(gang: WorkloadState) -> Evict | None:
-    """It waits, and somebody wants it deactivated, or a check that was asked early has rejected it."""
+    """The deactivation of a workload that waits, if somebody wants that, or a check that was asked early has rejected it."""
     if gang.workload.deactivation is not None:
         return _deactivate(gang, *gang.workload.deactivation)
     rejected = [check for check in gang.workload.checks if check.state == "Rejected"]
@@ -457,14 +461,14 @@ def _unwanted(gang: WorkloadState) -> Evict | None:
 
 
 def _stalled(gang: WorkloadState) -> Evict | None:
-    """It hangs, and is requeued at its old position: a node may have been the cause."""
+    """The eviction of a workload that hangs. It is requeued at its old position: a node may have been the cause."""
     if gang.workload.stalled != "Requeue" or not gang.admitted:
         return None
     return Evict(gang.key, gang.uid, "Stalled", "It hangs: it is stopped and queued again")
 
 
 def _listed(checks: Sequence[CheckState], state: str) -> str:
-    """These checks, and what each says."""
+    """A text with these checks, and what each says."""
     rows = [
         f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"'
         for check in sorted(checks, key=lambda check: check.name)

@@ -99,7 +99,7 @@ def is_own_forecast(forecast: RuntimeForecast) -> bool:
 
 
 def trusted(gang: WorkloadState) -> bool:
-    """Its forecast can be relied on: it was never overdue. A workload that was is not backfilled any more."""
+    """Whether the workload's forecast can be relied on: it was never overdue. A workload that was is not backfilled any more."""
     return not gang.workload.overran and OVERDUE not in (gang.overrun, gang.workload.overrun)
 
 
@@ -120,7 +120,7 @@ def _offers(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
 
 
 def _tries(gang: WorkloadState) -> bool:
-    """It is not kept away by its own back-off, or by its own requests."""
+    """Whether neither its own back-off nor its own requests keep the workload from being tried."""
     return not gang.backs_off and not gang.workload.violation
 
 

@@ -15,7 +15,7 @@ def policy_of(gang: WorkloadState) -> Recovery:
 
 
 def stays(store: Store, gang: WorkloadState) -> bool:
-    """It is a single pod, which cannot move: its Workload ends with it."""
+    """Whether the workload is a single pod, which cannot move: its Workload ends with it."""
     return gang.workload.lone_pod and store.settings.gates.get("SkipReassignmentForPodOwnedWorkloads", True)
 
 

@@ -106,7 +106,7 @@ class Intake:
             standing.restore(gang)
 
     def _waits_alike(self, gang: WorkloadState, old: Workload, new: Workload) -> bool:
-        """Nothing changed that could change its chances or its position."""
+        """Whether nothing has changed that could change the workload's chances or its position."""
         return (
             (old.pod_sets, old.violation) == (new.pod_sets, new.violation)
             and old.queue == new.queue

@@ -37,7 +37,7 @@ class TooLongError(ValueError):
 
 
 class BadJsonError(ValueError):
-    """Not JSON, or not within the limits of its reader: the text says which."""
+    """The text is not JSON, or not within the limits of its reader; the message says which."""
 
 
 class TooLargeJsonError(BadJsonError):
@@ -174,7 +174,9 @@ def _opened(data: bytes | str) -> int:
 
 
 def _counted(data: bytes | str) -> int:
-    """At most one less than there are values: each is the first in an object or a list, or follows a comma."""
+    """An upper bound of the number of values without the outermost one: each is the first in an object or a list, or follows a
+    comma.
+    """
     return _opened(data) + (data.count(",") if isinstance(data, str) else data.count(b","))
 
 

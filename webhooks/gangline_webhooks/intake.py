@@ -95,7 +95,9 @@ class Allowances:
 
 
 class Turns:
-    """So many large reviews are judged at a time; of those that wait, one of the namespace that has used least is next."""
+    """Takes large reviews in turns: so many are judged at a time, and of those that wait, one of the namespace that has used
+    least is next.
+    """
 
     def __init__(self, allowances: Allowances, patience: float) -> None:
         self._allowances = allowances

@@ -185,7 +185,9 @@ async def carry_out(api: ApiClient, decided: Plan, say: Say) -> None:
 
 
 async def _install_kinds(api: ApiClient, crds: Sequence[Change], say: Say) -> None:
-    """Those that don't change may still have to be served, after an interrupted run."""
+    """Install the kinds and wait until they are served. Kinds that don't change may still have to be served, after an interrupted
+    run.
+    """
     try:
         names = await kinds.install_kinds(api, [each.body for each in crds if each.body is not None], namespace=False)
     except kinds.InstallError as error:

@@ -39,7 +39,7 @@ class DeclaredKind(Declared):
         return [_pod_set(place) for place in self._places(job)]
 
     def resizable(self, job: Json) -> frozenset[str]:
-        """Not those that the job's controller makes by itself."""
+        """The pod sets of an elastic job, without those that its controller makes by itself."""
         if not self.declaration.elastic:
             return frozenset()
         return frozenset(place.name for place in self._places(job) if place.default is None)

@@ -68,7 +68,7 @@ class JobSet(DeclaredKind):
         ]
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """It may take whole domains."""
+        """The annotations of the job's Workload, among them those of a job that takes whole domains."""
         found = self.node_loss(job) | checkpoints(job)
         whole = {
             _name(row): {"by": label, "count": _replicas(row)}
@@ -188,7 +188,7 @@ def _place(row: Json, path: Path) -> Place:
 
 
 def _outdated(child: Json, template: Json, info: PodSetInfo) -> bool:
-    """It was started before, and has a node selector or a topology gate that it would not be started with now."""
+    """Whether the child was started before, and has a node selector or a topology gate that it would not be started with now."""
     have = child["spec"]["template"]
     if names.PODSET not in podspec.labels_of(have):
         return False

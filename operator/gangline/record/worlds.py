@@ -95,7 +95,7 @@ class RecordedWorld:
         )
 
     def places(self, admission: model.Admission) -> tuple[tuple[int, int], ...]:
-        """Only where nodes are given by topology."""
+        """The nodes of an admission by number, each with its accelerators, where a topology assignment names them."""
         return tuple(
             (self._numbers[domain.values[-1]], domain.count * accelerators(pods.usage) // max(1, pods.count))
             for pods in admission.pod_sets
@@ -161,7 +161,7 @@ class _State:
             yield name, self._queue(name, body)
 
     def _queue(self, name: str, body: Json) -> model.ClusterQueue:
-        """With the settings of the policy that is played."""
+        """The ClusterQueue with the settings of the policy that is played."""
         raw = {"metadata": {"name": name, "labels": body.get("labels")}, "spec": body.get("spec")}
         queue = replace(
             values.value(_QUEUES, name, body),

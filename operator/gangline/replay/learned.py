@@ -108,7 +108,7 @@ class Learned:
         self._forecaster.started(job.key, start)
 
     def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
-        """It will take longer than it ran: that much is known of it."""
+        """Note that the job was stopped, so that it will take longer than it ran: that much is known of it."""
         self._tell(now)
         self._done[job.number] = ran, saved
         self._lessons.started(job.number, None)

@@ -20,7 +20,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """In the foreground: a Job is deleted when its pods are gone."""
+    """Deletes a Job in the foreground: it is gone when its pods are."""
 
     job: Json
 

@@ -36,7 +36,7 @@ class NodeAddress:
 
     @property
     def link(self) -> str:
-        """Its network interface in the hub."""
+        """The node's network interface in the hub."""
         return f"node{self.number}"
 
 

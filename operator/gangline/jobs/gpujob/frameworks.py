@@ -128,7 +128,7 @@ def _environment(seat: Seat, taken: Mapping[str, str | None]) -> list[Json]:
 
 
 def _pytorch(seat: Seat, taken: Mapping[str, str | None]) -> dict[str, str]:
-    """For plain scripts (one process per pod) and, by the PET_ names, for torchrun (one process per GPU)."""
+    """The variables for plain scripts (one process per pod) and, by the PET_ names, for torchrun (one process per GPU)."""
     address = taken.get("MASTER_ADDR") or seat.leader
     port = taken.get("MASTER_PORT") or str(PORTS["PyTorch"])
     variables = {"MASTER_ADDR": address, "MASTER_PORT": port, "WORLD_SIZE": str(seat.world)}
@@ -156,7 +156,7 @@ def _rank(seat: Seat, *rank_names: str) -> dict[str, str]:
 
 
 def _tensorflow(seat: Seat) -> dict[str, str]:
-    """Every role is a task type; evaluators are not part of the cluster, as TensorFlow requires."""
+    """The variable TF_CONFIG. Every role is a task type; evaluators are not part of the cluster, as TensorFlow requires."""
     port = PORTS["TensorFlow"]
     cluster = {
         role.name: [f"{host}:{port}" for host in seat.hosts(position)]

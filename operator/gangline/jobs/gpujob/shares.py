@@ -117,7 +117,7 @@ def _name(template: Json, share: Json, path: str) -> None:
 
 
 def _annotations(template: Json) -> Json:
-    """Those of the pods, to be added to."""
+    """The annotations of the template, to be added to."""
     metadata = template["metadata"] = template.get("metadata") or {}
     metadata["annotations"] = metadata.get("annotations") or {}
     return metadata["annotations"]

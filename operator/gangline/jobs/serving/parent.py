@@ -38,7 +38,7 @@ class ServingKind(Protocol):
     def declaration(self) -> Declaration: ...
 
     def templates(self, parent: Json) -> Sequence[Json]:
-        """Its pod templates, which the webhook has marked if its pods wait."""
+        """The pod templates, which the webhook has marked if the pods wait."""
         ...
 
     def size(self, parent: Json) -> int:
@@ -50,11 +50,13 @@ class ServingKind(Protocol):
         ...
 
     def pod_sets(self, parent: Json) -> list[Json]:
-        """Those of each of its groups. Raises JobError."""
+        """The pod sets of each group. Raises JobError."""
         ...
 
     def adopted_names(self, parent: Json) -> Sequence[str]:
-        """Names of Workloads that others may have made for it: an older version, or a manager cluster. Raises JobError."""
+        """Names of Workloads that others may have made for the object: an older version, or a manager cluster. Raises
+        JobError.
+        """
         ...
 
     def group_of(self, parent: Json, pod: HeldPod) -> int | None:
@@ -67,7 +69,7 @@ class ServingKind(Protocol):
 
     @property
     def has_many(self) -> bool:
-        """It has several groups, each with a Workload of its own."""
+        """Whether the object has several groups, each with a Workload of its own."""
         ...
 
     @property
@@ -76,12 +78,12 @@ class ServingKind(Protocol):
         ...
 
     def comes_in_stages(self, parent: Json) -> bool:
-        """Some pods of a group are only created once others of it run."""
+        """Whether some pods of a group are only created once others of it run."""
         ...
 
 
 def is_held(kind: ServingKind, parent: Json) -> bool:
-    """Whether its pods wait: the webhook has marked its templates."""
+    """Whether the object's pods wait: the webhook has marked its templates."""
     return any(
         podspec.annotations_of(template).get(names.SUSPENDED_BY_PARENT) == kind.declaration.framework
         for template in kind.templates(parent)

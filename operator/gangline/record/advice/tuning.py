@@ -40,7 +40,7 @@ LEAST_JOBS: Final = 50
 
 
 class NoProposalError(ValueError):
-    """Nothing is proposed; the message says why."""
+    """There is nothing to propose; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,9 @@ _COMMON: Final[Rules] = jobs.job_rules(
 
 
 def _default(job: Json, old: Json | None, context: Context) -> list[str]:
-    """Set the defaults that every job gets; but if the pods' label names a priority class, the default one must not replace it."""
+    """Set the defaults that every job gets; but if the pods' label names a priority class, the default one must not
+    replace it.
+    """
     if any(labels_of(group.template).get(names.PRIORITY_CLASS) for group in _groups(job)):
         context = replace(context, priority_class_exists=_no_class)
     return _COMMON.default(job, old, context)

@@ -1,4 +1,4 @@
-"""All that is published of one node's cards together; and what one pod takes of them."""
+"""Puts together what is published of one node's cards, and what one pod takes of them."""
 
 from __future__ import annotations
 

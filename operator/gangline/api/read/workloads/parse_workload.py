@@ -245,7 +245,9 @@ def _reason_if_true(condition: Json) -> str:
 
 
 def _reclaimable(status: Json, outdated: str) -> dict[str, int]:
-    """Reclaimable pods by pod set. Counts of a former size are left out: pods that run would seem to have given their quota back."""
+    """Reclaimable pods by pod set. Counts of a former size are left out: pods that run would seem to have given their
+    quota back.
+    """
     found = _counts(status, "reclaimablePods")
     return found if not outdated or shown_counts(found) != outdated else {}
 

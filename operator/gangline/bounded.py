@@ -154,7 +154,8 @@ _LEVELS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
 
 def _measure(data: bytes | str, most_depth: int, most_values: int) -> None:
-    """Raises TooLargeJsonError for a text with more levels or values. Every step is one pass over the text in C.
+    """Check the size of a JSON text. Raises TooLargeJsonError for a text with more levels or values. Every step is one pass over
+    the text in C.
 
     Of a text that is no JSON only the part before the first mistake counts, which a decoder would read as well.
     """

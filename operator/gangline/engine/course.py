@@ -327,7 +327,7 @@ class Course:
         return tuple(found or self._left)
 
     def _share(self, released: Admission, used: Admission | None) -> bool:
-        """They use a flavor in common, of one cohort's quota or of nodes whose room is counted."""
+        """Whether the two admissions use a flavor in common, of one cohort's quota or of nodes whose room is counted."""
         common = _all_flavors(released) & _all_flavors(used)
         if not common or used is None:
             return False

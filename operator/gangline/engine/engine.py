@@ -289,7 +289,7 @@ class Engine:
         return local_queue_state(self._store, key)[0]
 
     def workloads_of(self, cluster_queue: str) -> tuple[list[str], list[str], list[str]]:
-        """Keys of its active, inadmissible and admitted workloads."""
+        """Keys of the queue's active, inadmissible and admitted workloads."""
         self._store.settle()
         return workloads_of(self._store, cluster_queue)
 

@@ -130,7 +130,7 @@ class Scheduler:
 
     @property
     def unfinished(self) -> bool:
-        """`run` stopped before everything was scheduled."""
+        """Whether `run` stopped before everything was scheduled."""
         return bool(self._unfinished)
 
     def _run_tree(

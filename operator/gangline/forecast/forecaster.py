@@ -229,7 +229,7 @@ class Forecaster:
 
     @property
     def compares_flavors(self) -> bool:
-        """Whether it has learned that the same work takes longer on one flavor than on another."""
+        """Whether the forecaster has learned that the same work takes longer on one flavor than on another."""
         return any(self.flavor_offsets.values())
 
     def compare_flavors(self, offsets: Mapping[str, float]) -> None:

@@ -166,7 +166,7 @@ async def apply(api: ApiClient, body: Json, *, dry_run: bool = False) -> Json:
 
 
 async def carry_out(api: ApiClient, decided: Plan, say: Say) -> None:
-    """Raises InstallationError or ApiError; the same plan made again goes on from there."""
+    """Carry out a plan. Raises InstallationError or ApiError; the same plan made again goes on from there."""
     changes = decided.changes
     namespaces = [each for each in changes if each.key.resource is NAMESPACES]
     crds = [each for each in changes if each.key.resource is CUSTOM_RESOURCE_DEFINITIONS]
@@ -222,7 +222,7 @@ _DONE: Final[dict[Action, str]] = {
 
 
 async def remove(api: ApiClient, key: ObjectKey) -> bool:
-    """Whether it was there. Raises ApiError."""
+    """Remove an object; returns whether it was there. Raises ApiError."""
     try:
         await api.delete(key.resource, key.namespace, key.name, propagation="Background")
     except NotFound:

@@ -46,7 +46,7 @@ async def read(api: ApiClient, namespace: str) -> Inventory | None:
 
 
 async def write(api: ApiClient, namespace: str, inventory: Inventory) -> None:
-    """Raises ApiError."""
+    """Write the inventory of an installation. Raises ApiError."""
     body: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -71,7 +71,7 @@ class Remains:
 
 
 async def look(api: ApiClient, namespace: str) -> Remains:
-    """Raises InstallationError for an installation by Helm, and ApiError."""
+    """Find out what there is to remove. Raises InstallationError for an installation by Helm, and ApiError."""
     try:
         live = await api.get(DEPLOYMENTS, namespace, OPERATOR_NAME)
         if (live["metadata"].get("labels") or {}).get(MANAGED_BY) == "Helm":
@@ -93,7 +93,9 @@ async def look(api: ApiClient, namespace: str) -> Remains:
 
 
 async def take_off(api: ApiClient, found: Remains, *, everything: bool, seconds: float, say: Say) -> None:
-    """Raises InstallationError where something is left after so many seconds, and ApiError."""
+    """Remove what was found, also kinds with all their objects if `everything`. Raises InstallationError where something is left
+    after so many seconds, and ApiError.
+    """
     deadline = time.monotonic() + seconds
     if everything and await _inhabited(api, KUEUE_NAMESPACE):
         raise InstallationError(f"Kueue is in {KUEUE_NAMESPACE}, and the kinds are its own, too: leave out --all")

@@ -112,7 +112,7 @@ def is_stopping(job: Json) -> bool:
 
 
 def is_ending(job: Json) -> bool:
-    """A Job whose end is decided: no pod of it is created any more, and it has ended once those that it has are gone."""
+    """Whether the end of a Job is decided: no pod of it is created any more, and it has ended once those that it has are gone."""
     return any(true_condition(job, kind) is not None for kind in ("SuccessCriteriaMet", "FailureTarget"))
 
 
@@ -147,7 +147,7 @@ def has_seen_suspension(job: Json) -> bool:
 
 
 def _here(job: Json) -> bool:
-    """The usual controller runs it, which says what it sees."""
+    """Whether the usual controller runs the job, which says what it sees."""
     return job["spec"].get("managedBy") in _CONTROLLERS
 
 
@@ -212,7 +212,7 @@ class Declared(SentAlone):
         return frozenset()
 
     def node_loss(self, job: Json) -> dict[str, str]:
-        """What its Workload says of lost nodes."""
+        """The annotations of the job's Workload about lost nodes."""
         said = self.declaration.node_loss.of(job["metadata"].get("annotations") or {})
         return {names.NODE_LOSS: said} if said else {}
 
@@ -240,7 +240,7 @@ class JobKind(Protocol):
         ...
 
     def is_suspended(self, job: Json) -> bool:
-        """The job is suspended, completely: no step of a stop is left to do."""
+        """Whether the job is suspended, completely: no step of a stop is left to do."""
         ...
 
     def pod_sets(self, job: Json) -> list[Json]:
@@ -270,7 +270,7 @@ class JobKind(Protocol):
         ...
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """Annotations of its Workload: values without a field in Kueue's schema that have to outlive this process."""
+        """Annotations of the job's Workload: values without a field in Kueue's schema that have to outlive this process."""
         ...
 
     def attempt(self, job: Json) -> int | None:
@@ -281,7 +281,7 @@ class JobKind(Protocol):
         ...
 
     def is_active(self, job: Json, children: Children) -> bool:
-        """Pods of the job may still run: its quota must stay held."""
+        """Whether pods of the job may still run: its quota must stay held."""
         ...
 
     def finished(self, job: Json) -> Outcome | None: ...
@@ -366,7 +366,9 @@ class ShowsSuspension(Protocol):
     """A kind whose controller says in a job's status that it has seen the suspension."""
 
     def has_seen_suspension(self, job: Json) -> bool:
-        """False while a controller that has begun with the job may not know yet that it is suspended again."""
+        """Whether the controller knows of the suspension. False while one that has begun with the job may not know yet that it is
+        suspended again.
+        """
         ...
 
 
@@ -399,7 +401,7 @@ class RunsElsewhere(Protocol):
 
     @property
     def pods_wait(self) -> bool:
-        """What keeps it from running here: its pods wait at their gates."""
+        """Whether the pods' gates keep the job from running here."""
         ...
 
     @property
@@ -408,7 +410,7 @@ class RunsElsewhere(Protocol):
         ...
 
     def unsendable(self, job: Json) -> str:
-        """Why this one cannot be sent, whatever the cluster; "" = it can."""
+        """Why the job cannot be sent, whatever the cluster; "" = it can."""
         ...
 
     @property

@@ -171,7 +171,7 @@ class DeclaredKind(Declared):
         return wanted if merge.difference(status, wanted) else None
 
     def _is_starting(self, job: Json, remote: Json) -> bool:
-        """The job here waits for its check: pods that run would keep it from being started."""
+        """Whether the job here waits for its check while the other one runs: pods that run would keep it from being started."""
         idle = not self._behaviour.active(job)
         return not self.is_suspended(remote) or (idle and self._behaviour.active(remote))
 
@@ -200,7 +200,7 @@ class DeclaredKind(Declared):
 
 
 def _runs(child: Json) -> bool:
-    """Pods of this job may run, now or soon."""
+    """Whether pods of this job may run, now or soon."""
     declaration = declaration_of(str(child.get("apiVersion", "")).rpartition("/")[0], str(child.get("kind", "")))
     if declaration is None or declaration.behaviour is None:
         return True

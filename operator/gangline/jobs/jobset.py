@@ -125,7 +125,7 @@ def _reclaimable(job: Json) -> dict[str, int]:
 
 
 def _may_start_over(job: Json) -> bool:
-    """A failed Job makes JobSet run all of its Jobs again, succeeded ones included.
+    """Whether a failed Job makes JobSet run all of its Jobs again, succeeded ones included.
 
     The number of restarts left does not matter: when the last one begins, the status still counts the Jobs before it.
     """
@@ -213,7 +213,7 @@ def _idle(job: Json) -> Json:
 
 
 def _may_run_pods(child: Json) -> bool:
-    """A child Job has pods, or may create some."""
+    """Whether a child Job has pods, or may create some."""
     status, spec = child.get("status") or {}, child["spec"]
     if status.get("active") or base.is_stopping(child):
         return True

@@ -60,7 +60,7 @@ def worlds(history: History, shapes: Mapping[str, Shape]) -> RecordedWorlds:
 
 
 class RecordedWorld:
-    """See `replay.world.World`."""
+    """The recorded cluster under one policy, see `replay.world.World`."""
 
     def __init__(self, recorded: RecordedWorlds, policy: Policy, restart_seconds: float) -> None:
         self._shapes = recorded.shapes
@@ -107,7 +107,7 @@ class RecordedWorld:
 
 @dataclass(slots=True)
 class _State:
-    """The configuration as far as it was told."""
+    """The configuration, as far as the record has shown it."""
 
     policy: Policy
     restart_seconds: float

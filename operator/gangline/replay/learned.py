@@ -61,7 +61,9 @@ def school(
 
 
 class Learned:
-    """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays the same, calibration continues."""
+    """Forecasts by the product's forecaster, see `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays the
+    same, calibration continues.
+    """
 
     def __init__(self, schooling: Schooling, retrain: Millis | None = None) -> None:
         self._forecasts: dict[int, Forecast] = {}

@@ -404,7 +404,7 @@ _FINISHED: Final = ended_by_values(
 
 
 def _ready(job: Json) -> bool:
-    """The driver runs, and each executor has started: the state alone says only that of the driver."""
+    """Whether the driver runs, and each executor has started: the state alone says only that of the driver."""
     if at(job, _STATE) != "RUNNING":
         return False
     started = [state for state in mapping_at(job, ("status", "executorState")).values() if state in _EXECUTOR_STARTED]

@@ -107,7 +107,9 @@ class _Rendered:
 
 
 def _rendered(job: Json) -> list[_Rendered]:
-    """Raises JobError; what is wrong in the runtime is an error of `spec.runtimeRef`."""
+    """The replicated jobs of the JobSet that the trainer makes. Raises JobError; what is wrong in the runtime is an error of
+    `spec.runtimeRef`.
+    """
     runtime = _description(job)
     rows = _runtime_jobs(runtime)
     _patch(job, rows)
@@ -167,7 +169,7 @@ def _launches_as_node(policy: Json) -> bool:
 
 
 def _has_the_nodes(policy: Json, row: Json) -> bool:
-    """The pods of this replicated job are the nodes of the training."""
+    """Whether the pods of this replicated job are the nodes of the training."""
     if policy.get("mpi") is not None:
         return row.get("name") == _NODE
     return _step(row) == _TRAINER
@@ -402,7 +404,7 @@ def _reclaimable(job: Json) -> dict[str, int]:
 
 
 def _creates(job: Json, child: Json) -> bool:
-    """The JobSet of its name."""
+    """Whether the child is the JobSet of the job's name."""
     return child.get("kind") == "JobSet" and child["metadata"].get("name") == job["metadata"]["name"]
 
 

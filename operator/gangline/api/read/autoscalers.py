@@ -167,7 +167,7 @@ def _group(rows: Mapping[str, str]) -> list[NodeGroup]:
 
 
 def node_pool(obj: Json) -> NodePool:
-    """Raises ParseError."""
+    """Read a NodePool of Karpenter. Raises ParseError."""
     template = child(child(obj, "spec", ""), "template", "spec")
     spec, meta = child(template, "spec", "spec.template"), child(template, "metadata", "spec.template")
     wanted: dict[str, tuple[frozenset[str] | None, frozenset[str]]] = {}
@@ -222,7 +222,7 @@ def _pools_of(node_labels: Mapping[str, str]) -> list[str]:
 
 
 def _has_node(group: NodeGroup, node: NamedNode) -> bool:
-    """Google and Azure name nodes after their group, with a few characters more."""
+    """Whether the node is of the group. Google and Azure name nodes after their group, with a few characters more."""
     name, node_labels = node
     rest = name.removeprefix(group.stem) if name.startswith(group.stem) else ""
     return _is_suffix(rest) or _is_of(group, _pools_of(node_labels))
@@ -234,7 +234,7 @@ def _is_suffix(rest: str) -> bool:
 
 
 def _is_of(group: NodeGroup, pools: Iterable[str]) -> bool:
-    """The group has the name of a pool, or one that Amazon's EKS, eksctl or kops build from it."""
+    """Whether the group has the name of a pool, or one that Amazon's EKS, eksctl or kops build from it."""
     for pool in pools:
         eks = group.stem.removeprefix(f"eks-{pool}-")
         if group.stem == pool or (eks != group.stem and _is_uuid(eks)):

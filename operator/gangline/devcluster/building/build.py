@@ -95,7 +95,7 @@ def ensure(
 
 
 def verify(module: GoModule, program: Program, binary: Path) -> None:
-    """Raises BuildError unless the binary runs on this machine and is the pinned version."""
+    """Check that the binary runs on this machine and is the pinned version. Raises BuildError if not."""
     if not program.module:
         return
     wanted = module.pinned_versions()[program.module].removeprefix("v")

@@ -31,7 +31,7 @@ class NodeAddress:
 
     @property
     def pods(self) -> str:
-        """The network of its pods."""
+        """The network of the node's pods."""
         return f"10.88.{self.number}.0/24"
 
     @property

@@ -27,7 +27,9 @@ class DelayCauses:
         self._fits = fits
 
     def of(self, reservation: Reservation, now: Millis) -> str:
-        """The cause, "" = it could not start without them either, or could start beside them."""
+        """The cause of a head's delay; "" = it could not start without backfilled workloads either, or could start beside
+        them.
+        """
         stopping = self._stopping(reservation)
         passed = self._revoking.passed_by(reservation)
         everyone = [*passed, *stopping]

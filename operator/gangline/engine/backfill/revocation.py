@@ -112,7 +112,7 @@ class Revoking:
         return []
 
     def unpaid(self, gang: WorkloadState) -> bool:
-        """Whether it would start, if the loss budget covered its victims."""
+        """Whether the head would start, if the loss budget covered its victims."""
         return gang.uid in self._unpaid
 
     def next_due(self, now: Millis) -> Millis | None:

@@ -243,7 +243,7 @@ class Timeline:
     # --- reserving ----------------------------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation, now: Millis) -> bool:
-        """Find its earliest start among the present reservations. Returns whether it changed."""
+        """Find the earliest start of a workload among the present reservations. Returns whether it changed."""
         before = reservation.start
         bound = max(now, self._bound(reservation))
         kept = not reservation.worse and reservation.hold is not None and now < before <= bound
@@ -256,7 +256,7 @@ class Timeline:
         return start != before
 
     def _bound(self, reservation: Reservation) -> Millis:
-        """A lower bound of its start: 0 = perhaps now, NEVER = never."""
+        """A lower bound of the workload's start: 0 = perhaps now, NEVER = never."""
         world, store = self._world, self._store
         assert world is not None
         queue, real = world.queue(reservation.queue), store.queues.get(reservation.queue)
@@ -281,7 +281,7 @@ class Timeline:
         return self._tenants[key].hold.usage
 
     def might_fit_without(self, reservation: Reservation, gone: Iterable[WorkloadState]) -> bool:
-        """Whether, by counting, it could start now if these had left. No is final; yes has to be tried."""
+        """Whether, by counting, the workload could start now if these had left. No is final; yes has to be tried."""
         self._bound(reservation)
         tenants = [tenant for gang in gone if (tenant := self._tenants.get(gang.key)) is not None]
         outlook = reservation.outlook

@@ -107,7 +107,9 @@ def cards_in(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_trait(name: str) -> bool:
-    """An amount of a card that bounds no number: what kinds of pods sit there, beside whom, and how much they use."""
+    """Whether this is the name of an amount of a card that bounds no number: what kinds of pods sit there, beside whom, and how
+    much they use.
+    """
     _, sign, what = name.rpartition("#")
     return bool(sign) and f"#{what}".startswith((_BUSY, _KIND, _NAMED))
 
@@ -133,12 +135,12 @@ def unwanted(devices: Sequence[Device], free: Mapping[str, int], amounts: Mappin
 
 
 def _are_named(amounts: Iterable[str]) -> bool:
-    """Whether something there has a name that neighbours look at."""
+    """Whether some of the amounts stand for names that neighbours look at."""
     return any(_NAMED in each for each in amounts)
 
 
 def is_of_card(name: str) -> bool:
-    """An amount of a card, and not of a resource, whose name has no such sign."""
+    """Whether this is the name of an amount of a card, and not that of a resource, which has no such sign."""
     return "#" in name
 
 

@@ -238,7 +238,7 @@ class TreeCycle:
         return attempt.queue.pending.held is attempt.gang or self._awaits_victims(attempt)
 
     def _awaits_victims(self, attempt: Attempt) -> bool:
-        """Victims of an earlier cycle stop for it, and with the gate what they leave is not for others."""
+        """Whether victims of an earlier cycle stop for the workload, and with the gate what they leave is not for others."""
         return (
             self._gate("PrioritizePreemptorWorkloads", default=False)
             and attempt.queue.pending.preemptor is attempt.gang
@@ -311,7 +311,9 @@ class TreeCycle:
         attempt.deferred = attempt.assignment.mode is Mode.FIT
 
     def _still_fits(self, attempt: Attempt) -> bool:
-        """Whether it fits with all victims gone, those of earlier attempts included, and with what these attempts take."""
+        """Whether the attempt still fits with all victims gone, those of earlier attempts included, and with what these attempts
+        take.
+        """
         assignment = attempt.assignment
         if not self._ledger.victims and not attempt.victims:
             return self._fits(assignment, None)
@@ -323,7 +325,7 @@ class TreeCycle:
             return self._fits(assignment, removal)
 
     def _fits(self, assignment: Assignment, removal: SimulatedRemoval | None) -> bool:
-        """Quota first; only then the nodes, without the removed workloads."""
+        """Whether the assignment still fits: quota first; only then the nodes, without the removed workloads."""
         for cell, amount in assignment.usage.items():
             if amount > max(0, cell.available()):
                 return False
@@ -332,8 +334,8 @@ class TreeCycle:
         return self._has_places(assignment) and assignment.has_room()
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
-        """Whether it fits while the victims chosen so far hold what they have. What their preemptors rely on is free until
-        these start.
+        """Whether the attempt fits while the victims chosen so far hold what they have. What their preemptors rely on is free
+        until these start.
         """
         if not self._ledger.victims or STILL_HELD not in attempt.queue.fixes:
             return True
@@ -345,7 +347,7 @@ class TreeCycle:
         return fits and attempt.assignment.has_room()
 
     def _has_places(self, assignment: Assignment) -> bool:
-        """Earlier attempts may have taken its places: then find others."""
+        """Whether the assignment has its places. Earlier attempts may have taken them: then find others."""
         wanted = assignment.placing
         if wanted is None or (assignment.mode is Mode.FIT and wanted.still_free(assignment.placements())):
             return True

@@ -176,7 +176,7 @@ class Assignment:
         )
 
     def total(self) -> dict[FlavorResource, int]:
-        """What it uses in all, with what the slice that it replaces holds."""
+        """What the workload uses in all, with what the slice that it replaces holds."""
         total = {cell.fr: amount for cell, amount in self.usage.items()}
         if self.replaces is not None:
             for pod_set in self.pod_sets:
@@ -186,7 +186,7 @@ class Assignment:
 
     @property
     def lacks_room(self) -> bool:
-        """Room on healthy nodes is missing, and quota is not."""
+        """Whether room on healthy nodes is missing, and quota is not."""
         kinds = {obstacle.kind for pod_set in self.pod_sets if not pod_set.fits for obstacle in pod_set.obstacles}
         return CAPACITY in kinds and WAITING not in kinds
 
@@ -200,7 +200,7 @@ class Assignment:
         )
 
     def flavors_left(self) -> bool:
-        """The scan stopped before the last flavor of some resource."""
+        """Whether the scan stopped before the last flavor of some resource."""
         for pod_set in self.pod_sets:
             for choice in pod_set.choices.values():
                 if choice.tried != -1:

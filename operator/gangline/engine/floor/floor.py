@@ -91,7 +91,7 @@ class Floor:
         return self._verdicts.comparisons
 
     def tree_of(self, cluster_queue: str) -> str:
-        """The name of its tree: Cohort/ROOT, or ClusterQueue/NAME where it is in none."""
+        """The name of a queue's tree: Cohort/ROOT, or ClusterQueue/NAME where it is in none."""
         return self._trees.of(cluster_queue)
 
     def mode_of(self, cluster_queue: str) -> Mode:
@@ -219,11 +219,11 @@ class Floor:
             world.remove(key)
 
     def _length(self, key: str, least: Millis) -> Millis | None:
-        """See `World`."""
+        """The total runtime of a workload, as a `World` asks for it."""
         return self._lengths.length(key, least, self._now)
 
     def _ran(self, key: str) -> Millis | None:
-        """See `World`."""
+        """How long a workload has really run so far, as a `World` asks for it."""
         return self._lengths.ran(key, self._now)
 
     # --- time ---------------------------------------------------------------------------------------------------------

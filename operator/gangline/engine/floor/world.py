@@ -154,7 +154,7 @@ class World:
         return key in self._workloads
 
     def known(self) -> Iterable[str]:
-        """The keys of all its workloads."""
+        """The keys of all workloads of this world."""
         return self._workloads
 
     def look_anew(self) -> None:

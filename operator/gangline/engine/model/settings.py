@@ -87,12 +87,12 @@ class Settings:
 
     @property
     def concurrent_admission(self) -> bool:
-        """Workloads may have variants, and are restricted to the flavors that they allow."""
+        """Whether workloads may have variants, and are restricted to the flavors that they allow."""
         return self.gates.get("ConcurrentAdmission", False)
 
     @property
     def elastic_jobs(self) -> bool:
-        """A workload may be a slice that replaces another one."""
+        """Whether a workload may be a slice that replaces another one."""
         return self.gates.get("ElasticJobsViaWorkloadSlices", True)
 
     @property

@@ -174,7 +174,7 @@ class Capacity:
         return sorted({*assigned, *self.pod_locations.on(node)})
 
     def nodes_of(self, gang: WorkloadState) -> set[str]:
-        """The nodes of its pods, and those on which room is kept for them."""
+        """The nodes of the workload's pods, and those on which room is kept for them."""
         holding = self._holdings.get(gang.key)
         return holding.assigned.nodes() if holding else set()
 
@@ -202,7 +202,7 @@ class Capacity:
         return found
 
     def reach(self, gang: WorkloadState) -> set[str]:
-        """The nodes of its flavors."""
+        """The nodes of the workload's flavors."""
         holding = self._holdings.get(gang.key)
         grounds = (each.ground for each in holding.members) if holding else ()
         return {name for ground in grounds if ground is not None for name in ground.names}
@@ -376,7 +376,7 @@ class Capacity:
         return frozenset(found - assigned.domains.keys())
 
     def given_up(self, gang: WorkloadState) -> set[str]:
-        """Lost nodes under it that are already being replaced."""
+        """Lost nodes under the workload that are already being replaced."""
         return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
 
     # --- moving -------------------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class Capacity:
                 packer.undo()
 
     def keep(self, gang: WorkloadState, assigned: NodeAssignment) -> None:
-        """Give it this assignment, though pods of others may still be there."""
+        """Give the workload this assignment, though pods of others may still be there."""
         self._replace(self._holdings[gang.key], assigned)
 
     # --- asking -------------------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ class CapacityRequest:
         return f". {nodes} needed: {short.found} free now, {more or 'none'} can be freed by preemption"
 
     def _lent(self) -> bool:
-        """The gang may run on spares, since it can be stopped at once."""
+        """Whether the gang may run on spares, since it can be stopped at once."""
         return self._recovery is not None and self._recovery.lend and not may_be_protected(self._gang)
 
     def text(self, short: Shortage) -> str:

@@ -214,7 +214,7 @@ class Health:
 
     @property
     def unsettled(self) -> bool:
-        """There are facts that `advance` has not processed."""
+        """Whether there are facts that `advance` has not processed."""
         return bool(self._dirty)
 
     def _review(self, name: str, now: Millis) -> bool:
@@ -336,7 +336,7 @@ class Health:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def was_known(self, name: str) -> bool:
-        """The node existed once."""
+        """Whether the node existed once."""
         return name in self._last
 
     def last(self, name: str) -> Node | None:
@@ -344,7 +344,7 @@ class Health:
         return self._last.get(name)
 
     def usable(self, name: str) -> bool:
-        """New work may go there: the node is known, shows no signal, and has soaked."""
+        """Whether new work may go there: the node is known, shows no signal, and has soaked."""
         record = self._records.get(name)
         return record is not None and record.usable
 
@@ -353,7 +353,7 @@ class Health:
         return record.loss if record else None
 
     def failing(self, name: str) -> bool:
-        """The node shows a signal by which it is lost, now or once its grace is over."""
+        """Whether the node shows a signal by which it is lost, now or once its grace is over."""
         record = self._records.get(name)
         return record is not None and any(signal.means in (LOST, DEGRADED) for signal in record.active.values())
 
@@ -408,7 +408,7 @@ class Health:
 
 
 def _same_or_worse(known: Loss | None, found: Loss | None) -> Loss | None:
-    """A loss keeps its first signal and time, unless only devices were lost and now the whole node is."""
+    """The loss that counts: it keeps its first signal and time, unless only devices were lost and now the whole node is."""
     if known is None or found is None or (known.devices_only and not found.devices_only):
         return found
     return known

@@ -169,7 +169,7 @@ class PodLocations:
                     yield key, pod
 
     def _overcommitted_device(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:
-        """A device's allocatable amount is below its capacity, and below what the pods on the node use."""
+        """Whether a device's allocatable amount is below its capacity, and below what the pods on the node use."""
         for resource, total in node.capacity.items():
             left = node.allocatable.get(resource, 0)
             if "/" not in resource or left >= total:

@@ -114,7 +114,7 @@ class TypicalMix:
 
 
 class PolicyRanking:
-    """See `topology.leaf_ranking.LeafRanking`."""
+    """Ranks the hosts of a topology by a placement policy, see `topology.leaf_ranking.LeafRanking`."""
 
     def __init__(self, ledger: TopologyLedger, policy: PlacementPolicy, mix: TypicalMix) -> None:
         self._ledger = ledger

@@ -35,7 +35,7 @@ class Candidates(NamedTuple):
     staying: Sequence[Candidate] = ()
 
     def any(self, need: Need) -> bool:
-        """There is a candidate, though perhaps not for a preemptor that borrows."""
+        """Whether there is a candidate, though perhaps not for a preemptor that borrows."""
         return any(
             still_candidate(need, candidate) and still_valid(need, candidate, may_borrow=False)
             for part in self
@@ -152,7 +152,7 @@ def _candidates_at(level: _Level, need: Need, known: Known) -> Candidates:
 
 
 def _orders_as_usual(queue: ClusterQueueState) -> bool:
-    """The policy's protection depends neither on the time nor on the preemptor."""
+    """Whether the policy's protection depends neither on the time nor on the preemptor."""
     return queue.config.victims is None and not queue.fair_usage
 
 

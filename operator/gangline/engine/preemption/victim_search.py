@@ -168,7 +168,9 @@ def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool
 
 
 def still_valid(need: Need, candidate: Candidate, *, may_borrow: bool) -> bool:
-    """A workload of another queue is taken only while that queue, and all cohorts below the common one, are above quota."""
+    """Whether a candidate may still be taken: a workload of another queue only while that queue, and all cohorts below the common
+    one, are above quota.
+    """
     if candidate.common is None:
         return True
     if may_borrow and candidate.only_without_borrowing:

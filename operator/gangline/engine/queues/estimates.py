@@ -57,7 +57,7 @@ class Estimates:
         return NEVER if runtime is None else runtime.index()
 
     def varies(self, gang: WorkloadState) -> bool:
-        """The runtime depends on the flavors."""
+        """Whether the runtime depends on the flavors."""
         forecast = self._forecasts.get(gang.key)
         return forecast is not None and bool(forecast.by_flavor)
 

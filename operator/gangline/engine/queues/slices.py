@@ -39,7 +39,7 @@ def names_another_job(gang: WorkloadState, queue: ClusterQueueState) -> bool:
 
 
 def succeeds(new: WorkloadState, old: WorkloadState) -> bool:
-    """`new` may replace `old`: both belong to one job, and it came later."""
+    """Whether `new` may replace `old`: both belong to one job, and it came later."""
     mine, its = new.workload, old.workload
     return mine.job_uid == its.job_uid and mine.created >= its.created and old.replaces != new.key
 

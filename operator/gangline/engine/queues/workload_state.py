@@ -322,12 +322,12 @@ class WorkloadState:
         return self.admitted_at if self.admitted else self.reserved_at
 
     def unsaved(self, now: Millis) -> Millis:
-        """The part of its runtime that is lost if it stops now: since its last checkpoint, or its start."""
+        """The part of the workload's runtime that is lost if it stops now: since its last checkpoint, or its start."""
         ran = max(0, now - self.admitted_at) if self.admitted else 0
         return ran - self.workload.kept(ran)
 
     def requests(self) -> dict[str, int]:
-        """What all its pods count for in quota, by resource."""
+        """What all pods of the workload count for in quota, by resource."""
         total: dict[str, int] = {}
         for demand in self.demands:
             for resource, amount in demand.pod_set.counted.items():
@@ -335,7 +335,7 @@ class WorkloadState:
         return total
 
     def node_needs(self, admission: Admission) -> NodeNeeds:
-        """What its placed pods take of nodes, where quota counts them otherwise."""
+        """What the placed pods take of nodes, where quota counts them otherwise."""
         return node_needs((demand.pod_set for demand in self.demands), admission)
 
     @property

@@ -25,7 +25,7 @@ class Places(Protocol):
         ...
 
     def has_seats(self, key: str) -> bool:
-        """A workload's placed pods have seats on cards, wherever."""
+        """Whether a workload's placed pods have seats on cards, wherever."""
         ...
 
     def shift_foreign(self, node: str, amounts: Requests, sign: int) -> None: ...
@@ -131,7 +131,7 @@ class CardLedger:
 
     @property
     def known(self) -> bool:
-        """There is an inventory of some node."""
+        """Whether there is an inventory of some node."""
         return bool(self._cards)
 
     def nodes(self) -> Sequence[str]:

@@ -60,7 +60,7 @@ class Room:
 
     @property
     def overfull(self) -> bool:
-        """More is taken than there is, of something that its assigned pods take."""
+        """Whether more is taken than there is, of something that the room's assigned pods take."""
         capacity, placed, others = self.node.allocatable, self.placed, self.others
         return any(
             resource in capacity and amount + placed.get(resource, 0) + others.get(resource, 0) > capacity[resource]

@@ -83,7 +83,9 @@ def as_assumed(gang: WorkloadState) -> Workload:
 
 
 def _evicted(gang: WorkloadState) -> str:
-    """Why it is evicted. What was evicted and holds quota again is not, though its last fact may be from before."""
+    """Why the workload is evicted; "" = it is not. What was evicted and holds quota again is not, though its last fact may be
+    from before.
+    """
     if gang.evicting:
         return gang.workload.evicted or "Preempted"
     return gang.workload.evicted if gang.admission is None else ""

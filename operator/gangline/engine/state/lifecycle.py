@@ -179,7 +179,7 @@ class Lifecycle:
         return None, min(times, default=None)
 
     def _ended_queue(self, gang: WorkloadState, queue: ClusterQueueState | None) -> str:
-        """The queue of its that is being deleted, "" = none."""
+        """The workload's queue that is being deleted, "" = none."""
         if queue is not None and queue.config.terminating:
             return f"ClusterQueue {queue.name}"
         local_queue = self._store.local_queues.get(gang.local_queue)
@@ -252,7 +252,7 @@ class Lifecycle:
         return due, _not_ready(gang, self._store.settings.pods_ready or PodsReadyPolicy(), now, "NodesMissing", message)
 
     def _growing(self, gang: WorkloadState) -> str:
-        """A flavor of its whose nodes an autoscaler makes, "" = it has none."""
+        """A flavor of the workload whose nodes an autoscaler makes, "" = it has none."""
         pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
         for name in (name for pod_set in pod_sets for name in pod_set.flavors.values()):
             flavor = self._store.flavors.get(name)
@@ -261,7 +261,7 @@ class Lifecycle:
         return ""
 
     def _without_node(self, gang: WorkloadState) -> int:
-        """How many pods it has by its admission, and that no node runs or has run."""
+        """How many pods the workload has by its admission that no node runs or has run."""
         pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
         on_nodes = len(self._store.capacity.pod_locations.lasting(gang.key)) + sum(gang.workload.reclaimable.values())
         return max(0, sum(pod_set.count for pod_set in pod_sets) - on_nodes)
@@ -269,8 +269,8 @@ class Lifecycle:
     # --- the second pass ----------------------------------------------------------------------------------------------
 
     def _mend(self, gang: WorkloadState, now: Millis) -> tuple[Swap | Evict | Warn | None, Millis | None]:
-        """Nodes failed under it: after a moment in which the node may return, move the pods of one; evict it when there are more,
-        or when no other node is free.
+        """Replace nodes that failed under the workload: after a moment in which the node may return, move the pods of one; evict
+        the workload when there are more, or when no other node is free.
         """
         admission = gang.admission
         if admission is None or not gang.admitted:
@@ -480,7 +480,7 @@ def _listed(checks: Sequence[CheckState], state: str) -> str:
 
 
 def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason: str, message: str) -> Evict:
-    """Evict it, with a pause that doubles each time, until the limit is reached."""
+    """Evict the workload, with a pause that doubles each time, until the limit is reached."""
     count = gang.workload.requeue_count + 1
     if policy.backoff_limit is not None and count > policy.backoff_limit:
         return _deactivate(gang, "RequeuingLimitExceeded", "exceeding the maximum number of re-queuing retries")

@@ -90,7 +90,7 @@ class Overruns:
 
 
 def is_own_forecast(forecast: RuntimeForecast) -> bool:
-    """The forecast is the run's own: based on similar runs, the author's hint, or reported steps. A forecast for any job
+    """Whether the forecast is the run's own: based on similar runs, the author's hint, or reported steps. A forecast for any job
     (Global, Default) makes no run late.
     """
     if forecast.source in ("Hint", "Limit", "Progress"):
@@ -104,7 +104,7 @@ def trusted(gang: WorkloadState) -> bool:
 
 
 def in_the_way(gang: WorkloadState, queue: ClusterQueueState) -> bool:
-    """A workload of at least its priority waits, in its tree, for a resource of a flavor that it holds."""
+    """Whether a workload of at least the same priority waits, in its tree, for a resource of a flavor that this one holds."""
     held = [fr for fr, amount in gang.usage.items() if amount > 0]
     for other in cluster_queues_of(queue.root):
         shared = [resource for flavor, resource in held if _offers(other, flavor, resource)]

@@ -134,7 +134,7 @@ class Store:
         return max((policy.soak for policy in policies), default=0)
 
     def somebody_on(self, node: str) -> bool:
-        """Gangs have pods or kept room on a node."""
+        """Whether gangs have pods or kept room on a node."""
         return bool(self.capacity.holders_on(node) or any(self.rooms.placed_on(node)))
 
     # --- the forest ---------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Store:
     # --- slices ---
 
     def superseded(self, gang: WorkloadState) -> bool:
-        """A slice that replaces it holds quota: what it held is part of that."""
+        """Whether a slice that replaces the workload holds quota: what it held is part of that."""
         successors = self.successors.get(gang.key)
         return successors is not None and any(new.holds and succeeds(new, gang) for new in successors.values())
 
@@ -517,7 +517,7 @@ class Store:
         self.touch(queue)
 
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
-        """The queue in which it would wait, None if there is none."""
+        """The queue in which the workload would wait, None if there is none."""
         workload = gang.workload
         held = workload.on_hold or workload.gates or workload.lacks_pods
         if workload.finished or not workload.active or held:
@@ -577,7 +577,7 @@ class Store:
 
     @property
     def something_is_free(self) -> bool:
-        """Quota or room on nodes became free, and those who wait for it are not awake yet."""
+        """Whether quota or room on nodes became free, and those who wait for it are not awake yet."""
         return bool(self.hierarchy.freed) or self.openings.unread or self.topology.has_opened
 
     def _wake(self) -> None:

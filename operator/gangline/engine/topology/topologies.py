@@ -135,7 +135,7 @@ class Topologies:
 
     @property
     def looked_at(self) -> tuple[frozenset[str], frozenset[str]]:
-        """What `look_at` was last told."""
+        """What was last passed to `look_at`."""
         return self._measures, self._excluding
 
     def look_at(self, measures: frozenset[str], excluding: frozenset[str]) -> None:

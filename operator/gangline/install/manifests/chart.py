@@ -100,7 +100,7 @@ def write(root: Path) -> None:
 
 
 def write_files(root: Path, texts: Mapping[str, str]) -> None:
-    """Raises OSError."""
+    """Write texts to files below a directory. Raises OSError."""
     for name, text in texts.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ class Seat:
         return self.gang.host(self.gang.roles[0], 0)
 
     def hosts(self, position: int) -> list[str]:
-        """Raises JobError for more hosts than a variable can name: there is no list of them."""
+        """The names of the hosts of a role. Raises JobError for more hosts than a variable can name: there is no list of them."""
         role = self.gang.roles[position]
         if self.counts[position] > _MOST_HOSTS:
             raise JobError(
@@ -89,7 +89,9 @@ def wire(template: Json, seat: Seat) -> Json:
 
 
 def check(gang: Gang) -> None:
-    """Raises JobError for a gang whose environment could not be set once it is admitted."""
+    """Check that the environment of the gang can be set. Raises JobError for a gang for which that would fail once it is
+    admitted.
+    """
     counts = [role.replicas for role in gang.roles]
     for position, role in enumerate(gang.roles):
         wire(role.template, Seat(gang, counts, position))

@@ -75,7 +75,7 @@ def _interruptions(job: Json, reason: str, message: str, at: str) -> list[Json]:
 
 
 def pods_refused(job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
-    """The API server refuses its pods, or no longer does."""
+    """Record that the API server refuses the job's pods, or no longer does."""
     word = "True" if refused else "False"
     return _patch(job, {"conditions": _with(job, names.PODS_REFUSED, word, reason, message, at)})
 

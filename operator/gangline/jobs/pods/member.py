@@ -124,12 +124,12 @@ class Member:
         return found
 
     def seen(self) -> Json:
-        """The same, and its `status` while it is gated. Not to be kept."""
+        """The same pod, and its `status` while it is gated. Not to be kept."""
         return orjson.loads(zlib.decompress(self.packed))
 
 
 def is_managed(pod: Json) -> bool:
-    """The pod is queued: it has the label with the value that the webhook sets."""
+    """Whether the pod is queued: it has the label with the value that the webhook sets."""
     return (pod["metadata"].get("labels") or {}).get(names.MANAGED) == "true"
 
 

@@ -73,7 +73,7 @@ def has_leader(parent: Json) -> bool:
 
 
 def replicas(parent: Json) -> int:
-    """Raises JobError."""
+    """The number of groups that the spec asks for. Raises JobError."""
     found = number_at(parent, REPLICAS, 1)
     if found > MOST_REPLICAS:
         raise JobError(f"must be at most {MOST_REPLICAS}", shown(REPLICAS))
@@ -106,7 +106,7 @@ def _is_own(key: str) -> bool:
 
 
 def _is_surging(parent: Json, wanted: int) -> bool:
-    """A rolling update that may create groups beyond its replicas is under way."""
+    """Whether a rolling update is under way that may create groups beyond the replicas."""
     surge = at(parent, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
     updated = at(parent, ("status", "updatedReplicas"))
     allowed = surge > 0 if isinstance(surge, int) else isinstance(surge, str) and surge not in ("", "0", "0%")

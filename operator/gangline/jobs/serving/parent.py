@@ -42,7 +42,7 @@ class ServingKind(Protocol):
         ...
 
     def size(self, parent: Json) -> int:
-        """How many groups it has now. Raises JobError."""
+        """How many groups the object has now. Raises JobError."""
         ...
 
     def workload_name(self, parent: Json, index: int) -> str:
@@ -91,7 +91,7 @@ def is_held(kind: ServingKind, parent: Json) -> bool:
 
 
 def comes_from_elsewhere(parent: Json) -> bool:
-    """A manager cluster has sent it here, and makes its Workloads."""
+    """Whether a manager cluster has sent the object here, and makes its Workloads."""
     return bool(_labels(parent).get(names.MULTIKUEUE_ORIGIN))
 
 
@@ -142,13 +142,13 @@ def new_workload(
 
 
 def owner(kind: ServingKind, parent: Json) -> Json:
-    """The owner reference of its Workloads: their pods own them, too."""
+    """The owner reference of the object's Workloads: their pods own them, too."""
     resource, meta = kind.declaration.resource, parent["metadata"]
     return {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta["name"], "uid": meta["uid"]}
 
 
 def owner_notes(kind: ServingKind, parent: Json, group: Group) -> dict[str, str]:
-    """Annotations of its Workloads that outlive their owner references."""
+    """Annotations of the object's Workloads that outlive their owner references."""
     resource = kind.declaration.resource
     found = {
         names.JOB_OWNER_GVK: f"{resource.api_version}, Kind={resource.kind}",
@@ -189,7 +189,7 @@ def pod_set(name: str, count: int, template: Json, index_label: str, path: str, 
 
 
 def same_pod_sets(now: Sequence[Json], then: Sequence[Json]) -> bool:
-    """The Workload still describes the group: the same pods, which request the same."""
+    """Whether the Workload still describes the group: the same pods, which request the same."""
     if [(row["name"], row["count"]) for row in now] != [(row["name"], row.get("count", 1)) for row in then]:
         return False
     return all(

@@ -63,7 +63,7 @@ def controller_of(obj: Json) -> Json | None:
 
 
 def could_be_queued(owner: Json) -> bool:
-    """The owner reference is of a kind that may wait in a queue."""
+    """Whether the owner reference is of a kind that may wait in a queue."""
     group = text(owner.get("apiVersion")).rpartition("/")[0]
     identity = (group, text(owner.get("kind")))
     return jobkinds.declaration_of(*identity) is not None or jobkinds.external_kind(*identity) is not None
@@ -80,7 +80,7 @@ class Holding(Protocol):
     """How a kind keeps its jobs from running: a suspend field, or the gate of a pod."""
 
     def read(self, job: Json) -> bool:
-        """The job is held."""
+        """Whether the job is held."""
         ...
 
     def hold(self, job: Json) -> None: ...

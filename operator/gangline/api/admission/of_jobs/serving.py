@@ -127,7 +127,7 @@ def _has_leader(obj: Json) -> bool:
 
 
 def _is_of_another(marks: _Marks, obj: Json) -> bool:
-    """A StatefulSet that a LeaderWorkerSet has made: that one is queued."""
+    """Whether this is a StatefulSet that a LeaderWorkerSet has made: that one is queued."""
     found = _suspending_parent(obj, TEMPLATE) if marks is _STATEFUL_SET else ""
     return found not in ("", marks.declaration.framework)
 

@@ -20,7 +20,7 @@ _UNSET: Final = (None, "", "Never")
 
 
 def is_legacy(queue: Json) -> bool:
-    """A v1beta1 ClusterQueue in the recipe form."""
+    """Whether this is a v1beta1 ClusterQueue in the recipe form."""
     if queue.get("apiVersion") != names.V1BETA1:
         return False
     if "reclaimOutOfCohort" in mapping(spec(queue).get("preemption")):

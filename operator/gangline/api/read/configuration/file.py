@@ -199,7 +199,9 @@ def _of_the_other_version(root: Json, *, old: bool) -> list[str]:
 
 
 def _ignores_undeclared(resources: Json, gates: Gates) -> bool:
-    """Kueue reads the field only with its gate; the versions that lack the gate lack the field."""
+    """Whether resources without quota are ignored. Kueue reads the field only with its gate; the versions that lack the gate lack
+    the field.
+    """
     strategy = choice(resources, "resources.quotaCheckStrategy", "BlockUndeclared", "IgnoreUndeclared")
     return strategy == "IgnoreUndeclared" and gates.on("QuotaCheckStrategy")
 

@@ -94,7 +94,9 @@ def _add(total: dict[str, int], name: str, amount: int) -> None:
 
 
 def _malformed(claim: Claim, verdicts: Verdicts) -> Fault | None:
-    """Raises UnavailableError, once it has been asked about all selectors."""
+    """The fault of a claim with selectors that do not compile, or that is of a kind that cannot be counted; None if there is no
+    fault. Raises UnavailableError, once it has been asked about all selectors.
+    """
     verdicts.ask(text for request in claim.requests for _, text in request.selectors)
     for request in claim.requests:
         where = f"{request.where}.exactly.selectors"
@@ -178,7 +180,7 @@ def _take(rows: Iterable[Sequence[_Found]], count: int, taken: set[tuple[int, in
 
 
 def _class_selectors(request: DeviceRequest, cluster: Cluster) -> tuple[str, ...]:
-    """Raises _FaultError."""
+    """The CEL selectors of the request's DeviceClass. Raises _FaultError."""
     name = request.device_class
     if not name:
         return ()

@@ -44,7 +44,7 @@ class DeviceSlice:
 
 
 def resource_slice(obj: Any) -> DeviceSlice:
-    """Raises ParseError."""
+    """Read a ResourceSlice. Raises ParseError."""
     spec = child(root(obj), "spec", "")
     pool = child(spec, "pool", "spec")
     devices = items(spec, "devices", "spec")

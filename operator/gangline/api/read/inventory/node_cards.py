@@ -94,7 +94,7 @@ def _of_kai(
 
 
 def _is_kais(share: Share) -> bool:
-    """Whether KAI's annotations ask for the share: no other words ask for a part of a card and for no resource."""
+    """Whether the share may be one that KAI places: it asks for no resource, and for a part of a card, as only annotations do."""
     return not share.resource and not share.exclusive and not share.mode
 
 

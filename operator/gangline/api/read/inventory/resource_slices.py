@@ -102,7 +102,7 @@ def _size(written: Any) -> int:
 
 
 def resource_slice(obj: Any) -> Slice:
-    """Raises ParseError."""
+    """Read the cards that a ResourceSlice publishes. Raises ParseError."""
     spec = child(root(obj), "spec", "")
     driver, pool = needed(spec, "driver", "spec"), child(spec, "pool", "spec")
     name = f"{driver}/{needed(pool, 'name', 'spec.pool')}"

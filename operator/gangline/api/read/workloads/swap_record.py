@@ -107,7 +107,7 @@ class Record:
 
     @property
     def avoid(self) -> tuple[str, ...]:
-        """Nodes that failed it since it last ran: its retry must avoid them."""
+        """Nodes that failed the workload since it last ran: its retry must avoid them."""
         current = self.current
         return current.lost if current is not None else ()
 
@@ -129,7 +129,7 @@ class Record:
         )
 
     def _knows(self, swap: RecordedSwap) -> bool:
-        """The decision is recorded already. Decisions may arrive late, and from clocks that differ, so their content is
+        """Whether the decision is recorded already. Decisions may arrive late, and from clocks that differ, so their content is
         compared.
         """
         if swap.decided > self.at:

@@ -37,7 +37,7 @@ class TooLongError(ValueError):
 
 
 class BadJsonError(ValueError):
-    """Not JSON, or not within the limits of its reader: the text says which."""
+    """The text is not JSON, or not within the limits of its reader; the message says which."""
 
 
 class TooLargeJsonError(BadJsonError):
@@ -154,7 +154,8 @@ _LEVELS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
 
 def _measure(data: bytes | str, most_depth: int, most_values: int) -> None:
-    """Raises TooLargeJsonError for a text with more levels or values. Every step is one pass over the text in C.
+    """Check the size of a JSON text. Raises TooLargeJsonError for a text with more levels or values. Every step is one pass over
+    the text in C.
 
     Of a text that is no JSON only the part before the first mistake counts, which a decoder would read as well.
     """
@@ -174,7 +175,9 @@ def _opened(data: bytes | str) -> int:
 
 
 def _counted(data: bytes | str) -> int:
-    """At most one less than there are values: each is the first in an object or a list, or follows a comma."""
+    """An upper bound of the number of values without the outermost one: each is the first in an object or a list, or follows a
+    comma.
+    """
     return _opened(data) + (data.count(",") if isinstance(data, str) else data.count(b","))
 
 

@@ -55,7 +55,7 @@ class Packages:
         self._ready = False
 
     def closure(self, names: Sequence[str]) -> list[Package]:
-        """These packages and all that they depend on (not what they only recommend), by name."""
+        """The packages and all that they depend on (not what they only recommend), by name."""
         self._prepare()
         answer = self._run(
             "apt-get", "install", "--print-uris", "--yes", "-qq", "--no-install-recommends", *_valid(names)

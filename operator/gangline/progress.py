@@ -126,7 +126,7 @@ def _interval() -> float:
 
 
 def _anew() -> None:
-    """In a forked child (a data loader's worker) the thread does not exist."""
+    """Make a new reporter in a forked child (a data loader's worker), where the thread does not exist."""
     global _reporter  # noqa: PLW0603
     _reporter = _Reporter()
 

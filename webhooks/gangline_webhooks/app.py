@@ -111,7 +111,9 @@ def create_app(
     app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
 
     def is_left_alone(asked: review.Review) -> bool:
-        """Of a job kind that is not listed in `integrations.frameworks`; or a pod, where only those of owners are queued."""
+        """Whether the object is of a job kind that is not listed in `integrations.frameworks`; or a pod, where only those of
+        owners are queued.
+        """
         if asked.kind == "Pod" and not facts.managed.pods:
             return text(annotations_of(asked.obj).get(names.SUSPENDED_BY_PARENT)) not in facts.managed.pods_of
         return not facts.managed.kind(str(asked.obj.get("apiVersion", "")), asked.kind)
@@ -156,7 +158,7 @@ def create_app(
 
 
 def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Judge:
-    """Any failure with one object only affects that object: it is refused, with the reason."""
+    """Let a failure with one object only affect that object: it is refused, with the reason."""
 
     async def answer(body: bytes) -> bytes:
         asked = review.parse(body)

@@ -67,7 +67,7 @@ def _listed(values: Iterable[str]) -> str:
 
 
 def stands_alone() -> str:
-    """No controller that may wait in a queue itself; above all, children of a GPUJob are the operator's own."""
+    """An object without a controller that may wait in a queue itself; above all, children of a GPUJob are the operator's own."""
     return (
         "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
         f"o.kind in {_listed(sorted({kind for _, kind in jobs.queued_owners()}))})"

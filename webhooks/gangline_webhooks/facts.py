@@ -238,7 +238,7 @@ async def _is_selected(reader: Reader, question: _Selected, managed: ManagedJobs
 
 
 async def _runs_elsewhere(reader: Reader, question: _Elsewhere) -> bool:
-    """From the LocalQueue to its ClusterQueue, and to the checks of that."""
+    """Whether jobs of the LocalQueue run in other clusters: a check of its ClusterQueue is one of MultiKueue."""
     try:
         local = await reader.get(LOCAL_QUEUES, question.namespace, question.queue, within=READ_TIMEOUT)
         name = text(_spec(local).get("clusterQueue"))
@@ -322,7 +322,7 @@ def _waits(
 
 
 def _is_known(reference: Json) -> bool:
-    """Of a kind that is queued here, or by a controller of its own."""
+    """Whether the owner is of a kind that is queued here, or by a controller of its own."""
     group = reference["apiVersion"].rpartition("/")[0]
     queued_elsewhere = jobkinds.external_kind(group, reference["kind"]) is not None
     return queued_elsewhere or kind_of(reference["apiVersion"], reference["kind"]) is not None

@@ -85,7 +85,7 @@ class Allowances:
                 del self._used[next(iter(self._used))]
 
     def check(self, namespace: str) -> None:
-        """Raises BusyError where nothing is left."""
+        """Check that a namespace has something left of its allowance. Raises BusyError where nothing is left."""
         over = self.used(namespace) - ALLOWANCE
         if over < 0:
             return
@@ -95,7 +95,9 @@ class Allowances:
 
 
 class Turns:
-    """So many large reviews are judged at a time; of those that wait, one of the namespace that has used least is next."""
+    """Takes large reviews in turns: so many are judged at a time, and of those that wait, one of the namespace that has used
+    least is next.
+    """
 
     def __init__(self, allowances: Allowances, patience: float) -> None:
         self._allowances = allowances
@@ -105,7 +107,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, namespace: str) -> AsyncIterator[None]:
-        """Raises BusyError."""
+        """Wait for a namespace's turn and hold it for the length of a `with`. Raises BusyError."""
         self._allowances.check(namespace)
         if not self._free:
             await self._wait(namespace)
@@ -185,7 +187,9 @@ class Intake:
         self._turns = Turns(self._allowances, PATIENCE if by_namespace else MORE_PATIENCE)
 
     async def answer(self, chunks: AsyncIterable[bytes], judge: Judge) -> bytes:
-        """Raises RefusedError, TimeoutError, and what the judge raises."""
+        """Read a review and let the judge answer it, a large one in its turn. Raises RefusedError, TimeoutError, and what the
+        judge raises.
+        """
         chunks = aiter(chunks)
         beginning = b""
         async with asyncio.timeout(self.within):

@@ -134,7 +134,7 @@ class Registrar:
 
 
 def _keep_bundles(live: Json, wanted: Json) -> None:
-    """If we publish no bundle, the injected one must survive our write."""
+    """Keep the injected CA bundles where we publish none: they must survive our write."""
     held = {
         webhook["name"]: webhook["clientConfig"]["caBundle"]
         for webhook in live.get("webhooks") or []

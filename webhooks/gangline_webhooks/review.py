@@ -36,7 +36,7 @@ class Review:
 
 
 def parse(body: bytes) -> Review:
-    """Raises BadReviewError."""
+    """Read an admission review. Raises BadReviewError."""
     request = envelope.request_of(body, KIND, API_VERSION, envelope.ADMISSION)
     uid, operation = envelope.uid_of(request), request.get("operation")
     if operation not in ("CREATE", "UPDATE"):

@@ -47,7 +47,7 @@ _VALUE_RULE: Final = (
 
 
 def too_long(limit: int) -> str:
-    """What is said of a text of more bytes than this."""
+    """The error text for a text of more bytes than this."""
     return f"must be no more than {limit} bytes"
 
 
@@ -96,13 +96,13 @@ def _breaks(pattern: re.Pattern[str], value: str) -> bool:
 
 @bounded.parser(_LONGEST, instead=False, worst=("a.", "a-", "a/", "."))
 def is_key(text: str) -> bool:
-    """Whether it is a label's key, `[domain/]name`."""
+    """Whether a text is a label's key, `[domain/]name`."""
     return not qualified_name_faults(text)
 
 
 @bounded.parser(_LONGEST, instead=False, worst=("a.", "a-", "."))
 def is_value(text: str) -> bool:
-    """Whether it is a label's value."""
+    """Whether a text is a label's value."""
     return not label_value_faults(text)
 
 

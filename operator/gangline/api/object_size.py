@@ -23,7 +23,7 @@ _LOOKED_AT: Final = 64
 
 
 def excess(obj: Json) -> str:
-    """By what the object is too large, "" if it is not. No more values are looked at than are allowed."""
+    """What about the object is too large, and where; "" if nothing is. No more values are looked at than are allowed."""
     if has_more_than(MOST_VALUES, obj):
         path = _blamed(obj, lambda value, level: has_more_than(MOST_VALUES // 2, value))
         return (

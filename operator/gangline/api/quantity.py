@@ -88,7 +88,7 @@ def is_bytes(resource: str) -> bool:
 
 
 def print_as_bytes(resources: Iterable[str]) -> None:
-    """From now on these resources of the configuration are printed with binary suffixes in this process, as Kueue prints them."""
+    """Print these resources of the configuration with binary suffixes in this process from now on, as Kueue prints them."""
     _BYTES.update(resources)
     _format.cache_clear()
 

@@ -39,7 +39,7 @@ def _differences(where: str, recorded: Any, got: Any) -> Iterator[str]:
 
 
 def _plain(values: list[Any]) -> bool:
-    """A list of names is shown as a whole."""
+    """Whether this is a list of names, which is shown as a whole."""
     return all(isinstance(value, str) for value in values)
 
 

@@ -38,7 +38,7 @@ EPOCH = 1_000_000
 
 
 def compare(scenario: Json, result: Json) -> str | None:
-    """None if the engine gives every recorded field of `result`, otherwise the first field that differs, in words."""
+    """The first recorded field of `result` that the engine gives differently, in words; None if it gives them all."""
     world = ScenarioWorld(scenario)
     if "timing" in result:
         return _compare_timed(world, result)
@@ -143,7 +143,7 @@ class ScenarioWorld:
     # --- one cycle ----------------------------------------------------------------------------------------------------
 
     def step(self, cycle: int) -> Json:
-        """Everything before the cycle, the cycle, everything after; returns what is recorded of it."""
+        """Play what is before the cycle, the cycle, and what is after it; returns what is recorded of them."""
         before, record, preempted = self.advance(cycle)
         active = self._lists(self.engine.active)
         inadmissible = {queue: sorted(names) for queue, names in self._lists(self.engine.inadmissible).items()}

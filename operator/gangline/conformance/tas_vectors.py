@@ -36,7 +36,7 @@ TOPOLOGY = "default"
 
 
 def compare(scenario: Json, result: Json) -> str | None:
-    """None if the engine gives every recorded field of `result`, otherwise the first field that differs, in words."""
+    """The first recorded field of `result` that the engine gives differently, in words; None if it gives them all."""
     return first_difference("result", result, run(scenario))
 
 

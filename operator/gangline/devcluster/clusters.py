@@ -65,7 +65,7 @@ class NamedCluster:
         return Layout(self.directory).stored_version()
 
     def up(self, options: Options | None = None, waiting: Callable[[str], object] | None = None) -> Status:
-        """Start it, or the missing parts of it; nothing if it is up. Raises BuildError or StartError."""
+        """Start the cluster, or the missing parts of it; nothing if it is up. Raises BuildError or StartError."""
         chosen = replace(options if options is not None else Options(), directory=self.directory, detached=True)
         with self._alone(waiting):
             status = self.status()
@@ -115,7 +115,7 @@ class NamedCluster:
                 plane.leave()
 
     def down(self, *, forget: bool = True, waiting: Callable[[str], object] | None = None) -> bool:
-        """End it, and remove its data if `forget`. Returns whether there was anything to do."""
+        """End the cluster, and remove its data if `forget`. Returns whether there was anything to do."""
         with self._alone(waiting):
             if not self.directory.exists():
                 return False

@@ -75,7 +75,7 @@ class LocalControlPlane:
 
     @property
     def directory(self) -> Path:
-        """The directory of its state, certificates and logs."""
+        """The directory of the control plane's state, certificates and logs."""
         return self._files.directory
 
     @property

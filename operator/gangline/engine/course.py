@@ -226,7 +226,9 @@ class Course:
             heappush(self._ends, (end, self._numbers, workload.key))
 
     def _length(self, workload: Workload, elapsed: Millis) -> Millis | None:
-        """Of a run that has lasted so long: what its workload has left, or drawn from its forecast. None = nothing is known."""
+        """The length of a run that has lasted so long: what its workload has left, or drawn from its forecast. None = nothing is
+        known.
+        """
         most = None if workload.execution_left is None else max(SECOND, workload.execution_left)
         left = self._unfinished.pop(workload.key, None)
         if left is not None:
@@ -318,12 +320,14 @@ class Course:
         self._begin(workload, self._now, self._made_room(workload))
 
     def _made_room(self, workload: Workload) -> tuple[str, ...]:
-        """Those that released something now on flavors that the workload uses; all that did, where none released such a thing."""
+        """The workloads that released something now on flavors that the workload uses; all that released something, where none
+        did there.
+        """
         found = [key for key, released in self._left.items() if self._share(released, workload.admission)]
         return tuple(found or self._left)
 
     def _share(self, released: Admission, used: Admission | None) -> bool:
-        """They use a flavor in common, of one cohort's quota or of nodes whose room is counted."""
+        """Whether the two admissions use a flavor in common, of one cohort's quota or of nodes whose room is counted."""
         common = _all_flavors(released) & _all_flavors(used)
         if not common or used is None:
             return False
@@ -339,7 +343,7 @@ class Course:
             self._left[workload.key] = workload.admission
 
     def _evict(self, workload: Workload, *, requeued: bool) -> None:
-        """It is stopped, releases its quota and is requeued at once: how long pods take to end is not simulated."""
+        """Stop the workload, release its quota and requeue it at once: how long pods take to end is not simulated."""
         run = self._stop(workload.key)
         self._leave(workload)
         ran = max(0, self._now - run.began) if run is not None else 0

@@ -219,7 +219,9 @@ class Engine:
     def rank_nodes(
         self, policy: PlacementPolicy, pod_set: PodSet, names: Iterable[str]
     ) -> dict[str, str | tuple[int, ...]]:
-        """For a pod outside of all gangs, by node: why a policy excludes it, or its worth by tier. Unknown nodes are left out."""
+        """How a policy ranks nodes for a pod outside of all gangs, by node: why it excludes the node, or the node's worth by
+        tier. Unknown nodes are left out.
+        """
         rooms = self._store.rooms
         known = [rooms.rooms[name] for name in dict.fromkeys(names) if name in rooms.rooms]
         taken = [(room.node, (room.placed, rooms.foreign_on(room.node.name))) for room in known]
@@ -230,7 +232,9 @@ class Engine:
         return self._store.health.why_unusable(node), self._store.health.soaks_until(node)
 
     def begin_with_full_loss_budgets(self) -> None:
-        """For simulations, which do not know what was lost lately; to be called before the first `decide`."""
+        """Let all loss budgets begin full, as simulations need, which do not know what was lost lately. To be called before the
+        first `decide`.
+        """
         self._scheduler.backfill.losses.begin_full = True
 
     def heads(self) -> dict[str, str]:
@@ -266,7 +270,7 @@ class Engine:
     # --- figures, for metrics ---
 
     def cluster_queue_figures(self, name: str) -> ClusterQueueFigures | None:
-        """None if there is no such ClusterQueue."""
+        """The figures of a ClusterQueue; None if there is no such queue."""
         self._store.settle()
         return cluster_queue_figures(self._store, name)
 
@@ -276,7 +280,7 @@ class Engine:
         return sorted(self._store.hierarchy.cohort_nodes)
 
     def cohort_figures(self, name: str) -> CohortFigures | None:
-        """None if there is no such cohort, or it is part of a cycle."""
+        """The figures of a cohort; None if there is no such cohort, or it is part of a cycle."""
         self._store.settle()
         return cohort_figures(self._store, name)
 
@@ -285,12 +289,12 @@ class Engine:
         return local_queue_state(self._store, key)[0]
 
     def workloads_of(self, cluster_queue: str) -> tuple[list[str], list[str], list[str]]:
-        """Keys of its active, inadmissible and admitted workloads."""
+        """Keys of the queue's active, inadmissible and admitted workloads."""
         self._store.settle()
         return workloads_of(self._store, cluster_queue)
 
     def cohorts_of(self, cluster_queue: str) -> list[str]:
-        """Its cohort, that one's parent, … up to the root."""
+        """The cohort of the ClusterQueue, the cohort's parent, … up to the root."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
         return [node.name for node in queue.path() if node is not queue] if queue is not None else []
@@ -458,7 +462,7 @@ def _by_floor(queue: ClusterQueue) -> str:
 
 
 def key_of(item: Item) -> str:
-    """Under which it is kept."""
+    """The name or key under which a fact is kept."""
     match item:
         case RuntimeForecast() | WorkloadPods():
             return item.workload

@@ -89,7 +89,7 @@ class IsolatedEngine(Engine):
         return max(due, self._resting_until) if due is not None else None
 
     def leaves_out(self, change: Change) -> bool:
-        """The change is about a fact that is left out."""
+        """Whether the change is about a fact that is left out."""
         match change:
             case Put(item):
                 return (type(item), key_of(item)) in self._left_out

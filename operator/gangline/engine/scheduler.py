@@ -101,7 +101,7 @@ class Scheduler:
         return decisions
 
     def next_due(self) -> Millis | None:
-        """When the protection of a workload ends that others wait to preempt."""
+        """When next the protection of a workload ends that others wait to preempt."""
         return self._preemptor.waits.next_due()
 
     def with_present_room(self, gang: WorkloadState, explanation: Explanation) -> Explanation:
@@ -134,7 +134,7 @@ class Scheduler:
 
     @property
     def unfinished(self) -> bool:
-        """`run` stopped before everything was scheduled."""
+        """Whether `run` stopped before everything was scheduled."""
         return bool(self._unfinished)
 
     def _run_tree(
@@ -224,8 +224,9 @@ class Scheduler:
         return attempts
 
     def _may_reserve(self, attempts: Iterable[Attempt]) -> bool:
-        """With PodsReady blocking admission, no workload starts while another one is still starting, one of the same cycle
-        included."""
+        """Whether another workload may reserve quota. With PodsReady blocking admission, no workload starts while another one is
+        still starting, one of the same cycle included.
+        """
         policy = self._settings.pods_ready
         if policy is None or not policy.block_admission:
             return True

@@ -119,7 +119,7 @@ def _all(sights: Iterable[Sight]) -> frozenset[str]:
 
 
 def _expected(key: str, sights: Sequence[Sight], because: str) -> ExpectedStart | None:
-    """None where it starts in fewer than half of the courses."""
+    """When a workload is expected to start; None where it starts in fewer than half of the courses."""
     times = sorted(sight.starts.get(key, NEVER) for sight in sights)
     if len(times) < LEAST:
         p50, p90 = times[0], times[-1]

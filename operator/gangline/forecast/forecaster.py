@@ -134,7 +134,7 @@ class Forecaster:
         return self._guard.rows() if self._model is not None else []
 
     def judge_on(self, rows: Iterable[Iterable[float]]) -> None:
-        """Also judge the model by the errors that `judged` returned in an earlier process. Raises TypeError or ValueError."""
+        """Judge the model also by the errors that `judged` returned in an earlier process. Raises TypeError or ValueError."""
         self._guard.recall(rows)
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Forecaster:
 
     @property
     def compares_flavors(self) -> bool:
-        """Whether it has learned that the same work takes longer on one flavor than on another."""
+        """Whether the forecaster has learned that the same work takes longer on one flavor than on another."""
         return any(self.flavor_offsets.values())
 
     def compare_flavors(self, offsets: Mapping[str, float]) -> None:
@@ -249,7 +249,7 @@ class Forecaster:
         return total.after(elapsed).capped(run.limit, elapsed)
 
     def _forecast(self, asked: _Asked, run: Run, now: float, flavor: str, trusted: bool) -> Forecast:
-        """Of the total runtime, as if it had not begun."""
+        """The forecast of the run's total runtime, as if it had not begun."""
         basis = asked.fallback
         if trusted and asked.logs is not None and self._model_knows(run, asked):
             shifts = self._calibrator.shifts(now, asked.group).tolist()
@@ -295,7 +295,7 @@ class Forecaster:
 
     @staticmethod
     def _predict(model: Model, runs: Iterable[_Asked]) -> None:
-        """Those that have no prediction yet."""
+        """Predict the runs that have no prediction yet."""
         asked = list({id(each): each for each in runs if each.logs is None}.values())
         if asked:
             logs = model.predict([each.vector for each in asked])

@@ -70,7 +70,7 @@ class Forecast:
 
     @classmethod
     def of_values(cls, values: Sequence[float], source: str, samples: int) -> Forecast:
-        """From the quantiles of `points`. Raises ValueError for a wrong number of them."""
+        """A forecast from the quantiles of `points`. Raises ValueError for a wrong number of them."""
         if not _KNOWN <= len(values) <= len(_EVERY):
             raise ValueError(f"a forecast has {_KNOWN} to {len(_EVERY)} quantiles, not {len(values)}")
         return cls(*values[:_KNOWN], source=source, samples=samples, tail=tuple(values[_KNOWN:]))

@@ -146,7 +146,7 @@ def alternatives(root: Path) -> list[Entry]:
 
 
 def sbom_of(archive: Path) -> Path:
-    """Where the SBOM of an archive is."""
+    """The path of the SBOM of an archive."""
     return archive.with_name(f"{archive.name.removesuffix('.tar')}.cdx.json")
 
 

@@ -69,7 +69,7 @@ class Config:
 
 
 def architecture() -> str:
-    """This machine's, as images name it."""
+    """The architecture of this machine, as images name it."""
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 

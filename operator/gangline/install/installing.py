@@ -166,7 +166,7 @@ async def apply(api: ApiClient, body: Json, *, dry_run: bool = False) -> Json:
 
 
 async def carry_out(api: ApiClient, decided: Plan, say: Say) -> None:
-    """Raises InstallationError or ApiError; the same plan made again goes on from there."""
+    """Carry out a plan. Raises InstallationError or ApiError; the same plan made again goes on from there."""
     changes = decided.changes
     namespaces = [each for each in changes if each.key.resource is NAMESPACES]
     crds = [each for each in changes if each.key.resource is CUSTOM_RESOURCE_DEFINITIONS]
@@ -185,7 +185,9 @@ async def carry_out(api: ApiClient, decided: Plan, say: Say) -> None:
 
 
 async def _install_kinds(api: ApiClient, crds: Sequence[Change], say: Say) -> None:
-    """Those that don't change may still have to be served, after an interrupted run."""
+    """Install the kinds and wait until they are served. Kinds that don't change may still have to be served, after an interrupted
+    run.
+    """
     try:
         names = await kinds.install_kinds(api, [each.body for each in crds if each.body is not None], namespace=False)
     except kinds.InstallError as error:
@@ -220,7 +222,7 @@ _DONE: Final[dict[Action, str]] = {
 
 
 async def remove(api: ApiClient, key: ObjectKey) -> bool:
-    """Whether it was there. Raises ApiError."""
+    """Remove an object; returns whether it was there. Raises ApiError."""
     try:
         await api.delete(key.resource, key.namespace, key.name, propagation="Background")
     except NotFound:

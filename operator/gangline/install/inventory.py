@@ -30,13 +30,13 @@ class Inventory:
     adopted: frozenset[ObjectKey] = frozenset()
 
     def with_objects(self, made: Iterable[ObjectKey], adopted: Iterable[ObjectKey]) -> Inventory:
-        """Both versions' objects, with this process's version. What was adopted once stays adopted."""
+        """The inventory with both versions' objects and this process's version. What was adopted once stays adopted."""
         others = self.adopted | frozenset(adopted)
         return Inventory(gangline.__version__, (self.made | frozenset(made)) - others, others)
 
 
 async def read(api: ApiClient, namespace: str) -> Inventory | None:
-    """None where there is none. Raises ApiError."""
+    """Read the inventory of an installation; None where there is none. Raises ApiError."""
     try:
         found = await api.get(CONFIG_MAPS, namespace, NAME)
     except NotFound:
@@ -46,7 +46,7 @@ async def read(api: ApiClient, namespace: str) -> Inventory | None:
 
 
 async def write(api: ApiClient, namespace: str, inventory: Inventory) -> None:
-    """Raises ApiError."""
+    """Write the inventory of an installation. Raises ApiError."""
     body: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -71,7 +71,7 @@ class Remains:
 
 
 async def look(api: ApiClient, namespace: str) -> Remains:
-    """Raises InstallationError for an installation by Helm, and ApiError."""
+    """Find out what there is to remove. Raises InstallationError for an installation by Helm, and ApiError."""
     try:
         live = await api.get(DEPLOYMENTS, namespace, OPERATOR_NAME)
         if (live["metadata"].get("labels") or {}).get(MANAGED_BY) == "Helm":
@@ -93,7 +93,9 @@ async def look(api: ApiClient, namespace: str) -> Remains:
 
 
 async def take_off(api: ApiClient, found: Remains, *, everything: bool, seconds: float, say: Say) -> None:
-    """Raises InstallationError where something is left after so many seconds, and ApiError."""
+    """Remove what was found, also kinds with all their objects if `everything`. Raises InstallationError where something is left
+    after so many seconds, and ApiError.
+    """
     deadline = time.monotonic() + seconds
     if everything and await _inhabited(api, KUEUE_NAMESPACE):
         raise InstallationError(f"Kueue is in {KUEUE_NAMESPACE}, and the kinds are its own, too: leave out --all")
@@ -138,7 +140,7 @@ async def _unregister(api: ApiClient) -> None:
 
 
 def _is_ours(crd: Json) -> bool:
-    """Its conversion goes to our webhooks, not to Kueue's."""
+    """Whether the CRD's conversion goes to our webhooks, not to Kueue's."""
     config: Json = (crd["spec"]["conversion"].get("webhook") or {}).get("clientConfig") or {}
     service: Json = config.get("service") or {}
     return service.get("name", WEBHOOKS_NAME) == WEBHOOKS_NAME
@@ -154,7 +156,9 @@ def _kinds() -> list[tuple[Kind, Resource]]:
 
 
 async def _remove_kinds(api: ApiClient, deadline: float, say: Say) -> None:
-    """With all their objects. Nobody is left to take off finalizers, so that is done here, also of objects that come late."""
+    """Remove the kinds with all their objects. Nobody is left to take off finalizers, so that is done here, also of objects that
+    come late.
+    """
     await asyncio.gather(*(remove(api, ObjectKey(CUSTOM_RESOURCE_DEFINITIONS, "", kind.name)) for kind in KINDS))
 
     async def gone() -> bool:
@@ -187,7 +191,7 @@ async def _unfinalize(api: ApiClient, resource: Resource, obj: Json) -> None:
 
 
 async def _count(api: ApiClient, resource: Resource) -> int | None:
-    """None where the kind is not served."""
+    """The number of objects of a kind; None where the kind is not served."""
     count = 0
     try:
         async for page in api.pages(resource, limit=_PAGE):
@@ -219,7 +223,7 @@ async def _remove_rest(api: ApiClient, found: Remains, kept: frozenset[ObjectKey
 
 
 async def _remove_namespaces(api: ApiClient, found: Remains, kept: set[str], deadline: float) -> None:
-    """Those that the installation made and nothing is kept in; Kueue's only without anything else in it."""
+    """Remove the namespaces that the installation made and nothing is kept in; Kueue's only without anything else in it."""
     going: list[ObjectKey] = []
     for name in (KUEUE_NAMESPACE, found.namespace):
         key = ObjectKey(NAMESPACES, "", name)

@@ -24,7 +24,7 @@ _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageN
 
 
 async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[..., None]) -> str:
-    """Until all pods are new and ready; "" then, or after so many seconds what is missing. Raises ApiError.
+    """Wait until all pods are new and ready. Returns "" then, or after so many seconds what is missing. Raises ApiError.
 
     Errors that pass, such as of an API server that starts again, are waited out.
     """

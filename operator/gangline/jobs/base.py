@@ -100,10 +100,10 @@ _CONTROLLERS: Final = frozenset({None, "", "kubernetes.io/job-controller", "jobs
 
 
 def is_stopping(job: Json) -> bool:
-    """Its controller, that of Jobs or of JobSets, says that it is resumed, and it is suspended since.
+    """Whether the job is suspended, while its controller, that of Jobs or of JobSets, still reports that it is resumed.
 
-    Until the controller says that, too, it may go on with what it had begun, and create pods that nothing counts yet. Of a job
-    that is being deleted, or is about to end, it says nothing more.
+    Until the controller reports the suspension, it may go on with what it had begun, and create pods that nothing counts yet. For
+    a job that is being deleted, or is about to end, the report says nothing more.
     """
     row = condition_of(job, _SUSPENDED)
     if row is None or row.get("status") != "False" or not job["spec"].get("suspend"):
@@ -112,7 +112,7 @@ def is_stopping(job: Json) -> bool:
 
 
 def is_ending(job: Json) -> bool:
-    """A Job whose end is decided: no pod of it is created any more, and it has ended once those that it has are gone."""
+    """Whether the end of a Job is decided: no pod of it is created any more, and it has ended once those that it has are gone."""
     return any(true_condition(job, kind) is not None for kind in ("SuccessCriteriaMet", "FailureTarget"))
 
 
@@ -147,7 +147,7 @@ def has_seen_suspension(job: Json) -> bool:
 
 
 def _here(job: Json) -> bool:
-    """The usual controller runs it, which says what it sees."""
+    """Whether the usual controller runs the job, which says what it sees."""
     return job["spec"].get("managedBy") in _CONTROLLERS
 
 
@@ -212,7 +212,7 @@ class Declared(SentAlone):
         return frozenset()
 
     def node_loss(self, job: Json) -> dict[str, str]:
-        """What its Workload says of lost nodes."""
+        """The annotations of the job's Workload about lost nodes."""
         said = self.declaration.node_loss.of(job["metadata"].get("annotations") or {})
         return {names.NODE_LOSS: said} if said else {}
 
@@ -240,7 +240,7 @@ class JobKind(Protocol):
         ...
 
     def is_suspended(self, job: Json) -> bool:
-        """The job is suspended, completely: no step of a stop is left to do."""
+        """Whether the job is suspended, completely: no step of a stop is left to do."""
         ...
 
     def pod_sets(self, job: Json) -> list[Json]:
@@ -270,7 +270,7 @@ class JobKind(Protocol):
         ...
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """Annotations of its Workload: values without a field in Kueue's schema that have to outlive this process."""
+        """Annotations of the job's Workload: values without a field in Kueue's schema that have to outlive this process."""
         ...
 
     def attempt(self, job: Json) -> int | None:
@@ -281,7 +281,7 @@ class JobKind(Protocol):
         ...
 
     def is_active(self, job: Json, children: Children) -> bool:
-        """Pods of the job may still run: its quota must stay held."""
+        """Whether pods of the job may still run: its quota must stay held."""
         ...
 
     def finished(self, job: Json) -> Outcome | None: ...
@@ -305,46 +305,50 @@ class JobKind(Protocol):
 
 @runtime_checkable
 class Expires(Protocol):
-    """It fails when its time is up; other kinds are only suspended, as in Kueue."""
+    """A kind whose jobs fail when their time is up; jobs of other kinds are only suspended, as in Kueue."""
 
     def expire(self, job: Json, at: str) -> Patch | None:
-        """It was stopped at `at` because its time was up. None if its status says so, or if another limit stopped it."""
+        """Let the status say that the job was stopped at `at` because its time was up. None if its status says so, or if another
+        limit stopped it.
+        """
         ...
 
 
 @runtime_checkable
 class Restarts(Protocol):
-    """It can start its whole gang again in place."""
+    """A kind whose jobs can start their whole gang again in place."""
 
     def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
-        """None if it does not run, or was restarted as often as it may be."""
+        """Start the gang again. None if the job does not run, or was restarted as often as it may be."""
         ...
 
 
 @runtime_checkable
 class AnswersRefusals(Protocol):
-    """Its status names the children that the API server does not accept."""
+    """A kind whose status names the children that the API server does not accept."""
 
     def rejected(self, job: Json, message: str) -> Patch | None:
-        """`message` is the API server's answer to a create. None if it is not about the content, and may be temporary."""
+        """Let the status say that a create was refused: `message` is the API server's answer. None if it is not about the
+        content, and may be temporary.
+        """
         ...
 
 
 @runtime_checkable
 class NeedsKinds(Protocol):
-    """Some of its jobs need kinds that not every API server has."""
+    """A kind of which some jobs need kinds that not every API server has."""
 
     def needed_kinds(self, job: Json) -> Mapping[Resource, str]:
-        """Each with the field that asks for it. Raises JobError."""
+        """The kinds that the job needs, each with the field that asks for it. Raises JobError."""
         ...
 
 
 @runtime_checkable
 class ShowsRefusedPods(Protocol):
-    """Its status says that the API server refuses its pods."""
+    """A kind whose status says that the API server refuses the pods of a job."""
 
     def pods_refused(self, job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
-        """On what ground they are refused, or that they no longer are. None if its status says so."""
+        """Let the status say on what ground the pods are refused, or that they no longer are. None if it says so already."""
         ...
 
 
@@ -359,16 +363,20 @@ class LeavesBehind(Protocol):
 
 @runtime_checkable
 class ShowsSuspension(Protocol):
-    """Its controller says in its status that it has seen the suspension."""
+    """A kind whose controller says in a job's status that it has seen the suspension."""
 
     def has_seen_suspension(self, job: Json) -> bool:
-        """False while a controller that has begun with the job may not know yet that it is suspended again."""
+        """Whether the controller knows of the suspension. False while one that has begun with the job may not know yet that it is
+        suspended again.
+        """
         ...
 
 
 @runtime_checkable
 class RunsElsewhere(Protocol):
-    """It may run in another cluster, while the job here shows how far it is: a field keeps controllers here away."""
+    """A kind whose jobs may run in another cluster, while the job here shows how far it is: a field keeps controllers
+    here away.
+    """
 
     @property
     def resource(self) -> Resource: ...
@@ -381,26 +389,28 @@ class RunsElsewhere(Protocol):
 
     @property
     def suspension(self) -> Suspension:
-        """Where its suspend field is."""
+        """The place of the suspend field."""
         ...
 
     @property
     def managed_by(self) -> Path:
-        """Where the field with the name of its controller is; () = it has none, and runs here only, unless its pods wait."""
+        """The path of the field with the name of the job's controller; () = there is none, and the job runs here only, unless its
+        pods wait.
+        """
         ...
 
     @property
     def pods_wait(self) -> bool:
-        """What keeps it from running here: its pods wait at their gates."""
+        """Whether the pods' gates keep the job from running here."""
         ...
 
     @property
     def shared(self) -> bool:
-        """It has several Workloads, which all run in one cluster."""
+        """Whether a job has several Workloads, which all run in one cluster."""
         ...
 
     def unsendable(self, job: Json) -> str:
-        """Why this one cannot be sent, whatever the cluster; "" = it can."""
+        """Why the job cannot be sent, whatever the cluster; "" = it can."""
         ...
 
     @property
@@ -409,7 +419,7 @@ class RunsElsewhere(Protocol):
         ...
 
     def size_of(self, job: Json) -> Json:
-        """Of an elastic job, what says how many pods it has; {} = in another cluster it keeps its size."""
+        """The fields by which an elastic job says how many pods it has; {} = in another cluster it keeps its size."""
         ...
 
     def resized(self, remote: Json, job: Json) -> Json:

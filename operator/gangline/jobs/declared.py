@@ -39,7 +39,7 @@ class DeclaredKind(Declared):
         return [_pod_set(place) for place in self._places(job)]
 
     def resizable(self, job: Json) -> frozenset[str]:
-        """Not those that the job's controller makes by itself."""
+        """The pod sets of an elastic job, without those that its controller makes by itself."""
         if not self.declaration.elastic:
             return frozenset()
         return frozenset(place.name for place in self._places(job) if place.default is None)
@@ -171,7 +171,7 @@ class DeclaredKind(Declared):
         return wanted if merge.difference(status, wanted) else None
 
     def _is_starting(self, job: Json, remote: Json) -> bool:
-        """The job here waits for its check: pods that run would keep it from being started."""
+        """Whether the job here waits for its check while the other one runs: pods that run would keep it from being started."""
         idle = not self._behaviour.active(job)
         return not self.is_suspended(remote) or (idle and self._behaviour.active(remote))
 
@@ -200,7 +200,7 @@ class DeclaredKind(Declared):
 
 
 def _runs(child: Json) -> bool:
-    """Pods of this job may run, now or soon."""
+    """Whether pods of this job may run, now or soon."""
     declaration = declaration_of(str(child.get("apiVersion", "")).rpartition("/")[0], str(child.get("kind", "")))
     if declaration is None or declaration.behaviour is None:
         return True

@@ -36,7 +36,9 @@ class ExternalKind(SentAlone):
         return {name: value for name, value in job["spec"].items() if name != "managedBy"}
 
     def mirrored(self, job: Json, remote: Json | None) -> Json | None:
-        """As there. What its status says of pods is not known, so it stays when nothing runs for it any more."""
+        """The status of the job in the other cluster. What it says of pods is not known, so the status stays when nothing runs
+        for the job any more.
+        """
         if remote is None:
             return None
         status: Json = remote.get("status") or {}

@@ -68,7 +68,7 @@ class JobSet(DeclaredKind):
         ]
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """It may take whole domains."""
+        """The annotations of the job's Workload, among them those of a job that takes whole domains."""
         found = self.node_loss(job) | checkpoints(job)
         whole = {
             _name(row): {"by": label, "count": _replicas(row)}
@@ -125,7 +125,7 @@ def _reclaimable(job: Json) -> dict[str, int]:
 
 
 def _may_start_over(job: Json) -> bool:
-    """A failed Job makes JobSet run all of its Jobs again, succeeded ones included.
+    """Whether a failed Job makes JobSet run all of its Jobs again, succeeded ones included.
 
     The number of restarts left does not matter: when the last one begins, the status still counts the Jobs before it.
     """
@@ -188,7 +188,7 @@ def _place(row: Json, path: Path) -> Place:
 
 
 def _outdated(child: Json, template: Json, info: PodSetInfo) -> bool:
-    """It was started before, and has a node selector or a topology gate that it would not be started with now."""
+    """Whether the child was started before, and has a node selector or a topology gate that it would not be started with now."""
     have = child["spec"]["template"]
     if names.PODSET not in podspec.labels_of(have):
         return False
@@ -213,7 +213,7 @@ def _idle(job: Json) -> Json:
 
 
 def _may_run_pods(child: Json) -> bool:
-    """A child Job has pods, or may create some."""
+    """Whether a child Job has pods, or may create some."""
     status, spec = child.get("status") or {}, child["spec"]
     if status.get("active") or base.is_stopping(child):
         return True

@@ -16,7 +16,7 @@ _GPU_JOB = ("gangline.io", "GPUJob")
 
 
 def creates(owner: Json, child: Json) -> bool:
-    """The owner's controller creates such a child: of this kind and name, and with at most the owner's number of pods.
+    """Whether the owner's controller creates such a child: of this kind and name, and with at most the owner's number of pods.
 
     Of other kinds their declaration says it; owners of kinds that are not declared are believed.
     """

@@ -95,7 +95,7 @@ def lacking(have: Json, wanted: Json) -> list[str]:
 
 
 def _covers(row: Any, item: Json) -> bool:
-    """An API server does not keep empty fields of a toleration or a gate."""
+    """Whether a row has all that an item says. An API server does not keep empty fields of a toleration or a gate."""
     return isinstance(row, dict) and all((row.get(name) or "") == (value or "") for name, value in item.items())
 
 
@@ -302,7 +302,7 @@ def attempt_of(template: Json) -> int:
 
 
 def _tolerated(template: Json, key: str) -> bool:
-    """The template itself says how long its pods tolerate the NoExecute taint `key`."""
+    """Whether the template itself says how long its pods tolerate the NoExecute taint `key`."""
     rows = (template.get("spec") or {}).get("tolerations") or ()
     return any((row.get("key") or key) == key and (row.get("effect") or "NoExecute") == "NoExecute" for row in rows)
 
@@ -322,7 +322,7 @@ def _alike(mine: Any, theirs: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    """Null, an empty list, or an object in which everything is empty."""
+    """Whether the value is null, an empty list, or an object in which everything is empty."""
     return value is None or value == [] or (isinstance(value, dict) and all(map(_is_empty, value.values())))
 
 

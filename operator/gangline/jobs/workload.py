@@ -288,7 +288,7 @@ def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool)
 
 
 def _at_rest(job: Json) -> bool:
-    """The job is suspended and no step of a stop is left to do, so its template is the user's own."""
+    """Whether the job is suspended and no step of a stop is left to do, so its template is the user's own."""
     stopping = names.STOPPING in ((job.get("metadata") or {}).get("annotations") or {})
     declaration = _declaration(job)
     return (declaration.suspension if declaration is not None else SPEC_SUSPEND).read(job) and not stopping

@@ -45,7 +45,7 @@ class ClusterClock:
         self._due = 0.0
 
     def seconds(self) -> float:
-        """Since the epoch."""
+        """The cluster's time in seconds since the epoch."""
         return read() + self.offset
 
     def millis(self) -> int:

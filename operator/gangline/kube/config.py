@@ -49,7 +49,7 @@ EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in (
 
 @dataclass(slots=True)
 class Login:
-    """Everything that a client needs to connect to one API server."""
+    """What a client needs to connect to one API server."""
 
     server: str
     tls: ClientTls | None = None

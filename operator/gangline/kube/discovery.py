@@ -1,4 +1,4 @@
-"""Which API versions a server serves, for everybody who waits for one of them."""
+"""Finds out which API versions a server serves, for everybody who waits for one of them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class TooManyRequests(ApiError):
 
 
 class Unavailable(ApiError):
-    """No usable answer: refused or reset connection, timeout, or 5xx. A write may or may not have been done."""
+    """The server gave no usable answer: refused or reset connection, timeout, or 5xx. A write may or may not have been done."""
 
     retryable = True
 

@@ -106,7 +106,7 @@ class Backoff:
 
 @dataclass(slots=True)
 class Counters:
-    """For metrics and tests."""
+    """Counts of what the reflector did, for metrics and tests."""
 
     lists: int = 0
     watches: int = 0
@@ -416,7 +416,7 @@ class Reflector:
             self._upsert(obj)
 
     def _reach(self, version: str) -> None:
-        """Everything up to this version has been told."""
+        """Note that the sink has got everything up to this version."""
         self._version = version
         self._newest = max(self._newest, as_revision(version))
 

@@ -56,7 +56,7 @@ class ObjectKey(NamedTuple):
 
     @classmethod
     def parse(cls, resource: Resource, text: str) -> ObjectKey:
-        """From the engine's identity of the object."""
+        """The key of the object with this identity in the engine: `name` or `namespace/name`."""
         namespace, _, name = text.rpartition("/")
         return cls(resource, namespace, name)
 
@@ -70,7 +70,7 @@ class ObjectKey(NamedTuple):
 
 
 def deleting(obj: Json) -> bool:
-    """It is being deleted, and not gone yet."""
+    """Whether the object is being deleted, and not gone yet."""
     return "deletionTimestamp" in obj["metadata"]
 
 

@@ -341,7 +341,7 @@ class TooLongError(Exception):
 
 
 async def _answer(process: asyncio.subprocess.Process, given: bytes | None) -> bytes:
-    """All that it says; raises TooLongError."""
+    """The output of the process, which gets `given`. Raises TooLongError."""
     if process.stdin is not None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
             process.stdin.write(given or b"")
@@ -376,7 +376,7 @@ def _epoch(timestamp: str) -> float:
 
 
 def _jwt_expiry(token: str) -> float:
-    """Its expiry in seconds since the epoch; now if it cannot be read, never if it has none."""
+    """The token's expiry in seconds since the epoch; now if it cannot be read, never if it has none."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -80,7 +80,9 @@ async def server_version(client: ApiClient) -> Version | None:
 
 
 def read_version(answer: bytes) -> Version | None:
-    """From the answer to GET /version, in which some providers write a minor version as `31+`."""
+    """The version in the answer to GET /version, in which some providers write a minor version as `31+`; None if there is
+    none.
+    """
     try:
         told = bounded.load_json(answer, most_bytes=_MOST_BYTES)
     except bounded.BadJsonError:
@@ -89,7 +91,7 @@ def read_version(answer: bytes) -> Version | None:
 
 
 def of(told: object) -> Version | None:
-    """From the same as JSON."""
+    """The version in that answer as JSON; None if there is none."""
     fields = [told.get(name) for name in ("major", "minor")] if isinstance(told, dict) else []
     numbers = [re.fullmatch(r"([0-9]{1,4})\+?", field) for field in fields if isinstance(field, str)]
     found = [int(number[1]) for number in numbers if number is not None]

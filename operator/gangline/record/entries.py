@@ -49,7 +49,7 @@ NOTHING: Final = JobFacts()
 
 
 def job_facts(resource: Resource, job: Json) -> JobFacts:
-    """Of a job of any kind that is queued here."""
+    """The facts of a job of any kind that is queued here."""
     kind = BY_RESOURCE.get(resource)
     hints = None if kind is None else kind.runtime_hints(job)
     metadata = job["metadata"]
@@ -144,7 +144,7 @@ def _pod_set(body: Json, requests: Mapping[str, int], count: int) -> Json:
 
 
 def _transition(obj: Json, kind: str) -> Json | None:
-    """When a condition became true, and why."""
+    """When a condition became true, and why; None if it is not true."""
     row = condition_of(obj, kind)
     if row is None or row.get("status") != "True":
         return None
@@ -164,5 +164,5 @@ def _named(obj: Json, *fields: str) -> Json:
 
 
 def _present(**fields: Any) -> Json:
-    """Without what says nothing; zero and False say something."""
+    """The fields without those that say nothing; zero and False say something."""
     return {name: value for name, value in fields.items() if value is not None and value not in ("", [], {}, ())}

@@ -96,7 +96,7 @@ class Folder:
             self._drop_old()
 
     def sync(self) -> None:
-        """To the disk itself."""
+        """Write the file through to the disk itself."""
         if self._file is not None:
             os.fsync(self._file.fileno())
 

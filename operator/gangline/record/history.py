@@ -69,7 +69,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class History:
-    """All of a record, in the order of time."""
+    """What a record holds, in the order of time."""
 
     first: Millis = 0
     last: Millis = 0

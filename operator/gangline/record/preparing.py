@@ -44,7 +44,7 @@ class Source:
 
 
 def source(history: History) -> Source:
-    """Raises RecordError for a Workload that can't be read, ReplayError where nothing ran."""
+    """Prepare a record for replays. Raises RecordError for a Workload that can't be read, ReplayError where nothing ran."""
     found = played(history)
     if not found.trace.jobs:
         raise ReplayError("no Workload of the record ever ran")
@@ -52,7 +52,9 @@ def source(history: History) -> Source:
 
 
 def prepare(source: Source, plan: Plan) -> tuple[Prepared, list[str]]:
-    """Raises ReplayError if the window has no job."""
+    """Prepare the part of a record that a plan is about; also returns notes on it. Raises ReplayError if the window has
+    no job.
+    """
     if unfit := [policy.name for policy in plan.policies if policy.ranked]:
         raise ReplayError(f"--policy {unfit[0]}: it sets priorities, and a record has its own")
     jobs = [job for job in source.played.trace.jobs if job.submit < plan.last and _matters(source, job, plan.first)]
@@ -95,7 +97,7 @@ def _sized(jobs: Sequence[TraceJob]) -> list[Job]:
 
 
 def _matters(source: Source, job: TraceJob, first: float) -> bool:
-    """Submitted in the window, or still there when it begins."""
+    """Whether the job was submitted in the window, or was still there when it began."""
     if job.submit >= first:
         return True
     recorded = source.played.recorded[job.id]

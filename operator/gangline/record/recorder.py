@@ -134,7 +134,7 @@ class Recorder:
             self.show(kube.WORKLOADS, workload)
 
     def listed(self, resource: Resource) -> None:
-        """All that exists of this kind was shown: what was known from before and was not shown is gone."""
+        """Note that all existing objects of this kind were shown: what was known from before and was not shown is gone."""
         for name in [name for name in self._unseen if name[0] == resource.kind]:
             self._gone(name)
 
@@ -152,7 +152,7 @@ class Recorder:
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """To be called at least every minute: a sign of life, and a new beginning after an error of the disk."""
+        """Write a sign of life, or begin anew after an error of the disk. To be called at least every minute."""
         now = self._now()
         if self._failed_at is not None:
             if now - self._failed_at >= RETRY:

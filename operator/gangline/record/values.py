@@ -67,7 +67,7 @@ def value(kind: str, name: str, body: Json) -> Any:
 
 
 def check(kind: str, name: str, body: Json) -> None:
-    """Raises ParseError naming the field."""
+    """Check that an object can be read. Raises ParseError naming the field."""
     value(kind, name, body)
 
 
@@ -136,5 +136,5 @@ def seconds(body: Json, field: str) -> float | None:
 
 
 def owner(body: Json) -> str:
-    """The name of its job."""
+    """The name of the Workload's job."""
     return text(child(body, "job", ""), "name", "job")

@@ -46,7 +46,9 @@ class Played:
 
 
 def played(history: History) -> Played:
-    """Raises RecordError for a Workload that can't be read, naming its line and field."""
+    """The jobs of a record as they are played. Raises RecordError for a Workload that can't be read, naming its line and
+    field.
+    """
     shapes: dict[str, Shape] = {}
     for uid, each in history.workloads.items():
         try:
@@ -110,7 +112,7 @@ def _job(recorded: Recorded, shape: Shape, now: Millis, by_cards: bool) -> Trace
 
 
 def _work(recorded: Recorded, shape: Shape, now: Millis) -> tuple[Millis, bool]:
-    """How long it runs if nobody stops it, and whether that is known, or a lower bound."""
+    """How long a workload runs if nobody stops it, and whether that is known, or a lower bound."""
     *earlier, last = recorded.stays
     every = None if shape.checkpoint is None else max(1, round(shape.checkpoint * 1000))
     saved = sum(((stay.end or stay.start) - stay.start) // every * every for stay in earlier) if every else 0

@@ -60,7 +60,7 @@ def worlds(history: History, shapes: Mapping[str, Shape]) -> RecordedWorlds:
 
 
 class RecordedWorld:
-    """See `replay.world.World`."""
+    """The recorded cluster under one policy, see `replay.world.World`."""
 
     def __init__(self, recorded: RecordedWorlds, policy: Policy, restart_seconds: float) -> None:
         self._shapes = recorded.shapes
@@ -95,7 +95,7 @@ class RecordedWorld:
         )
 
     def places(self, admission: model.Admission) -> tuple[tuple[int, int], ...]:
-        """Only where nodes are given by topology."""
+        """The nodes of an admission by number, each with its accelerators, where a topology assignment names them."""
         return tuple(
             (self._numbers[domain.values[-1]], domain.count * accelerators(pods.usage) // max(1, pods.count))
             for pods in admission.pod_sets
@@ -107,7 +107,7 @@ class RecordedWorld:
 
 @dataclass(slots=True)
 class _State:
-    """The configuration as far as it was told."""
+    """The configuration, as far as the record has shown it."""
 
     policy: Policy
     restart_seconds: float
@@ -161,7 +161,7 @@ class _State:
             yield name, self._queue(name, body)
 
     def _queue(self, name: str, body: Json) -> model.ClusterQueue:
-        """With the settings of the policy that is played."""
+        """The ClusterQueue with the settings of the policy that is played."""
         raw = {"metadata": {"name": name, "labels": body.get("labels")}, "spec": body.get("spec")}
         queue = replace(
             values.value(_QUEUES, name, body),

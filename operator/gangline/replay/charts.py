@@ -41,7 +41,7 @@ class Axis:
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
-    """About five round numbers."""
+    """Round numbers for the ticks of an axis, about five."""
     if high <= low:
         return [low]
     step = 10 ** math.floor(math.log10((high - low) / 4))
@@ -157,7 +157,7 @@ def span_axis(longest: float) -> Axis:
 
 
 def thinned(points: Points, most: int) -> Points:
-    """At most about `most` points of a step function: the last one of each stretch."""
+    """The points of a step function, thinned to about `most`: the last one of each stretch."""
     if len(points) <= most:
         return points
     step = len(points) / most

@@ -114,7 +114,7 @@ def fill(
     seeds: Iterable[int] = (42,),
     load: float = 1.3,
 ) -> Iterator[Filled]:
-    """Every policy with every seed."""
+    """Fill the nodes by every policy with every seed."""
     chosen = list(policies)
     fragments = Fragments.of(ask_of(pod) for pod in pods)
     total = _WHOLE * sum(node.gpus for node in nodes)

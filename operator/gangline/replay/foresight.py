@@ -31,7 +31,7 @@ class Foresight(Protocol):
 
     @property
     def forecasts(self) -> Mapping[int, Forecast]:
-        """By job number: those of its submission, or of a little later, but never of after its end."""
+        """The forecasts by job number: those of its submission, or of a little later, but never of after its end."""
         ...
 
     #: the mean of the owner's last two runtimes at that time, in log seconds; NaN or absent without one
@@ -42,7 +42,7 @@ class Foresight(Protocol):
     def started(self, job: Job, now: Millis) -> None: ...
 
     def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
-        """Evicted after `ran` of its work was done, in all its runs; `saved` of that is not repeated."""
+        """Note that the job was evicted after `ran` of its work was done, in all its runs; `saved` of that is not repeated."""
         ...
 
     def finished(self, job: Job, now: Millis) -> None: ...
@@ -53,7 +53,7 @@ class Foresight(Protocol):
 
 
 class Blind:
-    """No forecasts."""
+    """Forecasts nothing."""
 
     def __init__(self) -> None:
         self.forecasts: dict[int, Forecast] = {}
@@ -210,7 +210,7 @@ def run_of(job: Job) -> Run:
 
 
 def quantiles_of(forecast: Forecast, saved: Millis = 0) -> tuple[tuple[float, Millis], ...]:
-    """Of a forecast of the whole runtime (seconds), what is left after `saved` was done."""
+    """The quantiles of a forecast of the whole runtime (seconds) as milliseconds that are left after `saved` was done."""
     return tuple((level, max(1000, round(value * 1000) - saved)) for level, value in forecast.points)
 
 

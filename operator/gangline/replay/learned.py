@@ -61,7 +61,9 @@ def school(
 
 
 class Learned:
-    """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays the same, calibration continues."""
+    """Forecasts by the product's forecaster, see `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays the
+    same, calibration continues.
+    """
 
     def __init__(self, schooling: Schooling, retrain: Millis | None = None) -> None:
         self._forecasts: dict[int, Forecast] = {}
@@ -108,7 +110,7 @@ class Learned:
         self._forecaster.started(job.key, start)
 
     def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
-        """It will take longer than it ran: that much is known of it."""
+        """Note that the job was stopped, so that it will take longer than it ran: that much is known of it."""
         self._tell(now)
         self._done[job.number] = ran, saved
         self._lessons.started(job.number, None)

@@ -25,7 +25,9 @@ class _Lesson:
 
 
 class Lessons:
-    """Each job's row is computed when something happens to it, so that a table only has to be copied."""
+    """The rows of a table of runs. Each job's row is computed when something happens to it, so that a table only has to be
+    copied.
+    """
 
     def __init__(self, past: Table, scale: FlavorScale) -> None:
         self._past = past
@@ -37,11 +39,11 @@ class Lessons:
         self._lessons[number] = _Lesson(run, np.array(vector, dtype=np.float32), last_two)
 
     def started(self, number: int, at: float | None) -> None:
-        """None: it was stopped, and waits again."""
+        """Note when a job started; None: it was stopped, and waits again."""
         self._lessons[number].start = at
 
     def waits(self, number: int) -> bool:
-        """It does not run (any more)."""
+        """Whether the job does not run (any more)."""
         return self._lessons[number].start is None
 
     def finished(self, number: int, run: Run) -> None:

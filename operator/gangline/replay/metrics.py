@@ -152,7 +152,7 @@ def _starvation(result: Result, wait: Floats) -> dict[str, Any]:
 
 
 def overtaken(outcomes: Sequence[Outcome]) -> NDArray[np.int64]:
-    """For each started job: how many of the same tenant were submitted later and started before it."""
+    """A count for each started job: how many of the same tenant were submitted later and started before it."""
     found: list[int] = []
     by_tenant: dict[str, list[tuple[int, int]]] = {}
     for outcome in outcomes:
@@ -165,7 +165,7 @@ def overtaken(outcomes: Sequence[Outcome]) -> NDArray[np.int64]:
 
 
 def _smaller_after(values: NDArray[np.int64]) -> list[int]:
-    """For each value how many later ones are smaller: a Fenwick tree over ranks."""
+    """A count for each value: how many later ones are smaller, by a Fenwick tree over ranks."""
     ranks = np.unique(values, return_inverse=True)[1] + 1
     tree = [0] * (int(ranks.max(initial=0)) + 2)
     counts: list[int] = []

@@ -105,6 +105,6 @@ def chosen(names: str) -> list[Policy]:
 
 
 def table() -> str:
-    """All policies, for people."""
+    """A table of all policies, for people."""
     width = max(map(len, POLICIES))
     return "\n".join(f"{policy.name:<{width}}  {policy.about}" for policy in _ALL)

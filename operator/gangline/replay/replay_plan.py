@@ -85,7 +85,7 @@ class Prepared:
 
 
 def prepare(trace: Trace, plan: Plan) -> tuple[Prepared, list[str]]:
-    """Raises ReplayError if the window has no job."""
+    """Prepare the part of a trace that a plan is about; also returns notes on it. Raises ReplayError if the window has no job."""
     window = trace.between(plan.first, plan.last)
     jobs = replayed(window.jobs)
     if not jobs:

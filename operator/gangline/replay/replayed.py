@@ -43,7 +43,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Its Workload's key in the engine. Names rise with the number, so that ties go by submission."""
+        """The key of the job's Workload in the engine. Names rise with the number, so that ties go by submission."""
         return f"replay/{name_of(self.number)}"
 
 
@@ -76,7 +76,7 @@ def replayed(jobs: Iterable[TraceJob], longest: Millis = LONGEST) -> list[Job]:
 
 
 def _millis(seconds: float) -> Millis:
-    """At most `LONGEST`."""
+    """The duration in milliseconds, at most `LONGEST`."""
     return round(min(seconds, LONGEST / 1000) * 1000)
 
 
@@ -149,7 +149,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Headship:
-    """For this time the job was first of its queue's reserved ones."""
+    """The time for which a job was first of its queue's reserved ones."""
 
     queue: str
     job: int

@@ -76,7 +76,7 @@ class Story:
 
 @dataclass(slots=True)
 class Replay:
-    """All results."""
+    """The results of a replay."""
 
     plan: Plan
     trace_format: str
@@ -119,7 +119,7 @@ class Replay:
 
 
 def shaken_lines(done: Replay) -> dict[str, str]:
-    """For people, by policy: what the shaken runs came to. Differences within a deviation are chance."""
+    """What the shaken runs came to, by policy, for people. Differences within a deviation are chance."""
     found: dict[str, str] = {}
     for policy, runs in done.shaken.items():
         sums = _shaken(runs)

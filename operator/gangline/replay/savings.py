@@ -43,7 +43,7 @@ class Saving:
 def savings(
     measures: Mapping[str, Mapping[str, Any]], shaken: Mapping[str, Sequence[Mapping[str, Any]]], base: str
 ) -> dict[str, dict[str, Saving]]:
-    """By policy and measure, against the policy `base`; empty where that was not played."""
+    """What each policy saves against the policy `base`, by policy and measure; empty where that was not played."""
     if base not in measures:
         return {}
     return {
@@ -94,7 +94,7 @@ def as_json(found: Mapping[str, Mapping[str, Saving]]) -> dict[str, Any]:
 
 
 def lines(found: Mapping[str, Mapping[str, Saving]], base: str) -> list[str]:
-    """For people: a line per policy."""
+    """A line for each policy, for people."""
     return [
         f"{policy} saves against {base}: " + "; ".join(_words(name, each) for name, each in by_measure.items())
         for policy, by_measure in found.items()

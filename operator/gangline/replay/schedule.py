@@ -43,7 +43,7 @@ HEADS: Final[Mapping[str, _Kind]] = {"queue": "text", "job": "number", "from": "
 
 
 def require(format_: Format) -> None:
-    """Raises ReplayError if files of this format can't be written here."""
+    """Check that files of this format can be written here. Raises ReplayError if they can't."""
     if format_ == "parquet":
         _arrow()
 

@@ -109,7 +109,7 @@ def _work(plan: Plan, task: Task) -> Done:
 
 
 def _load(path: Path) -> Prepared:
-    """Each run begins with a fresh copy, since a forecaster learns on the way."""
+    """Load what a run needs. Each run begins with a fresh copy, since a forecaster learns on the way."""
     with path.open("rb") as file:
         prepared: Prepared = pickle.load(file)
     gc.freeze()  # it stays: garbage is looked for in the rest

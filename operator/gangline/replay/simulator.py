@@ -169,7 +169,7 @@ class Simulator:
         return total
 
     def _note_heads(self, heads: Mapping[str, str], now: Millis) -> None:
-        """Whoever is no head of its queue any more was it until now."""
+        """Note which workload heads each queue: whoever is no head of its queue any more was it until now."""
         for queue, (key, since) in list(self._heads.items()):
             if heads.get(queue) != key:
                 del self._heads[queue]

@@ -46,7 +46,7 @@ _ANYWHERE: Final = TopologyRequest(unconstrained=True)
 
 
 def facts(cluster: Cluster, queue: ClusterQueue, quotas: Mapping[str, int] | None) -> Iterator[Change]:
-    """Everything but the jobs. With `quotas` every tenant has a queue like `queue` and lends its unused quota."""
+    """The facts of a trace without its jobs. With `quotas` every tenant has a queue like `queue` and lends its unused quota."""
     for item in _items(cluster, queue, quotas):
         yield Put(item)
 

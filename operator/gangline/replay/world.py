@@ -24,11 +24,11 @@ class World(Protocol):
     """A cluster under one policy."""
 
     def begins(self) -> Iterable[Change]:
-        """All that there is before the first job."""
+        """The facts from before the first job."""
         ...
 
     def later(self) -> Sequence[Happening]:
-        """In the order of time."""
+        """What happens later, in the order of time."""
         ...
 
     def of(self, job: Job) -> Workload:

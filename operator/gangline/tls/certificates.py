@@ -102,7 +102,7 @@ def _life(now: datetime, span: timedelta) -> Life:
 
 
 def check(held: Certificates) -> None:
-    """Raises ValueError unless keys fit their certificates and the serving one is signed by a published CA."""
+    """Check that keys fit their certificates and that the serving one is signed by a published CA. Raises ValueError if not."""
     for pair in (held.authority, held.serving):
         key = serialization.load_pem_private_key(pair.key, None)
         if key.public_key() != pair.parsed.public_key():
@@ -129,7 +129,7 @@ def trusted(chain: bytes, bundle: bytes) -> bool:
 
 
 def ends_soon(certificate: bytes, now: datetime) -> bool:
-    """Whether nine tenths of its life are over: whoever renews certificates has done so before."""
+    """Whether nine tenths of the certificate's life are over: whoever renews certificates has done so before."""
     parsed = x509.load_pem_x509_certificate(certificate)
     life = parsed.not_valid_after_utc - parsed.not_valid_before_utc
     return now > parsed.not_valid_after_utc - life / 10

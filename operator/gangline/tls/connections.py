@@ -72,7 +72,9 @@ class ConnectionWatch:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """An invalid HTTP request is answered with 400 and is not the server's error: any client could fill the log with it."""
+    """Whether a log record is about an error of the server. An invalid HTTP request is not: it is answered with 400, and any
+    client could fill the log with it.
+    """
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

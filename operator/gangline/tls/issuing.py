@@ -42,7 +42,7 @@ class KeyPair:
 
     @property
     def private_key(self) -> ec.EllipticCurvePrivateKey:
-        """Raises ValueError for a key of another kind, and for text that is no key."""
+        """The private key as an object. Raises ValueError for a key of another kind, and for text that is no key."""
         key = serialization.load_pem_private_key(self.key, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the private key is not an elliptic-curve key")

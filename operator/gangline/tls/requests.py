@@ -80,7 +80,7 @@ class Turnstile:
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
-        """Raises BusyError."""
+        """Wait for a client's turn and hold it for the length of a `with`. Raises BusyError."""
         if self._clients[client] >= self._per_client or self._clients.total() >= self._most:
             raise BusyError("too many questions at a time: ask again in a moment")
         self._clients[client] += 1

@@ -56,5 +56,5 @@ class Trace:
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def between(self, first: float, last: float) -> Trace:
-        """Only the jobs submitted in [first, last)."""
+        """The trace with the jobs only that were submitted in [first, last)."""
         return Trace(self.format, tuple(job for job in self.jobs if first <= job.submit < last), self.skipped)

@@ -130,5 +130,5 @@ def _group(obj: Json) -> str:
 
 
 def _is_leaving(obj: Json) -> bool:
-    """An object that is being deleted can only lose its finalizers, and no rule may prevent that."""
+    """Whether the object is being deleted: it can only lose its finalizers then, and no rule may prevent that."""
     return metadata(obj).get("deletionTimestamp") is not None

@@ -99,7 +99,9 @@ def forbidden(path: str, message: str) -> FieldError:
 
 
 def not_supported(path: str, value: object, choices: Collection[str]) -> FieldError:
-    """Of many choices the first ones are listed: choices are the user's own, and so may be numerous."""
+    """The error of a value that is not among the supported ones. Of many choices the first ones are listed: choices are the
+    user's own, and so may be numerous.
+    """
     named = ", ".join(f'"{choice}"' for choice in islice(choices, _MOST_CHOICES))
     more = f" and {len(choices) - _MOST_CHOICES} more" if len(choices) > _MOST_CHOICES else ""
     return FieldError(path, value, f"supported values: {named}{more}", NOT_SUPPORTED)

@@ -60,7 +60,7 @@ def validate(workload: Json, old: Json | None) -> list[FieldError]:
 
 
 def _holds_nothing(workload: Json | None) -> bool:
-    """It has quota, and no admission says which."""
+    """Whether the Workload has quota, but no admission says which."""
     return workload is not None and has_quota(workload) and not mapping(status(workload).get("admission"))
 
 
@@ -148,7 +148,9 @@ def _used(assignment: Json) -> Json:
 
 
 def _reclaimable_update(workload: Json, old: Json) -> list[FieldError]:
-    """While quota is held, released pods stay released; but for pod sets that have shrunk since they were admitted."""
+    """Errors of a change of the reclaimable pods. While quota is held, released pods stay released, except those of pod sets that
+    have shrunk since they were admitted.
+    """
     if not (has_quota(workload) and has_quota(old)):
         return []
     after = {

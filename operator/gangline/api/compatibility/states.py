@@ -9,24 +9,26 @@ from typing import Final, Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`does`: as in Kueue, otherwise, or nothing. `words` say how it differs, or what is without it."""
+    """What a part of Kueue's API does here: `does` is as in Kueue, otherwise, or nothing. `words` say how it differs, or what
+    holds without it.
+    """
 
     does: Literal["works", "differs", "no"]
     words: str = ""
 
 
 def works(words: str) -> State:
-    """As in Kueue; the words say what that is where it may surprise."""
+    """The state of what works as in Kueue; the words say what that is where it may surprise."""
     return State("works", words)
 
 
 def differs(words: str) -> State:
-    """It has another effect than in Kueue, or another place; the words say which."""
+    """The state of what has another effect than in Kueue, or another place; the words say which."""
     return State("differs", words)
 
 
 def no(words: str) -> State:
-    """It has no effect; the words say what holds instead."""
+    """The state of what has no effect; the words say what holds instead."""
     return State("no", words)
 
 

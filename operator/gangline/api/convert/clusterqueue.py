@@ -103,7 +103,9 @@ def _restore_resources(spec: Json, restored: Json) -> None:
 
 
 def _derive_selector(spec: Json, notes: Json) -> None:
-    """Only in recipes an absent selector means every namespace; in others it means no namespace."""
+    """Write out an absent selector where it means every namespace, which it does in recipes only; elsewhere it means no
+    namespace.
+    """
     if spec.get("namespaceSelector") is None and (RECLAIM in notes or _COVERED in notes):
         spec["namespaceSelector"] = {}
         notes[_SELECTOR] = True

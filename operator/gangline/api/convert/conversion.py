@@ -23,7 +23,7 @@ _Step = Callable[[Json, Json], Json]
 
 
 class ConversionError(ValueError):
-    """This object cannot be converted; the message says why and names the field."""
+    """An object that cannot be converted; the message says why and names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _upgraded(obj: Json, steps: _Steps) -> Json:
 
 
 def _downgraded(obj: Json, steps: _Steps) -> Json:
-    """It never fails for a stored object: its kind could not be listed any more."""
+    """The object as v1beta1. This never fails for a stored object: its kind could not be listed any more."""
     out = {**obj, "apiVersion": names.V1BETA1}
     notes.take(out, names.V1BETA2_FIELDS, steps.notes)  # it is about v1beta1 objects
     restored = notes.take(out, names.V1BETA1_FIELDS, steps.notes)

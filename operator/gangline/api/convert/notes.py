@@ -85,7 +85,7 @@ def fits(value: Any, shape: Shape | None) -> bool:
 
 
 def is_time(value: Any) -> bool:
-    """As clients decode it: RFC 3339."""
+    """Whether the value is a time in RFC 3339, which is what clients decode."""
     try:
         parse_time(value)
     except (TypeError, ValueError, OverflowError):

@@ -81,7 +81,7 @@ def path_in_component(text: str) -> Path:
 
 
 def _declared(job: Json, component: Path) -> list[_Pods]:
-    """As its user wrote them."""
+    """The pod sets that the user of an AppWrapper has written for one of its components. Raises JobError."""
     found: list[_Pods] = []
     for i, row in enumerate(rows_at(job, (*component, "podSets"))):
         where: Path = (*component, "podSets", i)
@@ -260,7 +260,7 @@ def _container(row: Json) -> Json:
 
 @bounded.parser(4096, instead=False, worst=("a/", ":", "@"))
 def _is_latest(image: str) -> bool:
-    """An image with the tag latest, or with neither a tag nor a digest."""
+    """Whether an image has the tag latest, or neither a tag nor a digest."""
     name = image.rpartition("/")[2]
     return "@" not in image and (":" not in name or name.endswith(":latest"))
 
@@ -309,7 +309,7 @@ def _idle(job: Json) -> Json:
 
 
 def _creates(job: Json, child: Json) -> bool:
-    """The child is one of its components: of that kind and name, and a Job with at most that many pods."""
+    """Whether the child is a component of the AppWrapper: of that kind and name, and a Job with at most that many pods."""
     for i in range(len(rows_at(job, _COMPONENTS))):
         wrapped = mapping_at(job, (*_COMPONENTS, i, _TEMPLATE))
         if (wrapped.get("apiVersion"), wrapped.get("kind")) != (child.get("apiVersion"), child.get("kind")):

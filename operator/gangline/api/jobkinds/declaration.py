@@ -137,7 +137,7 @@ class Suspension:
     inverted: bool = False
 
     def read(self, job: Json) -> bool:
-        """The job is held."""
+        """Whether the job is held."""
         return at(job, self.path) is (not self.inverted)
 
     def hold(self, job: Json) -> None:

@@ -44,7 +44,7 @@ def kind(text: str) -> Resource:
 
 
 def _plural(singular: str) -> str:
-    """As Kubernetes guesses the name of a kind's resource."""
+    """The name of a kind's resource, as Kubernetes guesses it."""
     if singular.endswith("s"):
         return f"{singular}es"
     return f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"

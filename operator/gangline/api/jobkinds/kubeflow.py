@@ -136,7 +136,7 @@ def _children(field: str) -> Callable[[Json, Json], bool]:
 
 
 def _number_workers(job: Json) -> None:
-    """Where the launcher of an MPIJob is its first worker, the pods of the others are numbered from 1.
+    """Number the other workers' pods of an MPIJob from 1 where its launcher is the first worker.
 
     Pod sets that are placed as one group are numbered as such.
     """

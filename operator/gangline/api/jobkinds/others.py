@@ -22,6 +22,8 @@ _CANDIDATES: Final = (
 
 
 def others(known: Iterable[Declaration]) -> tuple[Resource, ...]:
-    """Those that are not among these kinds. One whose pods wait in its place is: it is queued only where it is listed."""
+    """The candidates that are not among the `known` kinds. A kind whose pods wait in its place counts as not known: it is queued
+    only where it is listed.
+    """
     queued = {each.identity for each in known if not each.by_pods}
     return tuple(each for each in _CANDIDATES if (each.group, each.kind) not in queued)

@@ -238,7 +238,9 @@ def _service_is_active(job: Json) -> bool:
 
 
 def _of_cluster(job: Json, child: Json) -> bool:
-    """A pod of one of its groups, of which KubeRay keeps the wanted number; or the Job that cleans Redis up."""
+    """Whether the child is a pod of a group of the cluster, of which KubeRay keeps the wanted number; or the Job that cleans
+    Redis up.
+    """
     own = str(job["metadata"]["name"])
     if child.get("kind") == "Pod":
         groups = [_HEAD_GROUP, *(row.get("groupName") for row in rows_at(job, ("spec", "workerGroupSpecs")))]

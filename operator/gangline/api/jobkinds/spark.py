@@ -83,7 +83,7 @@ def _places(job: Json) -> list[Place]:
 
 
 def _executors(job: Json) -> int:
-    """Without dynamic allocation, which a job in a queue cannot have."""
+    """The number of executors without dynamic allocation, which a job in a queue cannot have. Raises JobError."""
     found = _written(job, EXECUTOR, "instances", "spark.executor.instances")
     if found is None:
         return _EXECUTORS
@@ -167,7 +167,7 @@ def _selected(job: Json, prefix: str) -> dict[str, str]:
 
 
 def _resources(job: Json, role: str) -> Json:
-    """Of the container in which Spark runs."""
+    """Requests and limits of the container in which Spark runs the role."""
     requests: Json = {"cpu": _cpu(job, role), "memory": f"{_memory(job, role)}Mi"}
     limits: Json = {}
     if (found := _written(job, role, "coreLimit", f"spark.kubernetes.{role}.limit.cores")) is not None:
@@ -193,7 +193,7 @@ def _cpu(job: Json, role: str) -> str:
 
 
 def _memory(job: Json, role: str) -> int:
-    """In MiB: the memory of the JVM with what Spark adds to it."""
+    """The memory that a pod of the role requests, in MiB: that of the JVM with what Spark adds to it."""
     memory = _mib(_written(job, role, "memory", f"spark.{role}.memory"), _MEMORY)
     overhead = _written(job, role, "memoryOverhead", f"spark.{role}.memoryOverhead")
     total = memory + (_mib(overhead, 0) if overhead is not None else max(int(_factor(job, role) * memory), _OVERHEAD))
@@ -404,7 +404,7 @@ _FINISHED: Final = ended_by_values(
 
 
 def _ready(job: Json) -> bool:
-    """The driver runs, and each executor has started: the state alone says only that of the driver."""
+    """Whether the driver runs, and each executor has started: the state alone says only that of the driver."""
     if at(job, _STATE) != "RUNNING":
         return False
     started = [state for state in mapping_at(job, ("status", "executorState")).values() if state in _EXECUTOR_STARTED]
@@ -439,7 +439,7 @@ def _check(job: Json, old: Json | None) -> list[Problem]:
 
 
 def _creates(job: Json, child: Json) -> bool:
-    """Its driver; executors are the driver's."""
+    """Whether the child is the driver of the job, which is all that the job creates: executors are the driver's."""
     name = job["metadata"]["name"]
     driver = at(job, ("spec", DRIVER, "podName")) or f"{name}-driver"
     is_pod = child.get("kind") == "Pod" and child["metadata"].get("name") == driver

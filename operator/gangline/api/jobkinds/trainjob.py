@@ -107,7 +107,9 @@ class _Rendered:
 
 
 def _rendered(job: Json) -> list[_Rendered]:
-    """Raises JobError; what is wrong in the runtime is an error of `spec.runtimeRef`."""
+    """The replicated jobs of the JobSet that the trainer makes. Raises JobError; what is wrong in the runtime is an error of
+    `spec.runtimeRef`.
+    """
     runtime = _description(job)
     rows = _runtime_jobs(runtime)
     _patch(job, rows)
@@ -167,14 +169,14 @@ def _launches_as_node(policy: Json) -> bool:
 
 
 def _has_the_nodes(policy: Json, row: Json) -> bool:
-    """The pods of this replicated job are the nodes of the training."""
+    """Whether the pods of this replicated job are the nodes of the training."""
     if policy.get("mpi") is not None:
         return row.get("name") == _NODE
     return _step(row) == _TRAINER
 
 
 def _has_the_resources(policy: Json, row: Json) -> bool:
-    """Its pods get `resourcesPerNode`, in the container of the training."""
+    """Whether the pods of the row get `resourcesPerNode`, in the container of the training."""
     return bool(_step(row) == _TRAINER and policy) or (_launches_as_node(policy) and row.get("name") == _NODE)
 
 
@@ -221,7 +223,7 @@ def _patch(job: Json, rows: list[Json]) -> None:
 
 
 def _is_admission(override: Json) -> bool:
-    """This override was written by an admission: its pods are labelled with their pod set, as Kueue does."""
+    """Whether an admission wrote this override: its pods are labelled with their pod set, as Kueue does."""
     return bool(at(override, ("metadata", "labels", names.PODSET)))
 
 
@@ -402,7 +404,7 @@ def _reclaimable(job: Json) -> dict[str, int]:
 
 
 def _creates(job: Json, child: Json) -> bool:
-    """The JobSet of its name."""
+    """Whether the child is the JobSet of the job's name."""
     return child.get("kind") == "JobSet" and child["metadata"].get("name") == job["metadata"]["name"]
 
 

@@ -118,7 +118,9 @@ _SIZES: Final = re.compile(r"cloudProviderTarget=(\d{1,9})\b.{0,40}?\bmaxSize=(\
     _LONGEST, instead=(), worst=("- name: a\n  health:\n    maxSize: 1\n", "Name: a\nHealth: ", ": ", "\n", " ")
 )
 def _groups_in(status: str) -> tuple[NodeGroup, ...]:
-    """From the YAML of newer autoscalers, or the text of those before 1.30. Only lines that are looked for are read."""
+    """The node groups that the status of an autoscaler lists: in the YAML of newer autoscalers, or the text of those before 1.30.
+    Only lines that are looked for are read.
+    """
     found: list[NodeGroup] = []
     rows: dict[str, str] = {}
     section, inside, level = "", False, 0
@@ -165,7 +167,7 @@ def _group(rows: Mapping[str, str]) -> list[NodeGroup]:
 
 
 def node_pool(obj: Json) -> NodePool:
-    """Raises ParseError."""
+    """Read a NodePool of Karpenter. Raises ParseError."""
     template = child(child(obj, "spec", ""), "template", "spec")
     spec, meta = child(template, "spec", "spec.template"), child(template, "metadata", "spec.template")
     wanted: dict[str, tuple[frozenset[str] | None, frozenset[str]]] = {}
@@ -197,7 +199,9 @@ def node_pool(obj: Json) -> NodePool:
 def growth(
     selected: Mapping[str, str], nodes: Sequence[NamedNode], groups: Iterable[NodeGroup], pools: Iterable[NodePool]
 ) -> str:
-    """By what nodes with these labels can come; "" if nothing says that they can. `nodes` are those that there are."""
+    """The NodePool or node group that can add nodes with these labels; "" if nothing says that one can. `nodes` are those that
+    exist.
+    """
     for pool in pools:
         if not pool.full and _makes(pool, selected):
             return f"NodePool {pool.name} of Karpenter"
@@ -218,7 +222,7 @@ def _pools_of(node_labels: Mapping[str, str]) -> list[str]:
 
 
 def _has_node(group: NodeGroup, node: NamedNode) -> bool:
-    """Google and Azure name nodes after their group, with a few characters more."""
+    """Whether the node is of the group. Google and Azure name nodes after their group, with a few characters more."""
     name, node_labels = node
     rest = name.removeprefix(group.stem) if name.startswith(group.stem) else ""
     return _is_suffix(rest) or _is_of(group, _pools_of(node_labels))
@@ -230,7 +234,7 @@ def _is_suffix(rest: str) -> bool:
 
 
 def _is_of(group: NodeGroup, pools: Iterable[str]) -> bool:
-    """The group has the name of a pool, or one that Amazon's EKS, eksctl or kops build from it."""
+    """Whether the group has the name of a pool, or one that Amazon's EKS, eksctl or kops build from it."""
     for pool in pools:
         eks = group.stem.removeprefix(f"eks-{pool}-")
         if group.stem == pool or (eks != group.stem and _is_uuid(eks)):

@@ -1,4 +1,4 @@
-"""From objects as the API server delivers them (JSON, v1beta2) to the engine's facts.
+"""Reads objects as the API server delivers them (JSON, v1beta2) into the engine's facts.
 
 Kinds that change rarely are read with the models of their CRDs, see `models`; nodes, pods and namespaces by hand, since there
 are many of them and few of their fields matter. Pure functions; an invalid object raises ParseError and nothing else. Equal

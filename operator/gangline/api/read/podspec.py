@@ -262,7 +262,7 @@ def _neighbours(spec: Json, own: Mapping[str, str]) -> Neighbours:
 
 
 def _is_about_its_kind(term: Json, own: Mapping[str, str]) -> bool:
-    """It keeps pods with the pod's own labels off its node, and no others."""
+    """Whether a term of anti-affinity keeps pods with the pod's own labels off its node, and no others."""
     selector = child(term, "labelSelector", "")
     wanted = labels(selector, "matchLabels", "labelSelector")
     plain = term.keys() <= {"labelSelector", "topologyKey"} and selector.keys() <= {"matchLabels"}

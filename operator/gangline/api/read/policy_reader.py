@@ -55,7 +55,7 @@ def in_force(policies: Iterable[Json], queue: Json) -> Json | None:
 
 
 def selects(policy: Json, queue: Json) -> bool:
-    """By name or by labels. A policy with neither selects nothing."""
+    """Whether the policy selects the queue, by name or by labels. A policy with neither selects nothing."""
     which = _selection(policy).cluster_queues
     if key_of(queue) in (which.names or ()):
         return True

@@ -1,4 +1,4 @@
-"""From the engine's decisions to the JSON that goes into a Workload's status (v1beta2)."""
+"""Turns the engine's decisions into the JSON that goes into a Workload's status (v1beta2)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Version:
         return replace(self, name=name, model=model, deprecated=deprecated, storage=False, **changes)
 
     def schema(self) -> Json:
-        """Its structural OpenAPI v3 schema."""
+        """The structural OpenAPI v3 schema of this version."""
         return without(structural(self.model), self.lacks)
 
     def to_json(self, status: bool) -> Json:

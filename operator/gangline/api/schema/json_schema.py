@@ -1,4 +1,4 @@
-"""From pydantic models to the structural schemas that a kube-apiserver accepts.
+"""Makes the structural schemas that a kube-apiserver accepts from pydantic models.
 
 A model's literal default is the API server's default; a field without one is required; `X | None = None` is optional. Markers
 (inside `Annotated`) add what pydantic cannot express: list types, CEL rules, opaque objects.
@@ -144,7 +144,7 @@ def _additional(value: Any, definitions: Json) -> Json:
 
 
 def _default(value: Any) -> Json:
-    """No default for None; `{}` for an object, whose own fields have defaults of their own."""
+    """The keyword `default` for a value: nothing for None; `{}` for an object, whose own fields have defaults of their own."""
     if value is None:
         return {}
     return {"default": {} if isinstance(value, dict) else value}

@@ -152,7 +152,7 @@ def _numbers(value: Value) -> tuple[int, int, int]:
 
 
 def _order(value: Value) -> tuple[tuple[int, int, int], bool, list[tuple[bool, int, str]]]:
-    """Of versions: numbers, then pre-releases before the release, by their parts."""
+    """The key by which versions are ordered: numbers, then pre-releases before the release, by their parts."""
     before = value[_SEMVER].partition("-")[2] if _SEMVER in value else ""
     parts = [(not each.isdigit(), int(each) if each.isdigit() else 0, each) for each in before.split(".") if each]
     return _numbers(value), not parts, parts

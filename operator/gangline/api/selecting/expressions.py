@@ -34,7 +34,7 @@ def _too_long(text: str) -> ExpressionError:
 
 
 class Expression:
-    """Raises ExpressionError if it does not compile."""
+    """A compiled CEL expression. Raises ExpressionError if it does not compile."""
 
     def __init__(self, text: str) -> None:
         self._whole = False
@@ -70,7 +70,7 @@ class Expression:
 
 @bounded.parser(LONGEST, refuse=_too_long, worst=("(", "[", '"', "'", "|", "a.", "device.attributes["))
 def compiled(text: str) -> Expression:
-    """Raises ExpressionError."""
+    """Compile a CEL expression. Raises ExpressionError."""
     return Expression(text)
 
 

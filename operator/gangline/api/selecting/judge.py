@@ -26,12 +26,12 @@ class Group(NamedTuple):
 
 
 class UnavailableError(RuntimeError):
-    """Nothing can be evaluated for now; the message says why."""
+    """Expressions cannot be evaluated for now; the message says why."""
 
 
 class Judge(Protocol):
     def fault(self, expression: str) -> str:
-        """Why it does not compile; "" if it does. Raises UnavailableError."""
+        """Why an expression does not compile; "" if it does. Raises UnavailableError."""
         ...
 
     def judge(self, expression: str, groups: Sequence[Group]) -> Sequence[tuple[Verdict, ...] | None]:
@@ -67,7 +67,7 @@ def judged(expression: str, driver: str, devices: Sequence[dict[str, Any]]) -> t
 
 @lru_cache(maxsize=_MOST_COMPILED)
 def _known(expression: str) -> Expression | str:
-    """The words where it does not compile."""
+    """The compiled expression, or the words of the error where it does not compile."""
     try:
         return compiled(expression)
     except ExpressionError as error:

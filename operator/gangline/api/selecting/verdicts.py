@@ -30,7 +30,7 @@ class Verdicts:
         self._rows: dict[tuple[Verdict, ...], tuple[Verdict, ...]] = {}
 
     def fault(self, expression: str) -> str:
-        """Why it does not compile; "" if it does. Raises UnavailableError."""
+        """Why an expression does not compile; "" if it does. Raises UnavailableError."""
         if expression not in self._faults:
             self._faults[expression] = self._judge.fault(expression)
             if len(self._faults) > _MOST_FAULTS:

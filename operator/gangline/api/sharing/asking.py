@@ -1,4 +1,4 @@
-"""All that a pod asks of cards, in whatever words."""
+"""Puts together what a pod asks of cards, in whatever words: resources, annotations and claims."""
 
 from __future__ import annotations
 

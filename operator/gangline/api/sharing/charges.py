@@ -77,7 +77,7 @@ def charged(shares: Iterable[Share], sizes: Sizes, explained: Iterable[str] = ()
 
 
 def _milli(share: Share, sizes: Sizes) -> int:
-    """Of each card."""
+    """Thousandths of each card that the share counts as."""
     if share.unit or share.profile:
         known = sizes.units.get(share.resource)
         return known.milli if known is not None else WHOLE

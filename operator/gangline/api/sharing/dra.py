@@ -33,7 +33,7 @@ class CapacityPolicy:
     step: int = 0
 
     def consumed(self, asked: int) -> int | None:
-        """None: the card cannot give so much."""
+        """How much a request for so much consumes; None: the card cannot give so much."""
         if self.values:
             return min((value for value in self.values if value >= asked), default=None)
         if self.least is None:

@@ -15,5 +15,5 @@ class Fault:
 
     @property
     def field(self) -> str:
-        """Within the template."""
+        """The path of the annotation within the template."""
         return f"metadata.annotations[{self.key}]"

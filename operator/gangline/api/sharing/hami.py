@@ -22,7 +22,7 @@ _MOST: Final = 256
 
 
 def of_container(requests: Requests, annotations: Mapping[str, object]) -> tuple[Share, ...]:
-    """Nothing, if it is not HAMi whom the container asks."""
+    """The shares for which a container asks HAMi; () if it does not ask HAMi."""
     count = requests.get(names.HAMI_GPU, 1)
     if count <= 0 or not any(requests.get(name, 0) > 0 for name in _OWN):
         return ()

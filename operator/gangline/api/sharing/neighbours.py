@@ -19,7 +19,7 @@ KEYS: Final = (names.GPU_AFFINITY, names.GPU_ANTI_AFFINITY, names.GPU_EXCLUSION)
 
 
 def named(annotations: Mapping[str, object], shares: tuple[Share, ...]) -> tuple[Share, ...]:
-    """These shares with the names of their pod; what `faults` finds is no name."""
+    """The shares with the names that their pod gives them; a name that `faults` reports counts as none."""
     if not shares or not any(key in annotations for key in KEYS):
         return shares
     near, apart, only = (_name(annotations, key) for key in KEYS)

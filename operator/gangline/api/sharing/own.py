@@ -27,7 +27,9 @@ def asks(annotations: Mapping[str, object]) -> bool:
 
 
 def of_pod(annotations: Mapping[str, object], others: tuple[Share, ...]) -> tuple[Share, ...]:
-    """All shares of a pod that asks `others` in other words. What `faults` names asks for whole cards."""
+    """All shares of a pod, of which `others` are asked for in other words than ours. An annotation that `faults` reports asks for
+    whole cards.
+    """
     if not asks(annotations):
         return others
     memory = numbers.memory(_text(annotations, names.GPU_MEMORY)) or 0

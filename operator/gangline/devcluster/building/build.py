@@ -34,7 +34,9 @@ Compile = Callable[[Program, Path], None]
 
 
 def ensure_servers(version: str | None = None, *, stream: TextIO | None = None) -> dict[str, Path]:
-    """Where etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok are, by name. Raises BuildError."""
+    """Build what is missing of etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok; returns their paths by
+    name. Raises BuildError.
+    """
     return {
         program.name: ensure(module, programs, stream=stream) / program.name
         for module, programs in servers(version or default_version())
@@ -93,7 +95,7 @@ def ensure(
 
 
 def verify(module: GoModule, program: Program, binary: Path) -> None:
-    """Raises BuildError unless the binary runs on this machine and is the pinned version."""
+    """Check that the binary runs on this machine and is the pinned version. Raises BuildError if not."""
     if not program.module:
         return
     wanted = module.pinned_versions()[program.module].removeprefix("v")
@@ -193,7 +195,7 @@ class GoCompiler:
 
 @contextmanager
 def _interrupts_held() -> Iterator[list[int]]:
-    """Within the block a Ctrl-C is recorded in the list instead of raised: a starting process must be known before it can be
+    """Record a Ctrl-C in the list within the block, instead of raising it: a starting process must be known before it can be
     ended.
     """
     noted: list[int] = []

@@ -70,7 +70,9 @@ class GoModule:
         return {**of_toolchain, **self.environment, **({"CGO_ENABLED": "1"} if self.cgo else {})}
 
     def binaries_directory(self) -> Path:
-        """The directory of its programs: ~/.cache/gangline/<versions and digest>/bin. Another pin or flag, another directory."""
+        """The directory of the module's programs: ~/.cache/gangline/<versions and digest>/bin. Another pin or flag, another
+        directory.
+        """
         return cache_root() / self._cache_key() / "bin"
 
     def _cache_key(self) -> str:

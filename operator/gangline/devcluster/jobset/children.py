@@ -119,7 +119,7 @@ def wanted(job_set: Json) -> Iterator[Child]:
 
 
 def replicas(group: Json) -> int:
-    """Raises ValueError above the number that this controller creates."""
+    """The number of Jobs of a replicated job. Raises ValueError above the number that this controller creates."""
     count = group.get("replicas", 1)
     if count > MOST_JOBS:
         raise ValueError(f"{count} Jobs are more than {MOST_JOBS}")

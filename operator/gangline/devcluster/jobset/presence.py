@@ -53,7 +53,9 @@ def sign(resource: Resource, obj: Json) -> str:
 
 
 def is_stand_in(crd: Json) -> bool:
-    """The CRD is the stand-in's. Its label may survive when another schema is applied over it; its description may not."""
+    """Whether the CRD is the stand-in's. Its label may survive when another schema is applied over it; its description
+    may not.
+    """
     if STAND_IN not in (crd["metadata"].get("labels") or {}):
         return False
     schemas = (version.get("schema", {}).get("openAPIV3Schema", {}) for version in crd["spec"]["versions"])

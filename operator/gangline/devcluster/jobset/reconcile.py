@@ -20,7 +20,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """In the foreground: a Job is deleted when its pods are gone."""
+    """Deletes a Job in the foreground: it is gone when its pods are."""
 
     job: Json
 
@@ -100,7 +100,7 @@ def _running(job_set: Json, now: Json, run: Run, choose: Choose) -> Outcome:
 
 
 def _is_busy(job: Json | None) -> bool:
-    """Pods of its last run are not gone yet: its template cannot be changed."""
+    """Whether pods of the Job's last run are not gone yet: its template cannot be changed then."""
     return job is not None and bool((job.get("status") or {}).get("active"))
 
 

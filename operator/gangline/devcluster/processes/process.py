@@ -90,7 +90,7 @@ def _boot_id() -> str:
 
 
 def _start_time_by_ps(pid: int) -> str | None:
-    """For systems without /proc (macOS, BSD)."""
+    """When the process with this pid started, on systems without /proc (macOS, BSD)."""
     answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = answer.stdout.strip().partition(" ")
     return started.strip() if started and "Z" not in state else None

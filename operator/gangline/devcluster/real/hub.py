@@ -88,7 +88,7 @@ def passed_on(port: int):
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the end of one side, of which the other one is told."""
+    """Copy one direction of a connection until one side ends, and let the other one know of that."""
     try:
         while data := await reader.read(CHUNK):
             writer.write(data)

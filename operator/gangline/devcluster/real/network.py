@@ -31,12 +31,12 @@ class NodeAddress:
 
     @property
     def pods(self) -> str:
-        """The network of its pods."""
+        """The network of the node's pods."""
         return f"10.88.{self.number}.0/24"
 
     @property
     def link(self) -> str:
-        """Its network interface in the hub."""
+        """The node's network interface in the hub."""
         return f"node{self.number}"
 
 

@@ -138,13 +138,13 @@ class RealNodes:
         return self._supervisor.process(_program(name)) is not None
 
     def pids(self) -> dict[str, int | None]:
-        """Every program with its process; None if it does not run."""
+        """The pids of all programs by name; None for one that does not run."""
         found = {name: self._supervisor.process(name) for name in (HUB, *_SERVICES)}
         found |= {name: self._supervisor.process(_program(name)) for name in self.pool.addresses}
         return {name: process.pid if process is not None else None for name, process in found.items()}
 
     def state(self, name: str) -> str:
-        """In one word or two. Raises DevClusterError if there is no such node."""
+        """The state of a node in one word or two. Raises DevClusterError if there is no such node."""
         address = self._address(name)
         if not self.running(name):
             return "off"

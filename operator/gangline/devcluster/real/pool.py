@@ -36,7 +36,7 @@ class RealPool:
 
     @property
     def addresses(self) -> dict[str, NodeAddress]:
-        """By the nodes' names."""
+        """The addresses of the nodes by their names."""
         return {f"real-{number}": NodeAddress(number) for number in range(1, self.count + 1)}
 
     def save(self, directory: Path) -> None:

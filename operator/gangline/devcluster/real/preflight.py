@@ -22,7 +22,7 @@ _NAMESPACES: Final = ("--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "
 
 
 def check(directory: Path, count: int = 1) -> None:
-    """Raises StartError if `count` real nodes can't run here with their files in `directory`."""
+    """Check that `count` real nodes can run here with their files in `directory`. Raises StartError if they can't."""
     refusal = refused(directory, count)
     if refusal:
         raise StartError(f"real nodes can't run here: {refusal}. Simulated nodes can (without --nodes)")

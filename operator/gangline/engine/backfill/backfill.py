@@ -63,7 +63,7 @@ class BackfillPlanner:
     # --- a decide -----------------------------------------------------------------------------------------------------
 
     def begin(self, now: Millis) -> list[Decision]:
-        """Before the cycles: advance time, move reservations, and revoke backfill that delays them."""
+        """Prepare the cycles: advance time, move reservations, and revoke backfill that delays them."""
         self._now = now
         self._tried.clear()
         self._idle_budget.begin()
@@ -82,7 +82,7 @@ class BackfillPlanner:
         return self._update_reservations(now)
 
     def end(self, now: Millis) -> list[Decision]:
-        """After the cycles: preempt at checkpoints for the present heads, and count the delay that backfill causes."""
+        """Finish the cycles: preempt at checkpoints for the present heads, and count the delay that backfill causes."""
         if not self._store.reserving:
             return []
         decisions = self._update_reservations(now)
@@ -107,7 +107,9 @@ class BackfillPlanner:
         self._store.capacity.moved.clear()
 
     def next_due(self, now: Millis) -> Millis | None:
-        """When a reserved start has come, or a backfilled workload is overdue."""
+        """When next a reserved start comes, a backfilled workload is overdue, or victims may be found that were not found
+        before.
+        """
         starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
         starts += self._revoking.overdue_times(now)
         again = self._checkpoint_preemption.next_due(now), self._revoking.next_due(now)
@@ -139,7 +141,7 @@ class BackfillPlanner:
             self._release_held_back(queue.root)
 
     def _move_reservations(self, now: Millis) -> None:
-        """In order: the workload that precedes the others is reserved first."""
+        """Move the reservations that are out of date, in order: the workload that precedes the others is reserved first."""
         for reservation in self.timeline.reservations:
             stale = reservation.worse or reservation.better or reservation.start <= now
             if not stale:
@@ -227,7 +229,7 @@ class BackfillPlanner:
         self._set_reserved(queue)
 
     def _put_in_order(self) -> None:
-        """Within a queue by turn; among queues by priority and age of their heads."""
+        """Sort the reservations: within a queue by turn, among queues by priority and age of their heads."""
 
         def turn(reservation: Reservation) -> tuple[object, ...]:
             queue = self._store.queues[reservation.queue]
@@ -402,7 +404,7 @@ def _flavors(assignment: Assignment) -> Flavors:
 
 
 def _can_never_fit(assignment: Assignment) -> bool:
-    """It would not fit even without all others."""
+    """Whether the workload would not fit even without all others."""
     return assignment.mode is Mode.NO_FIT and assignment.severity != WAITING
 
 

@@ -70,7 +70,8 @@ class VictimsAtCheckpoints:
         spared: Container[str],
         now: Millis,
     ) -> list[WorkloadState]:
-        """As few as possible, those with the smallest losses, so that the head fits once they and the leaving ones are gone.
+        """The victims that make room for the head: as few as possible, those with the smallest losses, so that the head fits once
+        they and the leaving workloads are gone.
 
         Workloads whose uid is in `spared` are left out. [] if it does not help, costs too much, or the head fits without.
         """
@@ -95,7 +96,7 @@ class VictimsAtCheckpoints:
         return found
 
     def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[WorkloadState]:
-        """Of these, the cheapest first: as few as needed, within the total budget."""
+        """Choose the cheapest victims among the offers: as few as needed, within the total budget."""
         gangs = [offer.gang for offer in offers]
         if not gangs:
             return []

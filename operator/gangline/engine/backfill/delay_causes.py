@@ -27,7 +27,9 @@ class DelayCauses:
         self._fits = fits
 
     def of(self, reservation: Reservation, now: Millis) -> str:
-        """The cause, "" = it could not start without them either, or could start beside them."""
+        """The cause of a head's delay; "" = it could not start without backfilled workloads either, or could start beside
+        them.
+        """
         stopping = self._stopping(reservation)
         passed = self._revoking.passed_by(reservation)
         everyone = [*passed, *stopping]
@@ -43,7 +45,7 @@ class DelayCauses:
         return avoidable if overdue and self._fits_without(reservation, [*overdue, *stopping]) else EARLY_END
 
     def _stopping(self, reservation: Reservation) -> list[WorkloadState]:
-        """Those that passed it and are being evicted. Forgets whoever holds nothing any more."""
+        """Backfilled workloads that passed the head and are being evicted. Forgets whoever holds nothing any more."""
         head = reservation.gang
         holders = dict(self._holders(head.passed_by))
         head.passed_by = set(holders)

@@ -86,7 +86,9 @@ class IdleBudget:
 
 
 def _scarcest(hold: Hold, queue: ClusterQueueState) -> Cell | None:
-    """Of what the head will hold, that of which it takes the largest share of what its queue could use."""
+    """The cell that is scarcest for the head: of what it will hold, it takes the largest share of what its queue could use. None
+    if its queue could use nothing.
+    """
     cells = [cell for fr, amount in hold.usage.items() if amount > 0 and (cell := queue.cell(fr)).potential > 0]
     return max(cells, key=lambda cell: (hold.usage[cell.fr] / cell.potential, cell.fr), default=None)
 

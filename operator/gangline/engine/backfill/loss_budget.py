@@ -91,14 +91,16 @@ class Losses:
         return all(bucket.covers(amount) for bucket, amount in self._costs(gangs, head, now))
 
     def pay(self, gangs: Iterable[WorkloadState], head: ClusterQueueState, now: Millis) -> None:
-        """These are stopped for a head of this queue."""
+        """Charge the budgets for these workloads, which are stopped for a head of this queue."""
         for bucket, amount in self._costs(gangs, head, now):
             bucket.pay(amount)
 
     def _costs(
         self, gangs: Iterable[WorkloadState], head: ClusterQueueState, now: Millis
     ) -> Iterator[tuple[_Bucket, int]]:
-        """Each bucket that would pay, and how much. The queue of a victim pays; that of the head, if it has no budget."""
+        """The buckets that would pay, and how much. The queue of a victim pays; that of the head, if the victim's has no
+        budget.
+        """
         costs: dict[tuple[str, str], int] = {}
         for gang in gangs:
             own = queue_of(gang)

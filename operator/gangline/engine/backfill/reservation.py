@@ -58,7 +58,7 @@ class Reservation:
         return min(NEVER, self.start + self.lasts)
 
     def hold_from(self, start: Millis, hold: Hold | None, lasts: Millis) -> None:
-        """It holds this from `start` on, for so long; None = not known yet."""
+        """Let the workload hold this from `start` on, for so long; None = it is not known yet what it holds."""
         self.start, self.hold, self.lasts = start, hold, lasts
 
 

@@ -60,7 +60,8 @@ class Revoking:
         return [gang for _, gang in self._passed_by(reservation) if gang.holds and not gang.evicting]
 
     def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[WorkloadState]:
-        """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving ones are gone.
+        """The victims that make room for the head: as few as possible of those that may be revoked, newest first, so that the
+        head fits once the leaving workloads are gone.
 
         `any_`: every workload backfilled before it may be, else only overdue ones; never those whose uid is in `spared`. [] if
         that does not help, if the head fits without, or if the loss budget does not cover it.
@@ -95,7 +96,7 @@ class Revoking:
         leaving: Sequence[WorkloadState],
         now: Millis,
     ) -> list[WorkloadState]:
-        """These if the budget covers them, else those that lose least, else none."""
+        """The victims that are `found` if the budget covers them, else those that lose least, else none."""
         head = self._store.queues[reservation.queue]
         if self._losses.cover(found, head, now):
             return found
@@ -111,15 +112,15 @@ class Revoking:
         return []
 
     def unpaid(self, gang: WorkloadState) -> bool:
-        """Whether it would start, if the loss budget covered its victims."""
+        """Whether the head would start, if the loss budget covered its victims."""
         return gang.uid in self._unpaid
 
     def next_due(self, now: Millis) -> Millis | None:
-        """When the loss budget may cover the victims of a head that it did not cover before."""
+        """When next the loss budget may cover the victims of a head that it did not cover before."""
         return min((at for at in self._unpaid.values() if at > now), default=None)
 
     def overdue_at(self, gang: WorkloadState) -> Millis:
-        """When a backfilled workload is overdue: it has run longer than it was admitted for."""
+        """When a backfilled workload becomes overdue, because it has run longer than it was admitted for."""
         queue = queue_of(gang)
         policy = queue.config.backfill if queue is not None else None
         policy = policy or Backfill()
@@ -172,7 +173,7 @@ def _cost(gang: WorkloadState, now: Millis) -> int:
 
 
 def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
-    """It is in the same tree, started while the reserved one waited, and follows it in order."""
+    """Whether the workload is in the same tree, started while the reserved one waited, and follows it in order."""
     queue = queue_of(gang)
     if queue is None or queue.root is not own.root:
         return False

@@ -79,7 +79,7 @@ class Timeline:
     # --- keeping up ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """No workload has a reservation any more."""
+        """Forget everything: no workload has a reservation any more."""
         self._world = None
         self._tenants.clear()
         self._ends.clear()
@@ -243,7 +243,7 @@ class Timeline:
     # --- reserving ----------------------------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation, now: Millis) -> bool:
-        """Find its earliest start among the present reservations. Returns whether it changed."""
+        """Find the earliest start of a workload among the present reservations. Returns whether it changed."""
         before = reservation.start
         bound = max(now, self._bound(reservation))
         kept = not reservation.worse and reservation.hold is not None and now < before <= bound
@@ -256,7 +256,7 @@ class Timeline:
         return start != before
 
     def _bound(self, reservation: Reservation) -> Millis:
-        """A lower bound of its start: 0 = perhaps now, NEVER = never."""
+        """A lower bound of the workload's start: 0 = perhaps now, NEVER = never."""
         world, store = self._world, self._store
         assert world is not None
         queue, real = world.queue(reservation.queue), store.queues.get(reservation.queue)
@@ -281,7 +281,7 @@ class Timeline:
         return self._tenants[key].hold.usage
 
     def might_fit_without(self, reservation: Reservation, gone: Iterable[WorkloadState]) -> bool:
-        """Whether, by counting, it could start now if these had left. No is final; yes has to be tried."""
+        """Whether, by counting, the workload could start now if these had left. No is final; yes has to be tried."""
         self._bound(reservation)
         tenants = [tenant for gang in gone if (tenant := self._tenants.get(gang.key)) is not None]
         outlook = reservation.outlook
@@ -344,7 +344,9 @@ class Timeline:
         return None if assignment is None else hold_of(assignment, reservation.queue)
 
     def _fits_through(self, reservation: Reservation, moment: Millis, others: list[Reservation]) -> Hold | None:
-        """From a moment on for as long as it runs: what it is given there must stay free while others start."""
+        """What the workload would hold from a moment on for as long as it runs: that must stay free while others start. None if
+        it does not fit.
+        """
         hold = self._fits_at(reservation, moment)
         if hold is None:
             return None
@@ -355,14 +357,14 @@ class Timeline:
         return None
 
     def _length(self, reservation: Reservation, hold: Hold | None) -> Millis:
-        """Its runtime with this hold."""
+        """The runtime of the reserved workload with this hold."""
         gang = reservation.gang
         if hold is None or not self._estimates.varies(gang):
             return reservation.length
         return self._estimates.length(gang, self.level, flavors_of(hold.places))
 
     def cancel(self, reservation: Reservation) -> None:
-        """It is not needed any more: what it held is free for those after it."""
+        """Remove a reservation that is not needed any more: what it held is free for those after it."""
         self.reservations.remove(reservation)
         if self._world is not None:
             self._world.drop(reservation.key)

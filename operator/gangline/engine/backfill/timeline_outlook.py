@@ -70,7 +70,7 @@ class _Part:
 
     @property
     def flavor(self) -> str:
-        """In the form that its spots use."""
+        """The flavor in the form that the part's spots use."""
         return self.ledger.spot_flavor
 
     def leaf(self, spot: Spot) -> Leaf | None:
@@ -100,7 +100,7 @@ class _Part:
                 insort(self.times, time)
 
     def _times(self, idle: Mapping[str, int], stays: Collection[Stay]) -> list[Millis]:
-        """When the first pod finds room, the second one, …; 0 = now."""
+        """The times at which the first pod finds room, the second one, …; 0 = now."""
         pod_requests, most = self.pod_requests, self.count
         free = [idle.get(resource, 0) for resource, _ in pod_requests]
         if stays:

@@ -107,7 +107,9 @@ def cards_in(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_trait(name: str) -> bool:
-    """An amount of a card that bounds no number: what kinds of pods sit there, beside whom, and how much they use."""
+    """Whether this is the name of an amount of a card that bounds no number: what kinds of pods sit there, beside whom, and how
+    much they use.
+    """
     _, sign, what = name.rpartition("#")
     return bool(sign) and f"#{what}".startswith((_BUSY, _KIND, _NAMED))
 
@@ -133,17 +135,17 @@ def unwanted(devices: Sequence[Device], free: Mapping[str, int], amounts: Mappin
 
 
 def _are_named(amounts: Iterable[str]) -> bool:
-    """Somebody there has a name that neighbours look at."""
+    """Whether some of the amounts stand for names that neighbours look at."""
     return any(_NAMED in each for each in amounts)
 
 
 def is_of_card(name: str) -> bool:
-    """An amount of a card, and not of a resource, whose name has no such sign."""
+    """Whether this is the name of an amount of a card, and not that of a resource, which has no such sign."""
     return "#" in name
 
 
 def of_card(amounts: Mapping[str, int], card: str, parts: int, of: int) -> dict[str, int]:
-    """Of what is taken of one card, that of `parts` of its `of` pods."""
+    """The amounts that `parts` of the `of` pods of one card take of it."""
     head = f"{card}#"
     return {key: amount * parts // of for key, amount in amounts.items() if key.startswith(head)}
 

@@ -95,7 +95,7 @@ class CardRoom:
 
     @property
     def utilisation(self) -> int:
-        """Percent that its pods use on average, all together; above 100 where they compete."""
+        """Percent that the card's pods use on average, all together; above 100 where they compete."""
         return sum(resident.utilisation for resident in self.residents)
 
     def seat(self, resident: Resident) -> None:
@@ -160,7 +160,7 @@ class CardRoom:
         return ""
 
     def wants(self, share: Share) -> bool:
-        """Others with the share's affinity sit here."""
+        """Whether others with the share's affinity sit here."""
         return bool(share.affinity) and any(each.affinity == share.affinity for each in self.residents)
 
     def how_many(self, share: Share) -> int:

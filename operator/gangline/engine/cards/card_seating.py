@@ -79,8 +79,9 @@ def seat_of(device: Device, resident: Resident) -> CardSeat:
 
 
 def _choose(rooms: Sequence[CardRoom], share: Share, count: int) -> list[CardRoom] | None:
-    """Of single cards the one of which least is left. Of several those with most room, so that as many pods as possible fit;
-    where each takes one pod, those that are closest together. Cards with pods of the share's affinity go before.
+    """Choose `count` cards for the share; None if fewer have room. A single card is the one of which least is left. Several are
+    those with most room, so that as many pods as possible fit; where each takes one pod, those that are closest together. Cards
+    with pods of the share's affinity go before.
     """
     able = [(number, room) for room in rooms if (number := room.how_many(share))]
     if len(able) < count:

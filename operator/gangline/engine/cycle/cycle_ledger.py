@@ -50,7 +50,7 @@ class CycleLedger:
 
     @contextmanager
     def without_victims(self) -> Generator[None]:
-        """All victims chosen so far are gone."""
+        """Take all victims that were chosen so far out of the ledgers for the length of a `with`."""
         if not self._removed:
             self._removed = True
             self._removal.remove(*self.victims)
@@ -109,7 +109,9 @@ class CycleLedger:
 
 
 def _count_over_quota(cells: Iterable[Cell]) -> int:
-    """Of these cells and those above them, but not at the root, which cannot be asked to give anything back."""
+    """How many of these cells and of those above them are over their quota. Roots do not count, since they cannot be asked to
+    give anything back.
+    """
     count = 0
     for cell in cells:
         while cell.parent is not None:

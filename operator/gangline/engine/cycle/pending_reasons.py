@@ -67,7 +67,9 @@ class PendingReasons:
         return self._report_again(gang, queue)
 
     def _report_again(self, gang: WorkloadState, queue: ClusterQueueState) -> Decision | None:
-        """It was told another reason meanwhile, and is not tried again since nothing has changed: the old one holds."""
+        """Report the reason of the last attempt again, where another one was reported meanwhile: nothing has changed, so the
+        workload is not tried again and that reason holds.
+        """
         verdict, told = verdict_of(gang), gang.reported[0]
         if verdict is None or not told or told == gang.last_reason[0] or not gang.last_reason[0]:
             return None
@@ -189,7 +191,9 @@ def _why_queued(gang: WorkloadState, queue: ClusterQueueState, store: Store) -> 
 
 
 def _behind_head(gang: WorkloadState, queue: ClusterQueueState) -> Explanation | None:
-    """It was not tried, since the head of a StrictFIFO queue was, and waits: until that starts, or leaves, nobody else does."""
+    """Why the workload was not tried: the head of its StrictFIFO queue was, and waits. Until the head starts, or leaves, nobody
+    else does. None where that is not so.
+    """
     head = queue.pending.head() if queue.pending.strict else None
     verdict = verdict_of(head) if head is not None and head is not gang else None
     if head is None or verdict is None or not head.last_reason[0]:

@@ -179,7 +179,7 @@ class TreeCycle:
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
     def _progress(self, gang: WorkloadState, queue: ClusterQueueState) -> ScanProgress:
-        """Where the flavor scan continues, unless the workload or the queue has changed since."""
+        """The flavors after which the scan continues; none if the workload or the queue has changed since the last scan."""
         progress = gang.progress
         if progress is None or progress.shape != gang.shape:
             return ()
@@ -238,7 +238,7 @@ class TreeCycle:
         return attempt.queue.pending.held is attempt.gang or self._awaits_victims(attempt)
 
     def _awaits_victims(self, attempt: Attempt) -> bool:
-        """Victims of an earlier cycle stop for it, and with the gate what they leave is not for others."""
+        """Whether victims of an earlier cycle stop for the workload, and with the gate what they leave is not for others."""
         return (
             self._gate("PrioritizePreemptorWorkloads", default=False)
             and attempt.queue.pending.preemptor is attempt.gang
@@ -311,7 +311,9 @@ class TreeCycle:
         attempt.deferred = attempt.assignment.mode is Mode.FIT
 
     def _still_fits(self, attempt: Attempt) -> bool:
-        """Whether it fits with all victims gone, those of earlier attempts included, and with what these attempts take."""
+        """Whether the attempt still fits with all victims gone, those of earlier attempts included, and with what these attempts
+        take.
+        """
         assignment = attempt.assignment
         if not self._ledger.victims and not attempt.victims:
             return self._fits(assignment, None)
@@ -323,7 +325,7 @@ class TreeCycle:
             return self._fits(assignment, removal)
 
     def _fits(self, assignment: Assignment, removal: SimulatedRemoval | None) -> bool:
-        """Quota first; only then the nodes, without the removed workloads."""
+        """Whether the assignment still fits: quota first; only then the nodes, without the removed workloads."""
         for cell, amount in assignment.usage.items():
             if amount > max(0, cell.available()):
                 return False
@@ -332,8 +334,8 @@ class TreeCycle:
         return self._has_places(assignment) and assignment.has_room()
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
-        """Whether it fits while the victims chosen so far hold what they have. What their preemptors rely on is free until
-        these start.
+        """Whether the attempt fits while the victims chosen so far hold what they have. What their preemptors rely on is free
+        until these start.
         """
         if not self._ledger.victims or STILL_HELD not in attempt.queue.fixes:
             return True
@@ -345,7 +347,7 @@ class TreeCycle:
         return fits and attempt.assignment.has_room()
 
     def _has_places(self, assignment: Assignment) -> bool:
-        """Earlier attempts may have taken its places: then find others."""
+        """Whether the assignment has its places. Earlier attempts may have taken them: then find others."""
         wanted = assignment.placing
         if wanted is None or (assignment.mode is Mode.FIT and wanted.still_free(assignment.placements())):
             return True
@@ -361,12 +363,12 @@ class TreeCycle:
         attempt.requeue_reason = FAILED
 
     def _set_aside(self, attempt: Attempt, reason: str, why: str) -> None:
-        """It waits for something else than quota. Others of its shape do not."""
+        """Let the workload wait for something else than quota, for which others of its shape do not wait."""
         attempt.blocked, attempt.skipped = reason, why
         attempt.requeue_reason = GATED
 
     def _migrate(self, attempt: Attempt, running: WorkloadState) -> None:
-        """It fits, but its workload runs on a less preferred flavor: that variant is stopped first."""
+        """Stop the variant that runs on a less preferred flavor, since this one fits: it starts when the other is gone."""
         self._assume(attempt, attempt.assignment.usage)
         if not running.evicting:
             running.evict(f"Moves to a more preferred flavor as {attempt.gang.key}", "Evict")
@@ -384,8 +386,8 @@ class TreeCycle:
             self._ledger.assume(attempt, {cell: max(0, amount) for cell, amount in usage.items()})
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
-        """It waits for quota that no victim can free; unless it may reclaim that anyway, other workloads do not get it in this
-        cycle.
+        """Reserve quota for a workload that no victim can help: other workloads do not get it in this cycle, unless the workload
+        may reclaim it anyway.
         """
         reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any" and not self._awaits_victims(attempt)
         if reclaims and attempt.assignment.protected_until is None:
@@ -475,7 +477,9 @@ class TreeCycle:
             pending.arrive(gang)
 
     def _kept_progress(self, attempt: Attempt) -> LastScan | None:
-        """Also None if no flavor is left to try: the next scan starts at the first one then, too."""
+        """The state of the flavor scan, with which the next one continues; None if the next one starts at the first flavor, as it
+        does when no flavor is left to try.
+        """
         kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
             attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
         )

@@ -87,7 +87,7 @@ class PodSetChoice:
 
     @property
     def flavors(self) -> dict[str, str]:
-        """By resource."""
+        """The chosen flavors by resource."""
         return {resource: choice.flavor for resource, choice in self.choices.items()}
 
 
@@ -132,7 +132,7 @@ class Assignment:
 
     @staticmethod
     def nothing() -> Assignment:
-        """Of a workload that gets nothing, whatever is free."""
+        """The assignment of a workload that gets nothing, whatever is free."""
         found = Assignment()
         found.mode, found.severity = Mode.NO_FIT, NO_MATCH
         return found
@@ -176,7 +176,7 @@ class Assignment:
         )
 
     def total(self) -> dict[FlavorResource, int]:
-        """What it uses in all, with what the slice that it replaces holds."""
+        """What the workload uses in all, with what the slice that it replaces holds."""
         total = {cell.fr: amount for cell, amount in self.usage.items()}
         if self.replaces is not None:
             for pod_set in self.pod_sets:
@@ -186,7 +186,7 @@ class Assignment:
 
     @property
     def lacks_room(self) -> bool:
-        """Room on healthy nodes is missing, and quota is not."""
+        """Whether room on healthy nodes is missing, and quota is not."""
         kinds = {obstacle.kind for pod_set in self.pod_sets if not pod_set.fits for obstacle in pod_set.obstacles}
         return CAPACITY in kinds and WAITING not in kinds
 
@@ -200,7 +200,7 @@ class Assignment:
         )
 
     def flavors_left(self) -> bool:
-        """The scan stopped before the last flavor of some resource."""
+        """Whether the scan stopped before the last flavor of some resource."""
         for pod_set in self.pod_sets:
             for choice in pod_set.choices.values():
                 if choice.tried != -1:
@@ -209,7 +209,7 @@ class Assignment:
 
     @property
     def asks_for_places(self) -> bool:
-        """Besides quota it needs room on nodes."""
+        """Whether the workload needs room on nodes besides quota."""
         return self.placing is not None or self.capacity_request is not None
 
     def node_needs(self, admission: Admission) -> NodeNeeds:

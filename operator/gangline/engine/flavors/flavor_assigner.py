@@ -244,7 +244,7 @@ class Assigner:
             assignment.mode, assignment.severity = Mode.NO_FIT, TOPOLOGY
 
     def _places_of_old(self) -> dict[str, TopologyAssignment]:
-        """Where the pods of the slice that it replaces are, if they are to stay there."""
+        """The places of the pods of the slice that the workload replaces, by pod set, if the pods are to stay there."""
         old, gates = self._old, self._preemptor.settings.gates
         if old is None or old.admission is None:
             return {}
@@ -437,7 +437,7 @@ def _flavors_of(found: Mapping[str, Choice], needs: Sequence[GroupNeeds]) -> lis
 
 
 def _members(assignment: Assignment) -> list[tuple[PodSet, int, list[str]]]:
-    """Each pod set with its count and its flavors."""
+    """The pod sets, each with its count and its flavors."""
     return [
         (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
         for pod_set in assignment.pod_sets

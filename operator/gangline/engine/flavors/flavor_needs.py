@@ -75,7 +75,7 @@ def _asked(
 
 
 def _compatible(needs: list[GroupNeeds], queue: ClusterQueueState) -> tuple[GroupNeeds, ...]:
-    """Without the flavors beside which another resource group has none: no node has two values of one label."""
+    """The needs without the flavors beside which another resource group has none: no node has two values of one label."""
     if len(needs) < 2 or queue.merges_labels:
         return tuple(needs)
     return tuple(

@@ -82,7 +82,7 @@ class Floor:
 
     @property
     def modes(self) -> Mapping[str, Mode]:
-        """By the name of a tree; absent = its policy."""
+        """The modes by the name of a tree; a tree that is absent follows its policy."""
         return self._verdicts.modes
 
     @property
@@ -91,7 +91,7 @@ class Floor:
         return self._verdicts.comparisons
 
     def tree_of(self, cluster_queue: str) -> str:
-        """The name of its tree: Cohort/ROOT, or ClusterQueue/NAME where it is in none."""
+        """The name of a queue's tree: Cohort/ROOT, or ClusterQueue/NAME where it is in none."""
         return self._trees.of(cluster_queue)
 
     def mode_of(self, cluster_queue: str) -> Mode:
@@ -194,7 +194,7 @@ class Floor:
         self._feed.append((self._now, workload))
 
     def _gone(self, key: str) -> None:
-        """It is over, or was deleted."""
+        """Note that a workload is over, or was deleted."""
         job = self._jobs.get(key)
         if job is None or job.length is not None:
             return
@@ -209,7 +209,9 @@ class Floor:
             world.came_out(key)
 
     def _forget(self, key: str) -> None:
-        """It counts no more: it was withdrawn before its end, another one has its name, or it is over and too old."""
+        """Forget a workload that counts no more: it was withdrawn before its end, another one has its name, or it is over and too
+        old.
+        """
         del self._jobs[key]
         self._waiting.pop(key, None)
         self._lengths.forget(key)
@@ -217,11 +219,11 @@ class Floor:
             world.remove(key)
 
     def _length(self, key: str, least: Millis) -> Millis | None:
-        """See `World`."""
+        """The total runtime of a workload, as a `World` asks for it."""
         return self._lengths.length(key, least, self._now)
 
     def _ran(self, key: str) -> Millis | None:
-        """See `World`."""
+        """How long a workload has really run so far, as a `World` asks for it."""
         return self._lengths.ran(key, self._now)
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ class Floor:
         return [tree for tree in sorted(trees) if self._compare(tree)]
 
     def _may_sleep(self) -> bool:
-        """Nobody has waited for long, and in all worlds the same workloads run as in reality, until the same time."""
+        """Whether nobody has waited for long, and in all worlds the same workloads run as in reality, until the same time."""
         if self._now < self._quiet_since + QUIET:
             return False
         runs = {key: job.runs_since - job.saved for key, job in self._jobs.items() if job.runs_since is not None}

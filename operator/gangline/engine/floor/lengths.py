@@ -61,7 +61,7 @@ class Lengths:
         self._runtimes.pop(forecast.workload, None)
 
     def started(self, key: str) -> None:
-        """In reality: its length will tell something of others'."""
+        """Note that a workload has started in reality: its length will say something about the lengths of others."""
         if key not in self._kinds:
             kind = self._kinds[key] = self._kind(key)
             insort(self._started.setdefault(kind.size, []), (kind.expected, key))
@@ -75,16 +75,18 @@ class Lengths:
             self._started[kind.size].remove((kind.expected, key))
 
     def ended(self, key: str) -> None:
-        """Nothing is drawn for it any more."""
+        """Note that a workload has ended: no length is drawn for it any more."""
         self._drawn.pop(key, None)
 
     def ran(self, key: str, now: Millis) -> Millis | None:
-        """For how long it has really run so far; None = its length is known."""
+        """How long the workload has really run so far; None = its length is known."""
         job = self._jobs.get(key)
         return None if job is None or job.length is not None else job.ran(now)
 
     def length(self, key: str, least: Millis, now: Millis) -> Millis | None:
-        """Its total runtime, as far as it is known; else a draw, given that it is longer than `least`. None = nobody knows."""
+        """The total runtime of a workload, as far as it is known; else a draw, given that it is longer than `least`. None =
+        nobody knows.
+        """
         job = self._jobs.get(key)
         if job is None:
             return None
@@ -125,7 +127,7 @@ class Lengths:
         return _Kind(0.0 if runtime is None else log(runtime.quantile(0.5)), SIZE * doublings * log(2))
 
     def _workloads_like(self, key: str) -> Iterator[Job]:
-        """Those that have started and are most like it."""
+        """The workloads that have started and are most like this one."""
         kind = self._kinds.get(key) or self._kind(key)
         found: list[tuple[float, str]] = []
         for size in sorted(self._started, key=lambda each: abs(each - kind.size)):

@@ -33,7 +33,7 @@ BY_FORECAST: Final = frozenset({"ShortestFirst", "AgedShortestFirst", "HighestRe
 
 
 def has_floor(queue: ClusterQueue) -> bool:
-    """Its policy acts on forecasts, and does not refuse the floor."""
+    """Whether the queue's policy acts on forecasts, and does not refuse the floor."""
     reserves = queue.backfill is not None and queue.backfill.depth > 0
     return queue.floor and (reserves or _orders_by_forecast(queue))
 

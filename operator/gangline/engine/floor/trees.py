@@ -50,12 +50,12 @@ class Trees:
         return f"Cohort/{name}"
 
     def of_local_queue(self, key: str) -> str:
-        """That of its ClusterQueue; "" for an unknown one."""
+        """The tree of the LocalQueue's ClusterQueue; "" for an unknown LocalQueue."""
         local_queue = self._local_queues.get(key)
         return self.of(local_queue.cluster_queue) if local_queue is not None else ""
 
     def with_floor(self) -> set[str]:
-        """Those in which a queue has a floor."""
+        """The trees in which a queue has a floor."""
         return {self.of(queue.name) for queue in self.queues.values() if has_floor(queue)}
 
     def give_way(self, tree: str) -> bool:

@@ -71,12 +71,12 @@ class Verdicts:
             self._left[tree] = 1, before.since
 
     def keep(self, trees: Iterable[str]) -> None:
-        """Only these trees have a floor."""
+        """Forget all trees but these, which are the only ones with a floor."""
         kept = set(trees)
         self.modes = {tree: mode for tree, mode in self.modes.items() if tree in kept}
 
     def fallen_back(self, tree: str) -> FallenBack | None:
-        """None: the tree follows its policy."""
+        """The mode that a tree has fallen back to, since when and why; None: the tree follows its policy."""
         mode = self.modes.get(tree)
         return None if mode is None else FallenBack(mode, self.changed_at.get(tree, 0), self._why.get(tree, ""))
 
@@ -142,7 +142,7 @@ class Verdicts:
         return best if all(self._better(tree, mode, others, now) == best for others in left_out) else None
 
     def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
-        """The policy has what it lives on: work that is saved and that it lets give way, or forecasts that came true."""
+        """Whether the policy has what it lives on: work that is saved and that it lets give way, or forecasts that came true."""
         saving = sum(job.workload.checkpoint is not None for job in jobs)
         if 2 * saving > len(jobs) and self._trees.give_way(tree):
             return True
@@ -150,7 +150,7 @@ class Verdicts:
         return error is not None and error <= TRUSTED
 
     def _is_proven(self, tree: str, recent: Sequence[Job], seen: Millis) -> bool:
-        """The policy costs less than the plain modes, whichever day is left out."""
+        """Whether the policy costs less than the plain modes, whichever day is left out."""
         plain, day = self.comparisons[tree].plain, _day(recent, seen)
         return all(others.cost(POLICY) < 1 for others in self._without_each(POLICY, plain, recent, day, seen))
 
@@ -165,7 +165,7 @@ class Verdicts:
         return self._lengths.error(job.workload.key for job in jobs)
 
     def _doubt(self, tree: str, jobs: Sequence[Job]) -> str:
-        """In words, why a policy that is left must prove itself first; "" = it need not."""
+        """Why a policy that is left must prove itself first, in words; "" = it need not."""
         if self._is_trusted(tree, jobs):
             return ""
         error = self._error(jobs)
@@ -191,7 +191,7 @@ class Verdicts:
 
 
 def _tolerable(found: Comparison) -> bool:
-    """The mean of a trusted policy is not far above that of the better plain mode."""
+    """Whether the mean of a trusted policy is not far above that of the better plain mode."""
     return found.by_mode[POLICY].mean <= TOLERATED_OF_TRUSTED * found.by_mode[found.plain].mean + SLACK_OF_TRUSTED
 
 

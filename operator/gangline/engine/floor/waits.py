@@ -50,7 +50,7 @@ class Job:
         return self.level
 
     def ran(self, now: Millis) -> Millis:
-        """Its real work by now that is not repeated."""
+        """The real work that is done by now and will not be repeated, in milliseconds."""
         return self.saved + (now - self.runs_since if self.runs_since is not None else 0)
 
     def starts(self, lane: int, now: Millis) -> None:
@@ -70,7 +70,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the jobs that started in at least one lane: the mean wait, and the mean of the longest waits, in milliseconds."""
+    """The mean wait, and the mean of the longest waits, of the jobs that started in at least one lane, in milliseconds."""
 
     jobs: int
     mean: float
@@ -98,7 +98,7 @@ class Comparison:
         return max(means, (mine.tail + 10 * _SLACK) / (other.tail + 10 * _SLACK))
 
     def why(self, left: Mode, taken: Mode) -> str:
-        """In words, why one mode is left for another."""
+        """Why one mode is left for another, in words."""
         mine, other = self.by_mode[left], self.by_mode[taken]
         return (
             f"{mine.jobs} workloads would have waited {_lasting(mine.mean)} on average and {_lasting(mine.tail)} in the longest "
@@ -121,7 +121,9 @@ def figures(jobs: Sequence[Job], lane: int, now: Millis) -> Figures:
 
 
 def without_each_spell(jobs: Sequence[Job], lane: int, other: int, now: Millis, spell: Millis) -> Iterator[list[Job]]:
-    """Without those submitted in one spell, for every spell; first that in which the waits of these lanes differ most."""
+    """The jobs without those submitted in one spell, for every spell; first the spell in which the waits of these lanes differ
+    most.
+    """
     difference: dict[int, Millis] = {}
     for job in jobs:
         number = job.submitted // spell

@@ -135,7 +135,7 @@ class World:
             self._begin(workload.key, workload.admitted_at)
 
     def remove(self, key: str) -> None:
-        """It was withdrawn before its end, or is forgotten: it leaves this world."""
+        """Remove a workload from this world: it was withdrawn before its end, or is forgotten."""
         self._over.discard(key)
         self._forecasts.pop(key, None)
         self._learn(Gone(RuntimeForecast, key))
@@ -145,7 +145,7 @@ class World:
             self._observe(Gone(Workload, key))
 
     def came_out(self, key: str) -> None:
-        """Its length is known now."""
+        """Plan the end of a workload anew, whose length has become known."""
         run = self._runs.get(key)
         if run is not None:
             self._plan_end(key, run)
@@ -154,16 +154,16 @@ class World:
         return key in self._workloads
 
     def known(self) -> Iterable[str]:
-        """The keys of all its workloads."""
+        """The keys of all workloads of this world."""
         return self._workloads
 
     def look_anew(self) -> None:
-        """At what runs do in reality, when it is played next."""
+        """Look again at what runs do in reality, when the world is played next."""
         self._certain = 0, 0
 
     def is_at_rest(self, now: Millis, runs: Mapping[str, Millis]) -> bool:
-        """It was played until now, nothing waits, and exactly these run. Their values are the times at which they began, if all
-        of their work had been done since.
+        """Whether the world was played until `now`, nothing waits, and exactly these workloads run. The values of `runs` are the
+        times at which they began, if all of their work had been done since.
         """
         if self.now < now or len(self._workloads) != len(self._runs):
             return False
@@ -219,7 +219,7 @@ class World:
             self._learn(Put(of_the_rest(forecast, ran, self._saved.get(key, 0)) if ran else forecast))
 
     def _certain_until(self, today: Millis) -> Millis:
-        """Until when it is known of every run whether it has ended, but not too long ago."""
+        """The time until which it is known of every run whether it has ended, but not too long ago."""
         if today >= self._certain[0] + _OFTEN:
             known = (self._ran(key) for key in self._runs)
             ends = (
@@ -319,7 +319,7 @@ class World:
         self._begin(key, self.now)
 
     def _stop(self, workload: Workload) -> None:
-        """It is stopped, and waits again at once: how long pods take to end is not simulated."""
+        """Stop the workload, and let it wait again at once: how long pods take to end is not simulated."""
         run = self._runs.pop(workload.key, None)
         if run is not None:
             ran = self.now - run.began

@@ -56,7 +56,7 @@ class AskChecks:
 
 @dataclass(frozen=True, slots=True)
 class CompleteAdmission:
-    """All admission checks are Ready: Admitted becomes True."""
+    """Complete an admission whose checks are all Ready: Admitted becomes True."""
 
     workload: str
     uid: str
@@ -96,7 +96,9 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Its queue is being deleted before it was admitted: the quota is released in the same write, and nothing is evicted."""
+    """Release the quota of a workload that is not admitted yet, since its queue is being deleted. That is one write, and nothing
+    is evicted.
+    """
 
     workload: str
     uid: str

@@ -76,7 +76,7 @@ class Device:
 
     @property
     def sliced(self) -> bool:
-        """Its node offers it in equal slices, one per slot."""
+        """Whether the card's node offers it in equal slices, one per slot."""
         return self.mode in ("TimeSlice", "MPS") and self.slots > 0
 
 
@@ -131,12 +131,12 @@ class Share:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its names as its neighbours see them, each after what it is for."""
+        """The share's names as its neighbours see them, each after what it is for."""
         found = ((AFFINITY, self.affinity), (ANTI_AFFINITY, self.anti_affinity), (EXCLUSION, self.exclusion))
         return tuple(f"{what}{name}" for what, name in found if name)
 
     def alone_on(self, device: Device) -> bool:
-        """Nobody else sits on the card that it gets."""
+        """Whether nobody else sits on the card that the share gets."""
         return self.exclusive or (self.unit and not device.sliced)
 
     def of(self, device: Device) -> Part | None:

@@ -201,7 +201,7 @@ class PlacementPolicy:
 
     @property
     def by_bandwidth(self) -> bool:
-        """What is free of nodes' interfaces bounds pods."""
+        """Whether what is free of nodes' interfaces bounds pods."""
         return any(each.name == BANDWIDTH_FIT for each in self.filters)
 
 

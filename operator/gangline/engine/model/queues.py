@@ -73,7 +73,7 @@ class CheckRef:
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentAdmission:
-    """Each workload is tried on every flavor at a time, as one variant per flavor."""
+    """How workloads of the queue are tried on every flavor at a time, as one variant per flavor."""
 
     #: "TryPreferredFlavors" moves it to a flavor that comes earlier once it fits there, "RetainFirstAdmission" never
     mode: str = "TryPreferredFlavors"

@@ -127,7 +127,7 @@ class Runtime:
         return self._index if self.limit is None else min(self._index, self.limit)
 
     def _spent_per_end(self) -> Iterator[float]:
-        """By point: the mean time that runs take until then, divided by the share of runs that end by then."""
+        """A value for each point: the mean time that runs take until then, divided by the share of runs that end by then."""
         ended = 0.0  # time taken by the runs that have ended, over all runs
         points = zip(self._times, self._levels, strict=True)
         for (before, below), (time, level) in pairwise(points):

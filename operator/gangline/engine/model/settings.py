@@ -87,15 +87,15 @@ class Settings:
 
     @property
     def concurrent_admission(self) -> bool:
-        """Workloads may have variants, and are restricted to the flavors that they allow."""
+        """Whether workloads may have variants, and are restricted to the flavors that they allow."""
         return self.gates.get("ConcurrentAdmission", False)
 
     @property
     def elastic_jobs(self) -> bool:
-        """A workload may be a slice that replaces another one."""
+        """Whether a workload may be a slice that replaces another one."""
         return self.gates.get("ElasticJobsViaWorkloadSlices", True)
 
     @property
     def preemption_gates(self) -> bool:
-        """Nothing is preempted for a workload with a closed preemption gate."""
+        """Whether preemption gates count: nothing is preempted for a workload with a closed gate."""
         return self.concurrent_admission or self.gates.get("MultiKueueOrchestratedPreemption", False)

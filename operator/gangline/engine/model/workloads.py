@@ -20,7 +20,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class TopologyRequest:
-    """At most one of `required`, `preferred`, `unconstrained`; `slices` outermost first."""
+    """The topology that a pod set asks for: at most one of `required`, `preferred`, `unconstrained`; `slices` outermost first."""
 
     required: str = ""
     preferred: str = ""
@@ -233,23 +233,25 @@ class Workload:
 
     @property
     def execution_left(self) -> Millis | None:
-        """What is left of its maximum execution time, negative once it is exceeded; None = no limit."""
+        """What is left of the workload's maximum execution time, negative once it is exceeded; None = no limit."""
         most = self.max_execution_seconds
         return None if most is None else millis(most) - self.past
 
     @property
     def checkpoint(self) -> Millis | None:
-        """The time between its checkpoints; None = it writes none."""
+        """The time between the workload's checkpoints; None = it writes none."""
         return max(1, millis(self.checkpoint_seconds)) if self.checkpoint_seconds else None
 
     @property
     def past(self) -> Millis:
-        """The time for which its earlier runs lasted, together."""
+        """The time for which the workload's earlier runs lasted, together."""
         return millis(self.past_execution_seconds)
 
     @property
     def saved(self) -> Millis:
-        """The work of its earlier runs that is not done again: until a checkpoint, or all if it goes on as another slice."""
+        """The work of the workload's earlier runs that is not done again: until a checkpoint, or all if it goes on as another
+        slice.
+        """
         went_on = self.checkpoint is None and self.replaces and not self.preemptions
         return self.past if went_on else self.kept(self.past)
 
@@ -259,5 +261,5 @@ class Workload:
         return 0 if every is None else max(0, ran) // every * every
 
     def with_past(self, ran: Millis) -> Workload:
-        """The same, with a run of this length among its earlier ones."""
+        """The same workload, with a run of this length among its earlier ones."""
         return replace(self, past_execution_seconds=self.past_execution_seconds + ran // SECOND)

@@ -158,7 +158,7 @@ class Capacity:
         self._take(holding)
 
     def release(self, gang: WorkloadState) -> None:
-        """It holds nothing any more."""
+        """Forget what the workload holds: it holds nothing any more."""
         self._holdings.pop(gang.key, None)
         gang.room = None
         self.ledger.release(gang.key)
@@ -174,12 +174,12 @@ class Capacity:
         return sorted({*assigned, *self.pod_locations.on(node)})
 
     def nodes_of(self, gang: WorkloadState) -> set[str]:
-        """The nodes of its pods, and those on which room is kept for them."""
+        """The nodes of the workload's pods, and those on which room is kept for them."""
         holding = self._holdings.get(gang.key)
         return holding.assigned.nodes() if holding else set()
 
     def domains_of(self, gang: WorkloadState, label: str) -> frozenset[str] | None:
-        """Its domains of a node label, none of them while it has fewer than it needs; None: nodes do not bound it."""
+        """The workload's domains of a node label, none of them while it has fewer than it needs; None: nodes do not bound it."""
         holding = self._holdings.get(gang.key)
         takers = [each for each in holding.members if each.exclusive == label and each.ground] if holding else []
         if holding is None or not takers:
@@ -202,7 +202,7 @@ class Capacity:
         return found
 
     def reach(self, gang: WorkloadState) -> set[str]:
-        """The nodes of its flavors."""
+        """The nodes of the workload's flavors."""
         holding = self._holdings.get(gang.key)
         grounds = (each.ground for each in holding.members) if holding else ()
         return {name for ground in grounds if ground is not None for name in ground.names}
@@ -356,7 +356,7 @@ class Capacity:
         return holding.assigned.at((member.name, node)) + free
 
     def _lingering(self, holding: Holding, assigned: NodeAssignment) -> dict[Place, int]:
-        """Its pods on usable nodes where its assignment has no room for them, or not for so many."""
+        """The workload's pods on usable nodes where its assignment has no room for them, or not for so many."""
         pods = self.pod_locations.pods(holding.gang.key)
         if len(pods) <= sum(assigned.bound.values()):
             return {}
@@ -376,7 +376,7 @@ class Capacity:
         return frozenset(found - assigned.domains.keys())
 
     def given_up(self, gang: WorkloadState) -> set[str]:
-        """Lost nodes under it that are already being replaced."""
+        """Lost nodes under the workload that are already being replaced."""
         return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
 
     # --- moving -------------------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class Capacity:
                 packer.undo()
 
     def keep(self, gang: WorkloadState, assigned: NodeAssignment) -> None:
-        """Give it this assignment, though pods of others may still be there."""
+        """Give the workload this assignment, though pods of others may still be there."""
         self._replace(self._holdings[gang.key], assigned)
 
     # --- asking -------------------------------------------------------------------------------------------------------

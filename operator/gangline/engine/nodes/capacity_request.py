@@ -81,7 +81,7 @@ class CapacityRequest:
         return Spares(recovery.spares, recovery.spares_percent)
 
     def _too_few_spares(self, each: Member) -> Shortage | None:
-        """With the gang assigned, fewer rooms are idle than are held back as spares."""
+        """What is missing if, with the gang assigned, fewer rooms were idle than are held back as spares; None if enough are."""
         spares = self._spares(each)
         if spares is NO_SPARES or each.ground is None:
             return None
@@ -127,7 +127,7 @@ class CapacityRequest:
         return None
 
     def is_for_whole_nodes(self, each: Member) -> bool:
-        """No node has room for two of its pods."""
+        """Whether no node has room for two pods of this part."""
         assert each.ground is not None
         return max(self._capacity.rooms.empty_table(each.ground, each.shape).counts.values(), default=0) == 1
 
@@ -142,7 +142,7 @@ class CapacityRequest:
         return f". {nodes} needed: {short.found} free now, {more or 'none'} can be freed by preemption"
 
     def _lent(self) -> bool:
-        """The gang may run on spares, since it can be stopped at once."""
+        """Whether the gang may run on spares, since it can be stopped at once."""
         return self._recovery is not None and self._recovery.lend and not may_be_protected(self._gang)
 
     def text(self, short: Shortage) -> str:

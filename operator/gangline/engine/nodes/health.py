@@ -191,7 +191,7 @@ class Health:
         self._dirty.update(name for name, record in self._records.items() if record.returned is not None)
 
     def forget(self, node: str) -> None:
-        """Nothing names this node any more."""
+        """Forget a node that nothing names any more."""
         if node not in self.nodes:
             for table in (self._records, self._notes, self._due, self._last, self._lost):
                 table.pop(node, None)
@@ -214,7 +214,7 @@ class Health:
 
     @property
     def unsettled(self) -> bool:
-        """There are facts that `advance` has not processed."""
+        """Whether there are facts that `advance` has not processed."""
         return bool(self._dirty)
 
     def _review(self, name: str, now: Millis) -> bool:
@@ -336,7 +336,7 @@ class Health:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def was_known(self, name: str) -> bool:
-        """The node existed once."""
+        """Whether the node existed once."""
         return name in self._last
 
     def last(self, name: str) -> Node | None:
@@ -344,7 +344,7 @@ class Health:
         return self._last.get(name)
 
     def usable(self, name: str) -> bool:
-        """New work may go there: the node is known, shows no signal, and has soaked."""
+        """Whether new work may go there: the node is known, shows no signal, and has soaked."""
         record = self._records.get(name)
         return record is not None and record.usable
 
@@ -353,7 +353,7 @@ class Health:
         return record.loss if record else None
 
     def failing(self, name: str) -> bool:
-        """The node shows a signal by which it is lost, now or once its grace is over."""
+        """Whether the node shows a signal by which it is lost, now or once its grace is over."""
         record = self._records.get(name)
         return record is not None and any(signal.means in (LOST, DEGRADED) for signal in record.active.values())
 
@@ -375,7 +375,7 @@ class Health:
         return next((signal.kind for signal in signals if signal.means == LEAVING), "")
 
     def is_vacated(self, name: str, tolerations: Iterable[Toleration]) -> bool:
-        """Somebody wants gangs off the node that don't tolerate that."""
+        """Whether somebody wants gangs off the node that don't tolerate that."""
         node = self.nodes.get(name)
         found = [taint for taint in node.taints if taint.key == _VACATED.key] if node is not None else []
         return bool(found) and not any(tolerates(each, taint) for each in tolerations for taint in found)
@@ -408,7 +408,7 @@ class Health:
 
 
 def _same_or_worse(known: Loss | None, found: Loss | None) -> Loss | None:
-    """A loss keeps its first signal and time, unless only devices were lost and now the whole node is."""
+    """The loss that counts: it keeps its first signal and time, unless only devices were lost and now the whole node is."""
     if known is None or found is None or (known.devices_only and not found.devices_only):
         return found
     return known

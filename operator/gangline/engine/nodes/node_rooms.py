@@ -173,7 +173,7 @@ class NodeRooms:
         return table
 
     def unusable(self, ground: Ground) -> int:
-        """The number of its unusable rooms."""
+        """The number of unusable rooms of the ground."""
         return sum(not self.ledger.rooms[name].usable for name in ground.names)
 
     def usable(self, ground: Ground) -> Iterator[tuple[str, Room]]:

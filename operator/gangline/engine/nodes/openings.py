@@ -30,7 +30,7 @@ class Openings:
 
     @property
     def unread(self) -> bool:
-        """Something was logged since the last call of `flavors`."""
+        """Whether something was logged since the last call of `flavors`."""
         return self._log.end != self._seen
 
     def flavors(self) -> frozenset[str]:

@@ -83,11 +83,11 @@ class NodeAssignment:
 
     @property
     def empty(self) -> bool:
-        """Assigned to no node: the most common case, where no flavor selects nodes."""
+        """Whether nothing is assigned to a node: the most common case, where no flavor selects nodes."""
         return not (self.bound or self.kept or self.domains or self.lingering)
 
     def takes(self, members: Iterable[Member]) -> Assigned:
-        """What it takes of the rooms."""
+        """What the assignment takes of the rooms."""
         if self.empty:
             return NOWHERE
         requests = {member.name: member.requests for member in members}

@@ -27,7 +27,7 @@ class Complaints:
         self._heard: dict[str, str] = {}
 
     def put(self, complaint: Complaint, gangs: Mapping[str, Millis]) -> set[Complaint]:
-        """These gangs complain now, and no others. Returns the complaints whose `since` may have changed."""
+        """Take note that these gangs complain now, and no others. Returns the complaints whose `since` may have changed."""
         old = self._made.pop(complaint, {})
         if gangs:
             self._made[complaint] = dict(gangs)
@@ -41,7 +41,9 @@ class Complaints:
         return changed
 
     def _withdraw(self, gang: str, complaint: Complaint) -> set[Complaint]:
-        """Where the gang that was heard has no complaint left, another one of its namespace is heard."""
+        """Withdraw a gang's complaint. Where the gang that was heard has no complaint left, another one of its namespace is
+        heard. Returns the complaints whose `since` may have changed.
+        """
         namespace = _namespace(gang)
         others = self._by[namespace]
         others[gang].discard(complaint)

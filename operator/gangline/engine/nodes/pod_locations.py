@@ -112,7 +112,7 @@ class PodLocations:
         self._leaving.pop(key, None)
 
     def lasting(self, key: str) -> list[BoundPod]:
-        """Its pods, without those of a replaced node and those that will stop."""
+        """The workload's pods, without those of a replaced node and those that will stop."""
         gone = self._stale.get(key, set[str]()) | self._leaving.get(key, set[str]())
         return [pod for pod in self.pods(key) if pod.name not in gone]
 
@@ -169,7 +169,7 @@ class PodLocations:
                     yield key, pod
 
     def _overcommitted_device(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:
-        """A device's allocatable amount is below its capacity, and below what the pods on the node use."""
+        """Whether a device's allocatable amount is below its capacity, and below what the pods on the node use."""
         for resource, total in node.capacity.items():
             left = node.allocatable.get(resource, 0)
             if "/" not in resource or left >= total:

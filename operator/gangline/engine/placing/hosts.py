@@ -66,7 +66,7 @@ class Host:
         return () if not self.cards else bound([room.device for room in self.cards], ask.shares)
 
     def card_total(self) -> int:
-        """Thousandths of all its cards."""
+        """Thousandths of all cards of the host."""
         if self.cards:
             return sum(room.device.milli for room in self.cards)
         return WHOLE * accelerators(self.total)
@@ -102,7 +102,7 @@ class Ask:
 
     @property
     def whole_cards(self) -> int:
-        """Accelerators that it asks for by number."""
+        """Accelerators that the pod asks for by number."""
         return sum(amount for name, amount in self.requests if is_accelerator(name))
 
 
@@ -127,14 +127,14 @@ class Place:
         return tuple(sorted(left[number] for number, room in enumerate(host.cards) if room.device.healthy))
 
     def seats(self, ask: Ask) -> Iterator[tuple[int, Share]]:
-        """Its cards with the share that sits on each."""
+        """The cards of the place, each with the share that sits on it."""
         given = iter(self.cards)
         for share in self.host.bound(ask):
             for _ in range(share.count):
                 yield next(given), share
 
     def residents(self, ask: Ask, holder: str) -> list[tuple[CardRoom, Resident]]:
-        """The pod on its cards."""
+        """The pod on the cards of the place."""
         cards, busy = self.host.cards, on_each(ask.utilisation, len(self.cards))
         return [
             (

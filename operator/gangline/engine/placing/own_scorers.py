@@ -37,7 +37,7 @@ class OwnScorers:
         return frozenset(self._known)
 
     def points(self, name: str, ask: Ask, host: Host) -> int:
-        """From 0 to 100 points, in ten thousandths."""
+        """The points that a scorer gives to a host, from 0 to 100, in ten thousandths."""
         scorer = self._known.get(name)
         found = scorer(_pod(ask), _node(host)) if scorer is not None else None
         return NEITHER if found is None else max(0, min(_BEST, found))

@@ -36,7 +36,9 @@ class _Weighted:
 
 @dataclass(slots=True)
 class _Table:
-    """Per host: why it is excluded, or its best place with its rank (and the costs that relative scorers compare)."""
+    """What is known of each host: why it is excluded, or its best place with its rank (and the costs that relative scorers
+    compare).
+    """
 
     reasons: list[str]
     places: list[Place | None]
@@ -157,7 +159,7 @@ class Pipeline:
         return "", place, rank, self._costs(ask, place)
 
     def _rank(self, ask: Ask, place: Place) -> Rank:
-        """Its worth by tier, apart from relative scorers."""
+        """The worth of a place by tier, apart from relative scorers."""
         return tuple(
             sum(each.worth(each.scorer.measure(ask, place, self.field)) for each in tier if not each.scorer.relative)
             for tier in self._tiers

@@ -60,7 +60,7 @@ def looks_at(policy: PlacementPolicy) -> frozenset[str]:
 
 
 def excludes_by(policy: PlacementPolicy) -> frozenset[str]:
-    """Those that may exclude a node."""
+    """The annotations by which a policy may exclude a node."""
     return frozenset(each.annotation for each in policy.filters if each.annotation)
 
 
@@ -114,7 +114,7 @@ class TypicalMix:
 
 
 class PolicyRanking:
-    """See `topology.leaf_ranking.LeafRanking`."""
+    """Ranks the hosts of a topology by a placement policy, see `topology.leaf_ranking.LeafRanking`."""
 
     def __init__(self, ledger: TopologyLedger, policy: PlacementPolicy, mix: TypicalMix) -> None:
         self._ledger = ledger

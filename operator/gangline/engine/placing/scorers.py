@@ -246,7 +246,7 @@ def _image_locality(_: Args) -> Scorer:
 
 
 def run_seconds(ask: Ask, host: Host) -> int:
-    """How long it takes there: its run, at the speed of the host, after what it has to download."""
+    """How long the pod takes there: its run, at the speed of the host, after what it has to download."""
     near = host.annotations.get(DATASETS, "")[:_LONGEST].split(",") if ask.data else ()
     missing = sum(0 if name in near else max(0, size - host.data.get(name, 0)) for name, size in ask.data)
     download = host.download or _number(host.annotations.get(DOWNLOAD), 0)

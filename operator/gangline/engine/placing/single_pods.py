@@ -23,7 +23,8 @@ def rank_nodes(
     nodes: Sequence[tuple[Node, Sequence[Requests]]],
     fragments: Fragments,
 ) -> dict[str, str | tuple[int, ...]]:
-    """By node: why the policy excludes it, or its worth by tier. `nodes`: each with what is taken of it.
+    """How the policy ranks nodes for a pod, by node: why it excludes the node, or the node's worth by tier. `nodes`: each with
+    what is taken of it.
 
     Whether there is room, and whether the pod tolerates the node, is the scheduler's to decide, apart from interfaces, which it
     does not know.

@@ -27,13 +27,15 @@ Key: TypeAlias = tuple[object, ...]
 
 
 class Candidates(NamedTuple):
-    """Each part in the order in which they would be preempted."""
+    """Candidates of preemption: those that leave already, and those that stay; each in the order in which they would be
+    preempted.
+    """
 
     leaving: Sequence[Candidate] = ()
     staying: Sequence[Candidate] = ()
 
     def any(self, need: Need) -> bool:
-        """There is a candidate, though perhaps not for a preemptor that borrows."""
+        """Whether there is a candidate, though perhaps not for a preemptor that borrows."""
         return any(
             still_candidate(need, candidate) and still_valid(need, candidate, may_borrow=False)
             for part in self
@@ -55,7 +57,9 @@ class _Level(NamedTuple):
 
 
 def still_candidate(need: Need, candidate: Candidate) -> bool:
-    """No workload is chosen twice; and a list made for another queue may contain the own queue's workloads."""
+    """Whether a candidate may still be chosen: no workload is chosen twice, and a list made for another queue may contain the own
+    queue's workloads.
+    """
     gang = candidate.gang
     return not gang.removed and (candidate.common is None or gang.queue is not need.queue)
 
@@ -89,7 +93,8 @@ def own_candidates(need: Need) -> Candidates:
 
 
 def candidates_elsewhere(need: Need, known: Known) -> tuple[Candidates, Candidates]:
-    """From the parent cohort upward: candidates that may be reclaimed by right, and those for which priority has to decide.
+    """Candidates in other queues, from the parent cohort upward: those that may be reclaimed by right, and those for which
+    priority has to decide.
 
     By right means that below the common ancestor the preemptor would stay within quota: it asks for what its queue owns.
     """
@@ -147,7 +152,7 @@ def _candidates_at(level: _Level, need: Need, known: Known) -> Candidates:
 
 
 def _orders_as_usual(queue: ClusterQueueState) -> bool:
-    """The policy's protection depends neither on the time nor on the preemptor."""
+    """Whether the policy's protection depends neither on the time nor on the preemptor."""
     return queue.config.victims is None and not queue.fair_usage
 
 

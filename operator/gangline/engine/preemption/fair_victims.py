@@ -89,7 +89,7 @@ def _candidates(need: Need) -> list[WorkloadState]:
 
 
 def preemptible_for(need: Need, *, fair: bool) -> list[WorkloadState]:
-    """Everybody whom the policies allow to be preempted for it, whether or not that would be enough."""
+    """All workloads that the policies allow to be preempted for this one, whether or not that would be enough."""
     if fair:
         return _candidates(need)
     groups = (own_candidates(need), *candidates_elsewhere(need, {}))

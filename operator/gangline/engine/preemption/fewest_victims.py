@@ -86,7 +86,7 @@ class FewestSearch(Generic[K]):
         return all(amount <= 0 or self._most_of(key, size)[start] >= amount for key, amount in lacking.items())
 
     def _most_of(self, key: K, size: int) -> list[int]:
-        """For every index up to the end: the most that `size` candidates from there on free; -1 = there are not as many."""
+        """The most that `size` candidates from an index on free, for every index up to the end; -1 = there are not as many."""
         known = self._most.get((key, size))
         if known is None:
             known = self._most[key, size] = [0] * (len(self._frees) + 1) if size == 0 else self._sums(key, size)

@@ -137,8 +137,8 @@ class Preemptor:
 
 
 def _awaited(need: Need) -> list[Victim]:
-    """Those that stop for the gang already, if it needs no others: a rule by which one of them could not be chosen any more, now
-    that another one has stopped, must not make their stopping vain.
+    """The victims that stop for the workload already, if it needs no others. A rule by which one of them could not be chosen any
+    more, now that another one has stopped, must not make their stopping vain.
     """
     hold = need.queue.quota_holds.get(need.gang.uid)
     leaving = [gang for gang in hold.victims if gang.holds and gang.evicting and not gang.removed] if hold else []

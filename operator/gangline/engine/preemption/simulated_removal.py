@@ -36,7 +36,7 @@ class SimulatedRemoval:
         self.end()
 
     def end(self) -> None:
-        """All of them hold again what they held."""
+        """Let all removed workloads hold again what they held."""
         while self.removed:
             self.put_back(next(reversed(self.removed)))
 

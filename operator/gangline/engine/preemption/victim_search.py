@@ -77,7 +77,7 @@ class Need:
 
     @property
     def asks_for_places(self) -> bool:
-        """Besides quota there has to be room on nodes."""
+        """Whether the workload needs room on nodes besides quota."""
         return self.placing is not None or self.capacity_request is not None
 
     def fits(self, *, may_borrow: bool = True) -> bool:
@@ -128,7 +128,9 @@ def in_order(gangs: list[WorkloadState], need: Need) -> list[WorkloadState]:
 
 
 def _compare(a: WorkloadState, b: WorkloadState, own: ClusterQueueState, value: Value) -> int:
-    """With admission fair sharing: inside one queue, the LocalQueue that used most is first."""
+    """Compare two workloads by the order in which they are preempted. With admission fair sharing, the LocalQueue that used most
+    is first inside one queue.
+    """
     first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
     queue = a.queue if a.queue is b.queue else None
     if first == second and queue is not None and queue.fair_usage:
@@ -166,7 +168,9 @@ def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool
 
 
 def still_valid(need: Need, candidate: Candidate, *, may_borrow: bool) -> bool:
-    """A workload of another queue is taken only while that queue, and all cohorts below the common one, are above quota."""
+    """Whether a candidate may still be taken: a workload of another queue only while that queue, and all cohorts below the common
+    one, are above quota.
+    """
     if candidate.common is None:
         return True
     if may_borrow and candidate.only_without_borrowing:
@@ -273,7 +277,7 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
 
 
 def largest_first(gangs: Sequence[WorkloadState], need: Need) -> list[WorkloadState]:
-    """Those on their way out as they are, then by the amount of missing resources that each frees."""
+    """The workloads in order: those on their way out first, then by the amount of missing resources that each frees."""
     lacking = _lacking(need)
     return sorted(gangs, key=lambda gang: (not gang.evicting, 0.0 if gang.evicting else -_share(gang, lacking)))
 

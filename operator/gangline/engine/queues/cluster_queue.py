@@ -209,7 +209,7 @@ class ClusterQueueState(Node):
 
     @property
     def reserves(self) -> bool:
-        """Its policy reserves starts for the heads."""
+        """Whether the queue's policy reserves starts for the heads."""
         return self.config.backfill is not None and self.config.backfill.depth > 0
 
     # --- configuration ------------------------------------------------------------------------------------------------

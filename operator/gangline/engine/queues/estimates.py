@@ -57,7 +57,7 @@ class Estimates:
         return NEVER if runtime is None else runtime.index()
 
     def varies(self, gang: WorkloadState) -> bool:
-        """The runtime depends on the flavors."""
+        """Whether the runtime depends on the flavors."""
         forecast = self._forecasts.get(gang.key)
         return forecast is not None and bool(forecast.by_flavor)
 
@@ -77,7 +77,9 @@ def flavors_of(admission: Admission | None) -> Flavors:
 
 
 def working_flavors(pod_sets: Iterable[Mapping[str, str]]) -> Flavors:
-    """Of what each pod set is given (resource -> flavor), the flavors of accelerators; all of its flavors where it has none."""
+    """The flavors of the accelerators that the pod sets are given (resource -> flavor for each); all of their flavors where they
+    are given none.
+    """
     chosen = [pair for flavors in pod_sets for pair in flavors.items()]
     fast = {flavor for resource, flavor in chosen if is_accelerator(resource)}
     return tuple(sorted(fast or {flavor for _, flavor in chosen}))

@@ -31,7 +31,7 @@ def _largest(gang: WorkloadState) -> float:
 
 
 class Ranking:
-    """Both orders of one ClusterQueue: that of its queue, and that of backfill candidates."""
+    """The orders of one ClusterQueue: that of its queue, and that of backfill candidates."""
 
     def __init__(self, ordering: Ordering | None, backfill: Backfill | None, estimates: Estimates) -> None:
         self.ordering = ordering or Ordering()
@@ -51,7 +51,7 @@ class Ranking:
 
     @property
     def by_usage(self) -> bool:
-        """The LocalQueue that has used least is first."""
+        """Whether the LocalQueue that has used least is first."""
         return self.ordering.key == "FairShare"
 
     @property
@@ -71,7 +71,7 @@ class Ranking:
         return self._estimates.length(gang, self._level, on)
 
     def varies(self, gang: WorkloadState) -> bool:
-        """The candidate's estimate depends on the flavors."""
+        """Whether the candidate's estimate depends on the flavors."""
         return self._estimates.varies(gang)
 
     def rank(self, gang: WorkloadState) -> float:

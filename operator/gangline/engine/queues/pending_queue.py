@@ -292,7 +292,7 @@ class PendingQueue:
 
     @property
     def keeps_back(self) -> bool:
-        """Some shapes are not even tried after a `flush`."""
+        """Whether some shapes are not even tried after a `flush`."""
         return False
 
     def _bring_back(self, may_try: Callable[[WorkloadState], bool]) -> bool:
@@ -347,7 +347,7 @@ class PendingQueue:
             bucket.reported = ""
 
     def rank_again(self, gang: WorkloadState) -> None:
-        """Its forecast changed, which has no effect on this order."""
+        """Do nothing after a change of the workload's forecast, which has no effect on this order."""
 
     def one_of_each(self) -> Iterator[WorkloadState]:
         """One waiting workload of every shape, in no particular order, and those that are inadmissible alone."""

@@ -20,7 +20,7 @@ STEP: Millis = 1000
 
 
 def protected_until(gang: WorkloadState, now: Millis) -> Millis:
-    """Until when a holder is protected: a time after `now`, NEVER while it runs at all, or 0 if it is not.
+    """The time until which a holder is protected: after `now`, NEVER while it runs at all, or 0 if it is not.
 
     A workload that is being evicted is not protected.
     """
@@ -36,13 +36,13 @@ def protected_until(gang: WorkloadState, now: Millis) -> Millis:
 
 
 def may_be_protected(gang: WorkloadState) -> bool:
-    """The policy can protect the workload at some time after its start."""
+    """Whether the policy can protect the workload at some time after its start."""
     policy = _policy(gang)
     return policy is not None and (policy.min_runtime > 0 or _for_good(gang, policy))
 
 
 def stopped_too_often(gang: WorkloadState, most: int | None) -> bool:
-    """It was preempted `most` times already, for whatever reason; None = no limit."""
+    """Whether the workload was preempted `most` times already, for whatever reason; None = no limit."""
     return most is not None and gang.workload.preemptions >= most
 
 
@@ -52,8 +52,8 @@ def _policy(gang: WorkloadState) -> VictimPolicy | None:
 
 
 def _for_good(gang: WorkloadState, policy: VictimPolicy) -> bool:
-    """Protected for good: by its priority, by its size (as requested, granted or not), or because it was preempted too
-    often.
+    """Whether the workload is protected for good: by its priority, by its size (as requested, granted or not), or because it was
+    preempted too often.
     """
     if policy.non_preemptible_from is not None and gang.priority >= policy.non_preemptible_from:
         return True

@@ -19,7 +19,7 @@ Question: TypeAlias = tuple[Part, ...]
 
 
 def could_fit(question: Question) -> bool:
-    """False = it cannot fit: for some pod set no flavor has enough quota and enough room."""
+    """Whether the workload may fit. False is certain: for some pod set no flavor has enough quota and enough room."""
     for count, pod_requests, ways in question:
         for cells, ledger in ways:
             if all(amount <= cell.available() for cell, amount in cells) and (

@@ -54,8 +54,8 @@ def _goes_before(gang: WorkloadState, hold: QuotaHold) -> bool:
 
 
 def set_aside(gang: WorkloadState, queue: ClusterQueueState) -> None:
-    """For the rest of the cycle the preemptor's own usage counts, and not what was held for it. To be called while it is
-    `held_for_others`.
+    """Set aside what is held for the preemptor, for the rest of the cycle, so that its own usage counts instead. To be called
+    while the quota is `held_for_others`.
     """
     hold = queue.quota_holds.get(gang.uid)
     if hold is not None:

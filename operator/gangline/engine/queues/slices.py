@@ -29,8 +29,8 @@ def replaced_slice(gang: WorkloadState, queue: ClusterQueueState) -> WorkloadSta
 
 
 def names_another_job(gang: WorkloadState, queue: ClusterQueueState) -> bool:
-    """It would replace a slice that runs, and nobody says that both are of one job, as while it has just been sent here. With
-    all that it asks for it might have that slice preempted.
+    """Whether the workload would replace a slice that runs, and nobody says that both are of one job, as while it has just been
+    sent here. With all that it asks for it might have that slice preempted.
     """
     if not gang.replaces:
         return False
@@ -39,7 +39,7 @@ def names_another_job(gang: WorkloadState, queue: ClusterQueueState) -> bool:
 
 
 def succeeds(new: WorkloadState, old: WorkloadState) -> bool:
-    """`new` may replace `old`: both belong to one job, and it came later."""
+    """Whether `new` may replace `old`: both belong to one job, and it came later."""
     mine, its = new.workload, old.workload
     return mine.job_uid == its.job_uid and mine.created >= its.created and old.replaces != new.key
 

@@ -179,7 +179,7 @@ class TimedQueue(PendingQueue):
             del self._of_shape[bucket.shape]
 
     def rank_again(self, gang: WorkloadState) -> None:
-        """Its forecast changed, or time has passed."""
+        """Put the workload at its place after its forecast has changed, or time has passed."""
         gang.ranked = None
         if gang.bucket is not None:
             self.take_out(gang)
@@ -193,7 +193,7 @@ class TimedQueue(PendingQueue):
     # --- the head -----------------------------------------------------------------------------------------------------
 
     def turn(self, gang: WorkloadState) -> Turn:
-        """Its position in the queue's order, wherever it is."""
+        """The workload's position in the queue's order, even where it is not in the queue."""
         return (-gang.priority, self._usage(gang.local_queue), self._ranked(gang)[1], gang.since, gang.uid)
 
     def turn_with(self, gang: WorkloadState, length: Millis) -> Turn:
@@ -228,7 +228,7 @@ class TimedQueue(PendingQueue):
         return None
 
     def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, WorkloadState]]:
-        """Of every bucket the first workload that may be tried."""
+        """The first workload of every bucket that may be tried."""
         for bucket in self._table.values():
             if bucket.inadmissible:
                 continue
@@ -261,8 +261,8 @@ class TimedQueue(PendingQueue):
         return self._block(gang, None)
 
     def hold_back(self, gang: WorkloadState, horizon: Millis, on: Flavors = ANYWHERE) -> bool:
-        """Its shape (in flight: `gang`) would delay a reservation that starts at `horizon`, on the flavors that it would be
-        given now. False if it is alone.
+        """Hold back workloads of a shape (in flight: `gang`) that would delay a reservation that starts at `horizon`, on the
+        flavors that they would be given now. False if there are no others of the shape.
         """
         others = self._block(gang, horizon)
         for bucket in self._of_shape[gang.shape]:
@@ -270,7 +270,7 @@ class TimedQueue(PendingQueue):
         return others
 
     def _limit_to(self, bucket: TimedBucket, on: Flavors) -> None:
-        """From now on only workloads of this bucket are offered that would end soon enough on these flavors."""
+        """Offer only workloads of this bucket from now on that would end soon enough on these flavors."""
         if bucket.on == on:
             return
         bucket.on = on
@@ -397,10 +397,12 @@ class TimedQueue(PendingQueue):
         yield from self._inadmissible_alone.values()
 
     def note_reported(self, gang: WorkloadState) -> None:
-        """In this queue, reasons are reported again from time to time (`RETELL`)."""
+        """Note that a reason was reported: in this queue, reasons are reported again from time to time (`RETELL`)."""
 
     def unreported_mates(self, gang: WorkloadState, reason: str) -> Iterator[WorkloadState]:
-        """As in any queue; but a reason that was reported lately is not replaced so soon."""
+        """The workloads of the same shape to which the reason has to be reported, as in any queue; but a reason that was reported
+        lately is not replaced so soon.
+        """
         for bucket in self._of_shape.get(gang.shape, ()):
             if not bucket.blocked or bucket.reported == reason:
                 continue

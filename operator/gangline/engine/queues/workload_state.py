@@ -79,7 +79,7 @@ class Bucket:
 
     @property
     def blocked(self) -> bool:
-        """No workload of it is offered, or only some are."""
+        """Whether no workload of the bucket is offered, or only some are."""
         return self.inadmissible
 
     def __init__(self, *, inadmissible: bool = False) -> None:
@@ -236,7 +236,7 @@ class WorkloadState:
 
     @property
     def backs_off(self) -> bool:
-        """It may not be tried yet: it waits for a time, or for the end of what evicted it."""
+        """Whether the workload may not be tried yet: it waits for a time, or for the end of what evicted it."""
         workload = self.workload
         return (workload.requeued is False or workload.requeue_at is not None) and not self.requeue_assumed
 
@@ -313,21 +313,21 @@ class WorkloadState:
         self.journal.note(self, cause, decision, state)
 
     def evict(self, cause: str, decision: str = "Evict") -> None:
-        """It is going to lose its quota."""
+        """Note that the workload is going to lose its quota."""
         self.enter(HOLDER[self.admitted, True], cause, decision)
 
     @property
     def started_at(self) -> Millis:
-        """Since when it runs, or holds quota if it does not run yet."""
+        """The time since which the workload runs, or holds quota if it does not run yet."""
         return self.admitted_at if self.admitted else self.reserved_at
 
     def unsaved(self, now: Millis) -> Millis:
-        """The part of its runtime that is lost if it stops now: since its last checkpoint, or its start."""
+        """The part of the workload's runtime that is lost if it stops now: since its last checkpoint, or its start."""
         ran = max(0, now - self.admitted_at) if self.admitted else 0
         return ran - self.workload.kept(ran)
 
     def requests(self) -> dict[str, int]:
-        """What all its pods count for in quota, by resource."""
+        """What all pods of the workload count for in quota, by resource."""
         total: dict[str, int] = {}
         for demand in self.demands:
             for resource, amount in demand.pod_set.counted.items():
@@ -335,7 +335,7 @@ class WorkloadState:
         return total
 
     def node_needs(self, admission: Admission) -> NodeNeeds:
-        """What its placed pods take of nodes, where quota counts them otherwise."""
+        """What the placed pods take of nodes, where quota counts them otherwise."""
         return node_needs((demand.pod_set for demand in self.demands), admission)
 
     @property
@@ -360,7 +360,7 @@ def _priority(workload: Workload, settings: Settings) -> int:
 
 
 def queue_time(workload: Workload, settings: Settings) -> Millis:
-    """When its wait began, in whole seconds: creation, except after some evictions."""
+    """When the workload's wait began, in whole seconds: creation, except after some evictions."""
     gates, ready = settings.gates, settings.pods_ready
     evicted = whole_second(workload.evicted_at)
     if workload.evicted in ("PodsReadyTimeout", "PodsRefused") and (ready is None or ready.timestamp != "Creation"):

@@ -61,5 +61,5 @@ def _weighted(ratio: float, weight: float) -> Share:
 
 
 def borrows_any(node: Node, amounts: Mapping[FlavorResource, int]) -> bool:
-    """The node uses more than its quota of one of these."""
+    """Whether the node uses more than its quota of one of these."""
     return node.over_quota(amounts)

@@ -52,7 +52,7 @@ def _path(cell: Cell) -> list[Cell]:
 
 
 def _available(path: list[Cell], without: Cell | None = None) -> int:
-    """As `Cell.available`, without the limit of one cell, or without any."""
+    """What is available along a path, as `Cell.available`, without the limit of one cell, or without any."""
     root = path[-1]
     above = root.subtree - root.usage
     for cell in reversed(path[:-1]):

@@ -177,7 +177,7 @@ class Node:
         return found
 
     def path(self) -> Iterator[Node]:
-        """This node, its parent, … up to the root."""
+        """The node, its parent, … up to the root."""
         node: Node | None = self
         while node is not None:
             yield node
@@ -190,7 +190,7 @@ class Node:
             yield from cohort.leaves()
 
     def over_quota(self, frs: Iterable[FlavorResource]) -> bool:
-        """More than the subtree's quota is used of one of these."""
+        """Whether more than the subtree's quota is used of one of these."""
         cells = self.cells
         for fr in frs:
             cell = cells.get(fr)

@@ -310,17 +310,17 @@ class Healing:
 
 
 def _already_moved(gang: WorkloadState, node: str, detected: Millis) -> bool:
-    """An earlier decision, perhaps of another operator process, already moved it off the node for this loss."""
+    """Whether an earlier decision, perhaps of another operator process, already moved the gang off the node for this loss."""
     return node in gang.workload.avoid and detected <= gang.workload.healed_at
 
 
 def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:
-    """The nodes of its pods, by the pods that are bound and by its topology assignment."""
+    """The nodes of the gang's pods, by the pods that are bound and by its topology assignment."""
     return _pods_on(store, gang) | hosts_of(gang.admission)
 
 
 def _pods_on(store: Store, gang: WorkloadState) -> set[str]:
-    """The nodes of its pods that are bound."""
+    """The nodes of the gang's pods that are bound."""
     workload_pods = store.workload_pods.get(gang.key)
     return {pod.node for pod in workload_pods.pods} if workload_pods is not None else set()
 

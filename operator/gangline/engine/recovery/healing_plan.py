@@ -77,13 +77,13 @@ class Plan:
             self._hold_both(self._gang.admission, self._admission)
 
     def _hold_both(self, old: Admission, new: Admission) -> None:
-        """It has its new places, and the old ones on hosts that still take pods."""
+        """Let the gang hold its new places, and the old ones on hosts that still take pods."""
         topology, needs = self._store.topology, self._gang.node_needs(new)
         left = topology.taken(_of_hosts(old, self.left), needs)
         topology.put_holder(self._gang.key, new, needs, beside=left)
 
     def let_go(self) -> None:
-        """Keep no room for it beyond what it has."""
+        """Keep no room for the gang beyond what it has."""
         if self._gang.admission is None:
             return
         if has_placements(self._gang.admission):
@@ -93,7 +93,7 @@ class Plan:
         self._store.capacity.settle()
 
     def moves(self) -> bool:
-        """Pods on healthy nodes would have to move, too."""
+        """Whether pods on healthy nodes would have to move, too."""
         holding = self._store.capacity.holding(self._gang)
         if holding is None or self._seats is None:
             return False

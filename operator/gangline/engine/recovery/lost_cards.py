@@ -42,11 +42,11 @@ class LostCardsWatch:
         ]
 
     def next_due(self) -> Millis | None:
-        """When a missing card will be lost."""
+        """When next a missing card will count as lost."""
         return min(self._due, default=None)
 
     def hosts(self) -> set[str]:
-        """Where a card is lost, or will be."""
+        """The hosts where a card is lost, or will be."""
         return {*self._failed, *self._missing}
 
     def under(self, seats: Mapping[str, Iterable[str]], now: Millis) -> dict[str, tuple[str, Millis]]:

@@ -24,7 +24,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 
 
 class UnboundPods:
-    """Which pods are refused, and since when that is known."""
+    """Watches which pods are refused, and since when that is known."""
 
     def __init__(self, pods: PodLocations) -> None:
         self._pods = pods

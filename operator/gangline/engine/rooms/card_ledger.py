@@ -25,7 +25,7 @@ class Places(Protocol):
         ...
 
     def has_seats(self, key: str) -> bool:
-        """A workload's placed pods have seats on cards, wherever."""
+        """Whether a workload's placed pods have seats on cards, wherever."""
         ...
 
     def shift_foreign(self, node: str, amounts: Requests, sign: int) -> None: ...
@@ -100,7 +100,7 @@ class CardLedger:
         return seen
 
     def _count_uses(self, node: str) -> None:
-        """Who was seen on the cards of a node takes them, except as far as seats count."""
+        """Count what those that were seen on the cards of a node take of them, except as far as seats count."""
         cards = self._cards.get(node, NodeCards(node))
         seats = {use.workload: self._seats_on(use.workload, node) for use in cards.uses if use.workload}
         strays = {key for key, taken in seats.items() if not taken and self._places.has_seats(key)}
@@ -131,7 +131,7 @@ class CardLedger:
 
     @property
     def known(self) -> bool:
-        """There is an inventory of some node."""
+        """Whether there is an inventory of some node."""
         return bool(self._cards)
 
     def nodes(self) -> Sequence[str]:
@@ -146,7 +146,7 @@ class CardLedger:
         return cards.devices if cards is not None else ()
 
     def lost(self) -> dict[str, LostCards]:
-        """By host. Nothing is known of cards of a node without inventory."""
+        """The lost cards by host. Nothing is known of cards of a node without inventory."""
         found: dict[str, LostCards] = {}
         for node in sorted(self._doubtful):
             host, cards = self._places.host_at(node), self._cards.get(node)

@@ -60,7 +60,7 @@ class Room:
 
     @property
     def overfull(self) -> bool:
-        """More is taken than there is, of something that its assigned pods take."""
+        """Whether more is taken than there is, of something that the room's assigned pods take."""
         capacity, placed, others = self.node.allocatable, self.placed, self.others
         return any(
             resource in capacity and amount + placed.get(resource, 0) + others.get(resource, 0) > capacity[resource]
@@ -266,7 +266,7 @@ class RoomLedger:
             self.changes.append(node)
 
     def account_for(self, key: str, pods: frozenset[str]) -> None:
-        """These foreign pods are those of a workload: what it takes by its assignment accounts for them."""
+        """Note that these foreign pods are those of a workload: what it takes by its assignment accounts for them."""
         before = self._accounts.pop(key, _NO_PODS)
         if pods:
             self._accounts[key] = pods
@@ -377,7 +377,7 @@ class RoomLedger:
             self._shift_assigned(key, assigned, 1)
 
     def assume(self, key: str, placed: Placed, assigned: Assigned) -> None:
-        """For the rest of a simulation, room is taken under a key that no workload has."""
+        """Take room under a key that no workload has, for the rest of a simulation."""
         self.replace(key, placed)
         self._assign(key, assigned)
 
@@ -526,7 +526,7 @@ class RoomLedger:
 
 
 def _given_back(before: Iterable[tuple[K, Mapping[str, int]]], now: Iterable[tuple[K, Mapping[str, int]]]) -> list[K]:
-    """Where less of something is taken now."""
+    """The spots or nodes where less of something is taken now."""
     held = dict(now)
     return [
         where

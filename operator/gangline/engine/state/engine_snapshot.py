@@ -45,7 +45,7 @@ def _names(gangs: Iterable[WorkloadState]) -> tuple[str, ...]:
 
 
 def facts(store: Store) -> Iterator[Change]:
-    """Every known fact, assumptions as if they had been confirmed."""
+    """All known facts, assumptions as if they had been confirmed."""
     tables = (store.flavors, store.topologies, store.checks, store.cohorts, store.cluster_queues, store.local_queues)
     on_nodes = (store.nodes, store.node_cards, store.foreign_pods, store.forecasts, store.workload_pods)
     for table in (*tables, store.namespaces, *on_nodes):
@@ -83,7 +83,9 @@ def as_assumed(gang: WorkloadState) -> Workload:
 
 
 def _evicted(gang: WorkloadState) -> str:
-    """Why it is evicted. What was evicted and holds quota again is not, though its last fact may be from before."""
+    """Why the workload is evicted; "" = it is not. What was evicted and holds quota again is not, though its last fact may be
+    from before.
+    """
     if gang.evicting:
         return gang.workload.evicted or "Preempted"
     return gang.workload.evicted if gang.admission is None else ""

@@ -21,7 +21,7 @@ _NOTHING = LocalQueueFigures()
 
 
 def cluster_queue_figures(store: Store, name: str) -> ClusterQueueFigures | None:
-    """None if there is no such ClusterQueue."""
+    """The figures of a ClusterQueue; None if there is no such queue."""
     queue = store.queues.get(name)
     if queue is None:
         return None
@@ -62,7 +62,7 @@ def workloads_of(store: Store, name: str) -> tuple[list[str], list[str], list[st
 
 
 def cohort_figures(store: Store, name: str) -> CohortFigures | None:
-    """None if there is no such cohort, or it is part of a cycle."""
+    """The figures of a cohort; None if there is no such cohort, or it is part of a cycle."""
     node = store.hierarchy.cohort_nodes.get(name)
     if node is None or name in store.hierarchy.cyclic:
         return None

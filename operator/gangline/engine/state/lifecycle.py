@@ -179,7 +179,7 @@ class Lifecycle:
         return None, min(times, default=None)
 
     def _ended_queue(self, gang: WorkloadState, queue: ClusterQueueState | None) -> str:
-        """The queue of its that is being deleted, "" = none."""
+        """The workload's queue that is being deleted, "" = none."""
         if queue is not None and queue.config.terminating:
             return f"ClusterQueue {queue.name}"
         local_queue = self._store.local_queues.get(gang.local_queue)
@@ -197,7 +197,7 @@ class Lifecycle:
         return None
 
     def _execution_limit(self, gang: WorkloadState) -> tuple[Millis | None, Evict | None]:
-        """When its maximum execution time is used up, over all its admissions."""
+        """When the workload's maximum execution time is used up, over all its admissions, and the eviction that follows then."""
         left = gang.workload.execution_left
         if left is None:
             return None, None
@@ -205,7 +205,9 @@ class Lifecycle:
         return gang.admitted_at + left, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
 
     def _readiness_limit(self, gang: WorkloadState, now: Millis) -> tuple[Millis | None, Evict | None]:
-        """When all its pods must be ready: after admission, and again after it lost one."""
+        """When all pods of the workload must be ready, after admission, and again after it lost one; and the eviction that
+        follows if they are not.
+        """
         policy, workload = self._store.settings.pods_ready, gang.workload
         if policy is None or workload.pods_ready:
             return None, None
@@ -218,7 +220,8 @@ class Lifecycle:
     def _refusal_limit(
         self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
     ) -> tuple[Millis | None, Evict | None]:
-        """When its pods were refused for too long: other workloads can use its quota meanwhile.
+        """When the workload's pods were refused for too long, and the eviction that follows then: other workloads can use its
+        quota meanwhile.
 
         Without a policy the limit of waitForPodsReady applies, as in Kueue. Where that is off, so does its default from here on.
         """
@@ -232,7 +235,8 @@ class Lifecycle:
     def _growth_limit(
         self, gang: WorkloadState, queue: ClusterQueueState | None, now: Millis
     ) -> tuple[Millis | None, Evict | None]:
-        """When the nodes must have come that an autoscaler makes for its pods: others can use its quota meanwhile.
+        """When the nodes must have come that an autoscaler makes for the workload's pods, and the eviction that follows if they
+        have not: others can use its quota meanwhile.
 
         It keeps its place, and is admitted again after a pause.
         """
@@ -248,7 +252,7 @@ class Lifecycle:
         return due, _not_ready(gang, self._store.settings.pods_ready or PodsReadyPolicy(), now, "NodesMissing", message)
 
     def _growing(self, gang: WorkloadState) -> str:
-        """A flavor of its whose nodes an autoscaler makes, "" = it has none."""
+        """A flavor of the workload whose nodes an autoscaler makes, "" = it has none."""
         pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
         for name in (name for pod_set in pod_sets for name in pod_set.flavors.values()):
             flavor = self._store.flavors.get(name)
@@ -257,7 +261,7 @@ class Lifecycle:
         return ""
 
     def _without_node(self, gang: WorkloadState) -> int:
-        """How many pods it has by its admission, and that no node runs or has run."""
+        """How many pods the workload has by its admission that no node runs or has run."""
         pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
         on_nodes = len(self._store.capacity.pod_locations.lasting(gang.key)) + sum(gang.workload.reclaimable.values())
         return max(0, sum(pod_set.count for pod_set in pod_sets) - on_nodes)
@@ -265,8 +269,8 @@ class Lifecycle:
     # --- the second pass ----------------------------------------------------------------------------------------------
 
     def _mend(self, gang: WorkloadState, now: Millis) -> tuple[Swap | Evict | Warn | None, Millis | None]:
-        """Nodes failed under it: after a moment in which the node may return, move the pods of one; evict it when there are more,
-        or when no other node is free.
+        """Replace nodes that failed under the workload: after a moment in which the node may return, move the pods of one; evict
+        the workload when there are more, or when no other node is free.
         """
         admission = gang.admission
         if admission is None or not gang.admitted:
@@ -359,7 +363,7 @@ def _in_vain(gang: WorkloadState, why: str) -> Warn:
 
 
 def _pause(gang: WorkloadState) -> Millis:
-    """Until the next attempt of the second pass."""
+    """The time until the next attempt of the second pass, in milliseconds."""
     return min(LONGEST_PAUSE, FIRST_PAUSE << min(gang.second_passes, 10))
 
 
@@ -402,7 +406,7 @@ def _checked(gang: WorkloadState, config: ClusterQueue, admission: Admission) ->
 
 
 def _waits_for_places(gang: WorkloadState) -> bool:
-    """Its checks are ready, but its topology assignment is still open."""
+    """Whether the workload's checks are ready, but its topology assignment is still open."""
     admission, queue = gang.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
         return False
@@ -428,8 +432,8 @@ def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
 
 
 def _outgrown(gang: WorkloadState) -> Evict | None:
-    """It waits for its checks, and its pods would request more by now than was reserved: the overhead of their RuntimeClass or a
-    LimitRange has changed. Nothing of it runs, so it is queued again, at its old position.
+    """The eviction of a workload that waits for its checks, and whose pods would request more by now than was reserved: the
+    overhead of their RuntimeClass or a LimitRange has changed. Nothing of it runs, so it is queued again, at its old position.
     """
     admission = gang.workload.admission
     if gang.admitted or admission is None or gang.replaces:
@@ -447,7 +451,7 @@ def _outgrown(gang: WorkloadState) -> Evict | None:
 
 
 def _unwanted(gang: WorkloadState) -> Evict | None:
-    """It waits, and somebody wants it deactivated, or a check that was asked early has rejected it."""
+    """The deactivation of a workload that waits, if somebody wants that, or a check that was asked early has rejected it."""
     if gang.workload.deactivation is not None:
         return _deactivate(gang, *gang.workload.deactivation)
     rejected = [check for check in gang.workload.checks if check.state == "Rejected"]
@@ -457,14 +461,14 @@ def _unwanted(gang: WorkloadState) -> Evict | None:
 
 
 def _stalled(gang: WorkloadState) -> Evict | None:
-    """It hangs, and is requeued at its old position: a node may have been the cause."""
+    """The eviction of a workload that hangs. It is requeued at its old position: a node may have been the cause."""
     if gang.workload.stalled != "Requeue" or not gang.admitted:
         return None
     return Evict(gang.key, gang.uid, "Stalled", "It hangs: it is stopped and queued again")
 
 
 def _listed(checks: Sequence[CheckState], state: str) -> str:
-    """These checks, and what each says."""
+    """A text with these checks, and what each says."""
     rows = [
         f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"'
         for check in sorted(checks, key=lambda check: check.name)
@@ -476,7 +480,7 @@ def _listed(checks: Sequence[CheckState], state: str) -> str:
 
 
 def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason: str, message: str) -> Evict:
-    """Evict it, with a pause that doubles each time, until the limit is reached."""
+    """Evict the workload, with a pause that doubles each time, until the limit is reached."""
     count = gang.workload.requeue_count + 1
     if policy.backoff_limit is not None and count > policy.backoff_limit:
         return _deactivate(gang, "RequeuingLimitExceeded", "exceeding the maximum number of re-queuing retries")

@@ -90,7 +90,7 @@ class Overruns:
 
 
 def is_own_forecast(forecast: RuntimeForecast) -> bool:
-    """The forecast is the run's own: based on similar runs, the author's hint, or reported steps. A forecast for any job
+    """Whether the forecast is the run's own: based on similar runs, the author's hint, or reported steps. A forecast for any job
     (Global, Default) makes no run late.
     """
     if forecast.source in ("Hint", "Limit", "Progress"):
@@ -99,12 +99,12 @@ def is_own_forecast(forecast: RuntimeForecast) -> bool:
 
 
 def trusted(gang: WorkloadState) -> bool:
-    """Its forecast can be relied on: it was never overdue. A workload that was is not backfilled any more."""
+    """Whether the workload's forecast can be relied on: it was never overdue. A workload that was is not backfilled any more."""
     return not gang.workload.overran and OVERDUE not in (gang.overrun, gang.workload.overrun)
 
 
 def in_the_way(gang: WorkloadState, queue: ClusterQueueState) -> bool:
-    """A workload of at least its priority waits, in its tree, for a resource of a flavor that it holds."""
+    """Whether a workload of at least the same priority waits, in its tree, for a resource of a flavor that this one holds."""
     held = [fr for fr, amount in gang.usage.items() if amount > 0]
     for other in cluster_queues_of(queue.root):
         shared = [resource for flavor, resource in held if _offers(other, flavor, resource)]
@@ -120,7 +120,7 @@ def _offers(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
 
 
 def _tries(gang: WorkloadState) -> bool:
-    """It is not kept away by its own back-off, or by its own requests."""
+    """Whether neither its own back-off nor its own requests keep the workload from being tried."""
     return not gang.backs_off and not gang.workload.violation
 
 

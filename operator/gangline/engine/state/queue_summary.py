@@ -92,7 +92,7 @@ def local_queue_state(store: Store, key: str) -> tuple[bool, str, str]:
 
 
 def _usage(queue: ClusterQueueState, holders: Iterable[WorkloadState], *, borrowing: bool) -> tuple[ResourceUsage, ...]:
-    """Every flavor and resource of the queue, in its order."""
+    """The usage of each flavor and resource of the queue, in its order."""
     total: dict[FlavorResource, int] = {}
     for gang in holders:
         for fr, amount in gang.usage.items():

@@ -15,17 +15,19 @@ def policy_of(gang: WorkloadState) -> Recovery:
 
 
 def stays(store: Store, gang: WorkloadState) -> bool:
-    """It is a single pod, which cannot move: its Workload ends with it."""
+    """Whether the workload is a single pod, which cannot move: its Workload ends with it."""
     return gang.workload.lone_pod and store.settings.gates.get("SkipReassignmentForPodOwnedWorkloads", True)
 
 
 def is_healed(store: Store, gang: WorkloadState) -> bool:
-    """Gangline's recovery moves it off failed nodes: its pods are made anew where they are lost."""
+    """Whether Gangline's recovery moves the gang off failed nodes: its pods are made anew where they are lost."""
     return policy_of(gang).enabled and not gang.workload.unowned and not stays(store, gang)
 
 
 def is_mended(store: Store, gang: WorkloadState, host: str) -> bool:
-    """A failed node of its placement is replaced as in Kueue, since the recovery does not, or not for this reason."""
+    """Whether a failed node of the gang's placement is replaced as in Kueue, since the recovery does not, or not for this
+    reason.
+    """
     if stays(store, gang):
         return False
     if not is_healed(store, gang):
@@ -34,12 +36,12 @@ def is_mended(store: Store, gang: WorkloadState, host: str) -> bool:
 
 
 def fails_fast(store: Store) -> bool:
-    """A gang is evicted if the first attempt to replace its node finds no other one."""
+    """Whether a gang is evicted if the first attempt to replace its node finds no other one."""
     return store.settings.gates.get("TASFailedNodeReplacementFailFast", True)
 
 
 def tolerations_of(store: Store, gang: WorkloadState) -> list[Toleration]:
-    """The tolerations of its pods, those of their flavors included."""
+    """The tolerations of the gang's pods, those of their flavors included."""
     flavors = [flavor for each in gang.admission.pod_sets for flavor in each.flavors.values()] if gang.admission else []
     own = [toleration for demand in gang.demands for toleration in demand.pod_set.tolerations]
     return [*own, *store.capacity.grounds.tolerations(flavors)]

@@ -134,7 +134,7 @@ class Store:
         return max((policy.soak for policy in policies), default=0)
 
     def somebody_on(self, node: str) -> bool:
-        """Gangs have pods or kept room on a node."""
+        """Whether gangs have pods or kept room on a node."""
         return bool(self.capacity.holders_on(node) or any(self.rooms.placed_on(node)))
 
     # --- the forest ---------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Store:
     # --- gangs --------------------------------------------------------------------------------------------------------
 
     def enrol(self, gang: WorkloadState, *, leaves: bool = False) -> None:
-        """It belongs to the family that its last fact names; `leaves`: to none any more."""
+        """Put the workload into the family that its last fact names; `leaves`: into none any more."""
         self._note_successor(gang, "" if leaves else gang.replaces)
         workload, old = gang.workload, gang.family_of
         new = (workload.namespace, workload.variant_of) if gang.variant and not leaves else None
@@ -271,7 +271,7 @@ class Store:
         gang.succeeds = replaces
 
     def divides(self, queue: ClusterQueueState) -> bool:
-        """Its workloads are tried as variants, which queue and hold quota in their place."""
+        """Whether the queue's workloads are tried as variants, which queue and hold quota in their place."""
         return queue.config.concurrent_admission is not None and self.settings.concurrent_admission
 
     def usage_of(self, gang: WorkloadState, admission: Admission) -> dict[FlavorResource, int]:
@@ -286,7 +286,7 @@ class Store:
     # --- slices ---
 
     def superseded(self, gang: WorkloadState) -> bool:
-        """A slice that replaces it holds quota: what it held is part of that."""
+        """Whether a slice that replaces the workload holds quota: what it held is part of that."""
         successors = self.successors.get(gang.key)
         return successors is not None and any(new.holds and succeeds(new, gang) for new in successors.values())
 
@@ -372,12 +372,14 @@ class Store:
         self.note_change(gang)
 
     def hold_places(self, gang: WorkloadState, admission: Admission) -> None:
-        """It has the places of this admission in topologies, and no others."""
+        """Let the workload hold the places of this admission in topologies, and no others."""
         if has_placements(admission):
             self.topology.put_holder(gang.key, self._without_finished(gang, admission), gang.node_needs(admission))
 
     def _without_finished(self, gang: WorkloadState, admission: Admission) -> Admission:
-        """Without the places on hosts that finished pods have left, where that fix is on: once all others are seen on theirs."""
+        """The admission without the places on hosts that finished pods have left, where that fix is on: once all others are seen
+        on theirs.
+        """
         queue, pods = self.queues.get(admission.cluster_queue), self.workload_pods.get(gang.key)
         if queue is None or FREE_PLACES not in queue.fixes or pods is None or not gang.workload.reclaimable:
             return admission
@@ -400,7 +402,7 @@ class Store:
         return replace(admission, pod_sets=tuple(parts))
 
     def swap(self, gang: WorkloadState, admission: Admission) -> None:
-        """Its pods are placed elsewhere from now on; the fact that says so has not arrived yet."""
+        """Place the workload's pods by this admission from now on; the fact that says so has not arrived yet."""
         self.moved_holders[gang.key] = None
         gang.admission = admission
         self.hold_places(gang, admission)
@@ -444,7 +446,9 @@ class Store:
     def assume_admitted(
         self, gang: WorkloadState, now: Millis, cause: str = "", decision: str = "CompleteAdmission"
     ) -> None:
-        """Nothing stands between its quota and its start any more; the fact that says so has not arrived yet."""
+        """Assume that the workload is admitted: nothing stands between its quota and its start any more, and the fact that says
+        so has not arrived yet.
+        """
         gang.admitted_at = now
         gang.enter(State.ADMITTED, cause, decision)
         self.moved_holders[gang.key] = None
@@ -454,13 +458,13 @@ class Store:
         self.note_change(gang)
 
     def assume_requeued(self, gang: WorkloadState) -> None:
-        """Its back-off is over."""
+        """Assume that the workload's back-off is over, and put it at its place."""
         gang.requeue_assumed = True
         self.unplace(gang)
         self.place(gang)
 
     def release(self, gang: WorkloadState) -> None:
-        """It holds nothing any more: workloads that wait in its tree may try again."""
+        """Release all that the workload holds: workloads that wait in its tree may try again."""
         queue = queue_of(gang)
         self.capacity.release(gang)
         self.note_change(gang)
@@ -513,7 +517,7 @@ class Store:
         self.touch(queue)
 
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
-        """The queue in which it would wait, None if there is none."""
+        """The queue in which the workload would wait, None if there is none."""
         workload = gang.workload
         held = workload.on_hold or workload.gates or workload.lacks_pods
         if workload.finished or not workload.active or held:
@@ -525,7 +529,8 @@ class Store:
         return queue if queue is not None and self.divides(queue) == bool(workload.variant_of) else None
 
     def may_try(self, gang: WorkloadState) -> bool:
-        """It may be tried: it does not back off, its queue selects its namespace, and its requests keep their limits.
+        """Whether the workload may be tried: it does not back off, its queue selects its namespace, and its requests keep their
+        limits.
 
         In a StrictFIFO queue it is tried in vain, as in Kueue: others do not overtake it.
         """
@@ -572,12 +577,12 @@ class Store:
 
     @property
     def something_is_free(self) -> bool:
-        """Quota or room on nodes became free, and those who wait for it are not awake yet."""
+        """Whether quota or room on nodes became free, and those who wait for it are not awake yet."""
         return bool(self.hierarchy.freed) or self.openings.unread or self.topology.has_opened
 
     def _wake(self) -> None:
-        """Whoever may find more free than before tries again: where quota was given back, its tree; where nodes may have more
-        room, every tree in which somebody found too little on nodes of these flavors.
+        """Let all workloads try again that may find more free than before: where quota was given back, its tree; where nodes may
+        have more room, every tree in which somebody found too little on nodes of these flavors.
         """
         freed = [self.queues[name] for name in self.hierarchy.freed if name in self.queues]
         self.hierarchy.freed.clear()

@@ -50,7 +50,7 @@ class Intake:
             store.flush(queue.root)
 
     def write_failed(self, key: str) -> None:
-        """Assumptions about it are void: its state is again that of its last fact."""
+        """Drop the assumptions about a workload whose write failed: its state is again that of its last fact."""
         gang = self._store.gangs.get(key)
         if gang is not None:
             if gang.holds:
@@ -106,7 +106,7 @@ class Intake:
             standing.restore(gang)
 
     def _waits_alike(self, gang: WorkloadState, old: Workload, new: Workload) -> bool:
-        """Nothing changed that could change its chances or its position."""
+        """Whether nothing has changed that could change the workload's chances or its position."""
         return (
             (old.pod_sets, old.violation) == (new.pod_sets, new.violation)
             and old.queue == new.queue
@@ -136,12 +136,12 @@ class Intake:
 
 
 def _differs(gang: WorkloadState) -> bool:
-    """An assumption differs from its last fact: receiving that fact again undoes the assumption."""
+    """Whether an assumption differs from the workload's last fact: receiving that fact again undoes the assumption."""
     return gang.holds != (gang.workload.admission is not None)
 
 
 def _same(held: Admission | None, said: Admission | None) -> bool:
-    """The same reservation. Amounts and places may differ: the fact counts."""
+    """Whether both are the same reservation. Amounts and places may differ: the fact counts."""
     if held is None or said is None or held.cluster_queue != said.cluster_queue:
         return False
     mine = [(p.name, p.count, p.flavors) for p in held.pod_sets]

@@ -39,7 +39,7 @@ class ChangeLog(Generic[T]):
         self._entries.extend(entries)
 
     def start_over(self) -> None:
-        """Every reader looks at everything again, even one that had caught up."""
+        """Let every reader look at everything again, even one that had caught up."""
         self._first = self.end + 1
         self._entries.clear()
 

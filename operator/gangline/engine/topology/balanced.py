@@ -163,7 +163,7 @@ def _spread(best: _Candidate, goal: Goal, leaders: int) -> BalancedStart | None:
 def _optimal_subset(
     counts: Counts, level: int, order: Sequence[int], goal: Goal, leaders: int
 ) -> tuple[int, ...] | None:
-    """As many domains as the greedy choice takes, which hold everything with the least excess.
+    """The domains that hold everything with the least excess, as many as the greedy choice takes; None if there are none.
 
     `reached[n]` maps (leaders left, pods left) to the first choice of n domains, in `order`, that leaves so much.
     """

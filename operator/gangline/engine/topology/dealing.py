@@ -110,7 +110,7 @@ class Floor:
         return tight[0] if pods is units else min(tight, key=pods.__getitem__)
 
     def tightest(self, order: Sequence[int], needed: int, leaders: int) -> int:
-        """Among the domains in `order` with the score of its first one: the first with the fewest sufficient units."""
+        """The first domain with the fewest sufficient units, among those in `order` with the score of its first one."""
         scores, leads = self.scores, self.leads
         units = self.led if leaders else self.units
         best, best_units = order[0], -1

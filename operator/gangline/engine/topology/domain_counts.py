@@ -33,13 +33,13 @@ class NodeRoom(Protocol):
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Its cards, of which `free` and `idle` say what is left."""
+        """The cards of the node, of which `free` and `idle` say what is left."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Everything that the counts of a table depend on, besides the leaves. Equal demands share a table."""
+    """What the counts of a table depend on, besides the leaves. Equal demands share a table."""
 
     pod_requests: PodRequests
     slice_level: int
@@ -55,7 +55,8 @@ class Demand:
 
 
 class Counts:
-    """Per level and domain: `pods` and `slices` that fit, both again beside one leader (`led_…`), and which domains can lead.
+    """Counts per level and domain: `pods` and `slices` that fit, both again beside one leader (`led_…`), and which domains can
+    lead.
 
     Without a leader the `led_…` tables are the plain ones and `leads` is None. `scores` is None unless preferences count.
     `reasons` says for each leaf why it is excluded ("" = it is not); `tally` counts them.
@@ -214,7 +215,7 @@ class Counts:
         return twin
 
     def empty(self, level: int, position: int) -> None:
-        """Nothing fits into this domain any more, nor anywhere inside it."""
+        """Set the counts of a domain to zero: nothing fits into it any more, nor anywhere inside it."""
         tables = [self.pods, self.slices]
         if self.leads is not None:
             tables += [self.led_pods, self.led_slices, self.leads]

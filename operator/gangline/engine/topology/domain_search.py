@@ -68,7 +68,9 @@ class Search:
         return shares if self._complete(shares) else None
 
     def _complete(self, shares: list[DealtShare]) -> bool:
-        """No partial gangs: balancing disregards inner slice layers and may lose pods on the way down."""
+        """Whether all units and leaders are dealt out, since there are no partial gangs: balancing disregards inner slice layers
+        and may lose pods on the way down.
+        """
         units, leaders = sum(share.units for share in shares), sum(share.leaders for share in shares)
         return units == self._goal.slices * self._goal.slice_size and leaders == self._leaders
 

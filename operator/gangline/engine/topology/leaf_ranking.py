@@ -21,11 +21,11 @@ class LeafRanking(Protocol):
     def deal(
         self, pod_requests: PodRequests, selection: Selection, count: int, shares: tuple[Share, ...] = ()
     ) -> tuple[Domain, ...] | None:
-        """So many pods, one after the other each at its best place and on its best cards; None if they do not fit."""
+        """Deal out so many pods, one after the other each at its best place and on its best cards; None if they do not fit."""
         ...
 
     def scores(self, pod_requests: PodRequests, selection: Selection, shares: tuple[Share, ...] = ()) -> Sequence[int]:
-        """For one pod, the worth of every leaf by position: more is better, equal is equal."""
+        """The worth of every leaf for one pod, by position: more is better, equal is equal."""
         ...
 
 

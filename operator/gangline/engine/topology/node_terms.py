@@ -112,7 +112,7 @@ class _Label:
     below: _Bounds = field(default_factory=_Bounds)
 
     def add(self, term: Terms, expression: Expression) -> None:
-        """Any operator but In."""
+        """Add an expression of any operator but In."""
         match expression.operator:
             case "NotIn":
                 for value in expression.values:

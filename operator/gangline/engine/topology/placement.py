@@ -43,7 +43,7 @@ PENDING, READY = "Pending", "Ready"
 
 
 def asks(pod_set: PodSet) -> bool:
-    """The pod set itself requests a placement."""
+    """Whether the pod set itself requests a placement."""
     asked = pod_set.topology
     return asked is not None and bool(asked.required or asked.preferred or asked.unconstrained or asked.slices)
 

@@ -42,7 +42,7 @@ def _exclusions(counts: Counts) -> str:
 
 
 def _layers_fitting(counts: Counts, goal: Goal, level: int, levels: Sequence[str], hostnames: bool) -> str:
-    """Per slice layer what fits into the domain that holds most slices."""
+    """What fits into the domain that holds most slices, per slice layer."""
     tree, slices = counts.tree, counts.slices[level]
 
     def rank(position: int) -> tuple[int, str]:

@@ -221,7 +221,7 @@ def _first(shares: list[DealtShare], count: int) -> list[DealtShare]:
 
 
 def _goes_anywhere(goal: Goal, ledger: TopologyLedger) -> bool:
-    """Nothing keeps its pods together: each may go to any leaf by itself."""
+    """Whether nothing keeps the pods together: each may go to any leaf by itself."""
     return goal.level == len(ledger.levels) - 1 and not (goal.required or goal.climbs or goal.layers)
 
 
@@ -254,7 +254,7 @@ def stale_domain(ledger: TopologyLedger, assignment: TopologyAssignment) -> str 
 
 
 def merge(ledger: TopologyLedger, one: TopologyAssignment, other: TopologyAssignment) -> TopologyAssignment:
-    """Both assignments together in path order; all domains must be in the topology."""
+    """The two assignments together in path order; all domains must be in the topology."""
     found: dict[tuple[str, ...], Domain] = {}
     for domain in (*one.domains, *other.domains):
         known = found.get(domain.values)

@@ -186,8 +186,9 @@ def with_marks(pod_set: PodSet) -> Requests:
 
 
 def said_by(requests: Requests) -> tuple[str, int | None, tuple[str, ...]]:
-    """Of one pod's requests with its marks: its kind of work as a mark, percent of one accelerator, None where unsaid, and the
-    names of its shares."""
+    """What one pod's requests say by their marks: its kind of work as a mark, percent of one accelerator, None where unsaid, and
+    the names of its shares.
+    """
     kind = next((name for name in requests if name.startswith(KIND_MARK)), "")
     spared = requests.get(SPARED)
     names = tuple(name for name in requests if name.startswith(_NAMES))

@@ -123,7 +123,9 @@ class Topologies:
             self._rebuild_users(name)
 
     def rank_for(self, flavors: frozenset[str]) -> None:
-        """These flavors are in queues with a placement policy: those without a topology get one of hosts."""
+        """Rank the leaves of these flavors, which are in queues with a placement policy: those without a topology get one of
+        hosts.
+        """
         changed = self.of_policies ^ flavors
         self.of_policies = flavors
         for name in sorted(changed):
@@ -133,7 +135,7 @@ class Topologies:
 
     @property
     def looked_at(self) -> tuple[frozenset[str], frozenset[str]]:
-        """What `look_at` was last told."""
+        """What was last passed to `look_at`."""
         return self._measures, self._excluding
 
     def look_at(self, measures: frozenset[str], excluding: frozenset[str]) -> None:
@@ -189,7 +191,7 @@ class Topologies:
         return flavor.topology
 
     def _ranking(self, flavor: str, policy: PlacementPolicy | None) -> LeafRanking | None:
-        """None without a policy, and on topologies whose leaves are no hosts."""
+        """The ranking of the flavor's leaves by a policy; None without a policy, and on topologies whose leaves are no hosts."""
         ledger = self._ledgers[flavor]
         if policy is None or self._ranking_of is None or not ledger.hostnames:
             return None
@@ -227,7 +229,7 @@ class Topologies:
             self._opened.update(changed)
 
     def _is_measurement(self, old: Node, new: Node) -> bool:
-        """Nothing is different but annotations that order nodes and exclude none."""
+        """Whether nothing is different but annotations that order nodes and exclude none."""
         if not self._measures or all(old.annotations.get(key) == new.annotations.get(key) for key in self._measures):
             return False
         if any(old.annotations.get(key) != new.annotations.get(key) for key in self._excluding):
@@ -235,7 +237,9 @@ class Topologies:
         return old == replace(new, annotations=old.annotations)
 
     def _as_trusted(self, room: Room) -> Node:
-        """For topologies, an untrusted node is one that is not ready; what does not matter to them is left out."""
+        """The node as topologies see it: an untrusted node is one that is not ready, and what does not matter to them is left
+        out.
+        """
         node = room.node
         seen = {key: node.annotations[key] for key in self._measures if key in node.annotations}
         return replace(node, ready=node.ready and room.usable, uid="", conditions={}, annotations=seen, capacity={})
@@ -289,7 +293,7 @@ class Topologies:
 
     @contextmanager
     def holding(self, key: str, admission: Admission | None, needs: NodeNeeds = AS_COUNTED) -> Generator[None]:
-        """For the length of a `with`, a holder has the places of this admission (None: no places) instead of its own."""
+        """Let a holder have the places of this admission (None: no places) instead of its own, for the length of a `with`."""
         placed = self.rooms.placed(key)
         self.rooms.replace(key, self.taken(admission, needs) if admission is not None else ())
         try:

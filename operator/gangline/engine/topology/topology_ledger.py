@@ -339,7 +339,9 @@ class TopologyLedger:
         return verdicts
 
     def _judge(self, selection: Selection, leaf: Leaf) -> Verdict:
-        """Above hosts a leaf is a group of nodes: the scheduler decides which of them a pod tolerates."""
+        """Whether a leaf is excluded, and its score. Above hosts a leaf is a group of nodes: the scheduler decides which of them
+        a pod tolerates.
+        """
         if not self.hostnames:
             return _WELCOME
         verdict = selection.judge(min(leaf.nodes), leaf.labels, leaf.taints)

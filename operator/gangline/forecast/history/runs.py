@@ -115,7 +115,9 @@ def from_workload(
 
 
 def started_at(workload: Workload) -> float | None:
-    """When it was admitted, as if it had done directly before what it saved of its earlier runs; None while it is not."""
+    """When the workload was admitted, as if it had done directly before what it saved of its earlier runs; None while it is not
+    admitted.
+    """
     return (workload.admitted_at - workload.saved) / 1000 if workload.admitted else None
 
 

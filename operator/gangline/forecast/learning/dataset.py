@@ -37,15 +37,15 @@ class Table:
         return Table(runs, table.matrix, np.where(ended, table.target, np.nan), table.baseline)
 
     def last(self, rows: int) -> Table:
-        """Only the last rows."""
+        """The table with the last rows only."""
         return Table(self.runs[-rows:], self.matrix[-rows:], self.target[-rows:], self.baseline[-rows:])
 
     def finished(self) -> Table:
-        """Only the runs that have finished."""
+        """The table with the finished runs only."""
         return self.where(np.array([run.finish is not None for run in self.runs], dtype=bool))
 
     def where(self, mask: NDArray[np.bool_]) -> Table:
-        """Only the rows where `mask` is true."""
+        """The table with the rows only where `mask` is true."""
         runs = tuple(run for run, kept in zip(self.runs, mask, strict=True) if kept)
         return Table(runs, self.matrix[mask], self.target[mask], self.baseline[mask])
 

@@ -34,7 +34,7 @@ _AROUND: Final = 0.08  # half-width of the bracket, as a share of the total weig
 
 
 def censoring_weights(at_risk: Floats, decay: Floats, durations: Floats) -> Floats:
-    """Per duration, one over the share (weighted by `decay`) of runs that have been at risk for at least that long."""
+    """A weight per duration: one over the share (weighted by `decay`) of runs that have been at risk for at least that long."""
     order = np.argsort(at_risk, kind="stable")
     beyond = np.append(np.cumsum(decay[order][::-1])[::-1], 0.0) / decay.sum()
     share = beyond[np.searchsorted(at_risk[order], durations, side="left")]

@@ -82,7 +82,7 @@ def _used_columns(matrix: NDArray[np.float32], rows: NDArray[np.intp]) -> NDArra
 def _masked(
     matrix: NDArray[np.float32], rows: NDArray[np.intp], columns: NDArray[np.intp], seed: int
 ) -> NDArray[np.float32]:
-    """These rows and columns, with some hints and limits removed, so that the model learns to handle missing values."""
+    """The chosen rows and columns, with some hints and limits removed, so that the model learns to handle missing values."""
     masked = matrix[np.ix_(rows, columns)]
     gone = np.flatnonzero(np.random.default_rng(seed).random(len(matrix))[rows] < _MASKED_SHARE)
     for name in ("hint", "limit"):

@@ -44,7 +44,7 @@ def learn(runs: Iterable[Run]) -> FlavorScale:
 
 
 def _cells(runs: Iterable[Run]) -> list[dict[str, tuple[int, float]]]:
-    """For each class that ran on at least two flavors: flavor -> (runs, mean log seconds)."""
+    """The flavors of each class that ran on at least two: flavor -> (runs, mean log seconds)."""
     sums: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         if run.flavor and run.seconds is not None and (key := _work(run)) is not None:

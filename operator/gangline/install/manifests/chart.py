@@ -100,7 +100,7 @@ def write(root: Path) -> None:
 
 
 def write_files(root: Path, texts: Mapping[str, str]) -> None:
-    """Raises OSError."""
+    """Write texts to files below a directory. Raises OSError."""
     for name, text in texts.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ def _objects(*given: Json) -> list[Json]:
 
 
 def _directory(name: str, bodies: list[Json], above: list[str]) -> dict[str, str]:
-    """All objects of one kind in one file."""
+    """The files of a directory by path, each with all objects of one kind."""
     by_kind: dict[str, list[Json]] = {}
     for body in bodies:
         by_kind.setdefault(body["kind"].lower(), []).append(body)
@@ -171,7 +171,7 @@ def _yaml(body: Json) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """No anchors, and long texts as they are."""
+    """Writes YAML without anchors, and with long texts as they are."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -53,6 +53,6 @@ def _policy(name: str, component: str, ingress: list[Node]) -> Json:
 
 
 def _from(peers: str, port: int) -> Json:
-    """Who reaches a port: everybody, unless the values name peers."""
+    """The rule that lets peers reach a port: everybody, unless the values name peers."""
     path = f"networkPolicy.ingress.{peers}"
     return {"ports": [{"port": port, "protocol": "TCP"}], "from": When(Set(path), [Spread(path)])}

@@ -120,14 +120,18 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """In a list: the elements of the list at a path. As a key of a mapping: the entries of the mapping at a path."""
+    """Elements that are spread out. In a list: those of the list at a path. As a key of a mapping: the entries of the mapping at
+    a path.
+    """
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """In a list: a mapping for each element of the list at a path, which has the element under `key`, and what `more` says."""
+    """Mappings that are made in a list, one for each element of the list at a path. It has the element under `key`, and what
+    `more` says.
+    """
 
     path: str
     key: str

@@ -206,7 +206,9 @@ def _webhooks() -> Json:
 
 
 def _unregistration() -> Json:
-    """Before Helm removes the webhooks: API servers stop calling them, and stored objects stay readable without them."""
+    """The Job that removes the registration of the webhooks before Helm removes the webhooks: API servers stop calling them, and
+    stored objects stay readable without them.
+    """
     container = {
         **_container(WEBHOOKS, ["webhooks", "--unregister", Format("--namespace={}", (NAMESPACE,))]),
         "env": [*_ENVIRONMENT],
@@ -345,7 +347,7 @@ def _priority_class() -> Json:
 
 
 def _kueue_alias() -> Json:
-    """No pods: only the image, which `kubectl kueue version` prints."""
+    """A Deployment without pods: it only has the image, which `kubectl kueue version` prints."""
     matched = selector("kueue-alias")
     container = _container(OPERATOR, ["operator"])
     return {

@@ -104,7 +104,9 @@ class GPUJob(Declared):
         return bool(rows) and all(row["ready"] + row["succeeded"] >= row["replicas"] for row in rows)
 
     def reclaimable(self, job: Json) -> dict[str, int]:
-        """None: a gang that starts again needs all of its pods again, also those that had ended."""
+        """The pods whose quota can be given back while the job runs: none, since a gang that starts again needs all of its pods,
+        also those that had ended.
+        """
         return {}
 
     def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
@@ -126,8 +128,8 @@ class GPUJob(Declared):
         return status.restarting(job, restarts.made(job) + 1, Verdict(False, reason, message, at))
 
     def expire(self, job: Json, at: str) -> Patch | None:
-        """It has run for as long as `spec.runtime.limit` allows, over all its attempts: it fails. None if its status says so,
-        or if another limit stopped it.
+        """Let a job fail that has run for as long as `spec.runtime.limit` allows, over all its attempts. None if its status says
+        so, or if another limit stopped it.
         """
         limit = workload.runtime_limit(job)
         if limit is None or limit != workload.max_execution_seconds(job):
@@ -218,7 +220,7 @@ def _may_run_pods(child: Json) -> bool:
 
 
 def _deletes(jobs: Sequence[Json]) -> list[JobWrite]:
-    """In the foreground: a child is gone only when its pods are."""
+    """Delete child Jobs in the foreground: a child is gone only when its pods are."""
     return [
         Delete(JOBS, meta["namespace"], meta["name"], meta["uid"])
         for meta in (child["metadata"] for child in _staying(jobs))
@@ -226,7 +228,7 @@ def _deletes(jobs: Sequence[Json]) -> list[JobWrite]:
 
 
 def _drops(templates: Sequence[Json]) -> list[JobWrite]:
-    """Claims that were made of them stay with their pods."""
+    """Delete templates of claims. Claims that were made of them stay with their pods."""
     return [
         Delete(RESOURCE_CLAIM_TEMPLATES, meta["namespace"], meta["name"], meta["uid"], "Background")
         for meta in (template["metadata"] for template in _staying(templates))

@@ -63,7 +63,7 @@ class Seat:
         return self.gang.host(self.gang.roles[0], 0)
 
     def hosts(self, position: int) -> list[str]:
-        """Raises JobError for more hosts than a variable can name: there is no list of them."""
+        """The names of the hosts of a role. Raises JobError for more hosts than a variable can name: there is no list of them."""
         role = self.gang.roles[position]
         if self.counts[position] > _MOST_HOSTS:
             raise JobError(
@@ -89,7 +89,9 @@ def wire(template: Json, seat: Seat) -> Json:
 
 
 def check(gang: Gang) -> None:
-    """Raises JobError for a gang whose environment could not be set once it is admitted."""
+    """Check that the environment of the gang can be set. Raises JobError for a gang for which that would fail once it is
+    admitted.
+    """
     counts = [role.replicas for role in gang.roles]
     for position, role in enumerate(gang.roles):
         wire(role.template, Seat(gang, counts, position))
@@ -128,7 +130,7 @@ def _environment(seat: Seat, taken: Mapping[str, str | None]) -> list[Json]:
 
 
 def _pytorch(seat: Seat, taken: Mapping[str, str | None]) -> dict[str, str]:
-    """For plain scripts (one process per pod) and, by the PET_ names, for torchrun (one process per GPU)."""
+    """The variables for plain scripts (one process per pod) and, by the PET_ names, for torchrun (one process per GPU)."""
     address = taken.get("MASTER_ADDR") or seat.leader
     port = taken.get("MASTER_PORT") or str(PORTS["PyTorch"])
     variables = {"MASTER_ADDR": address, "MASTER_PORT": port, "WORLD_SIZE": str(seat.world)}
@@ -156,7 +158,7 @@ def _rank(seat: Seat, *rank_names: str) -> dict[str, str]:
 
 
 def _tensorflow(seat: Seat) -> dict[str, str]:
-    """Every role is a task type; evaluators are not part of the cluster, as TensorFlow requires."""
+    """The variable TF_CONFIG. Every role is a task type; evaluators are not part of the cluster, as TensorFlow requires."""
     port = PORTS["TensorFlow"]
     cluster = {
         role.name: [f"{host}:{port}" for host in seat.hosts(position)]

@@ -48,7 +48,7 @@ class Gang:
 
 
 def read(job: Json) -> Gang:
-    """Raises JobError, naming the field, if the GPUJob does not describe a gang."""
+    """Read the gang that a GPUJob describes. Raises JobError, naming the field, if it does not describe one."""
     meta, spec = job["metadata"], job["spec"]
     resource = spec.get("gpuResource") or DEFAULT_GPU_RESOURCE
     written = spec.get("roles")

@@ -39,7 +39,7 @@ def allowed(job: Json, reason: str) -> bool:
 
 
 def left(job: Json) -> bool:
-    """The gang may be restarted once more."""
+    """Whether the gang may be restarted once more."""
     return made(job) < _limit(job)
 
 

@@ -90,7 +90,7 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
 
 
 def _check_claim(template: Json, gpus: int, share: Json, path: str) -> None:
-    """Raises JobError for a share that no ResourceClaim could ask for."""
+    """Check that a ResourceClaim can ask for the share. Raises JobError if none could."""
     if card_claims.device_class(str(share.get("deviceClass") or "")) is None:
         raise JobError("must be the name of a DeviceClass", f"{path}.deviceClass")
     if share.get("memory") is None:
@@ -117,7 +117,7 @@ def _name(template: Json, share: Json, path: str) -> None:
 
 
 def _annotations(template: Json) -> Json:
-    """Those of the pods, to be added to."""
+    """The annotations of the template, to be added to."""
     metadata = template["metadata"] = template.get("metadata") or {}
     metadata["annotations"] = metadata.get("annotations") or {}
     return metadata["annotations"]

@@ -23,7 +23,7 @@ STARTING, RUNNING, RECOVERING = "Starting", "Running", "Recovering"
 
 
 def held(job: Json, gang: Gang, jobs: Sequence[Json]) -> Patch | None:
-    """While the job waits in its queue, or is on its way back to it."""
+    """The status of a job that waits in its queue, or is on its way back to it. None if it says so already."""
     status: Json = {
         "phase": SUSPENDING if jobs else PENDING,
         "gpus": sum(role.gpus * role.replicas for role in gang.roles),
@@ -39,7 +39,7 @@ def held(job: Json, gang: Gang, jobs: Sequence[Json]) -> Patch | None:
 
 
 def running(job: Json, gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[Json]) -> Patch | None:
-    """While the job is admitted; `jobs` are the children of this run."""
+    """The status of a job that is admitted; `jobs` are the children of this run. None if it says so already."""
     status = _counts(gang, infos, jobs)
     status["phase"] = _phase(job, gang, status["roles"], jobs)
     status["expectedStart"] = None  # it has come true
@@ -57,12 +57,12 @@ def restarting(job: Json, count: int, failure: Verdict) -> Patch:
 
 
 def lost(job: Json, message: str, at: str) -> Patch | None:
-    """It is set to fail with its nodes."""
+    """Let the job fail because its nodes failed."""
     return ending(job, Verdict(False, "NodeFailure", message, at))
 
 
 def interrupted(job: Json, swaps: int, how: str, message: str, at: str) -> Patch:
-    """Nodes failed under the gang; `swaps` of them so far."""
+    """Record that nodes failed under the gang; `swaps` of them so far."""
     return Patch(
         {"status": {"swaps": swaps, "interruptions": _interruptions(job, f"Node{how}", message, at)}}, "status"
     )
@@ -75,18 +75,18 @@ def _interruptions(job: Json, reason: str, message: str, at: str) -> list[Json]:
 
 
 def pods_refused(job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
-    """The API server refuses its pods, or no longer does."""
+    """Record that the API server refuses the job's pods, or no longer does."""
     word = "True" if refused else "False"
     return _patch(job, {"conditions": _with(job, names.PODS_REFUSED, word, reason, message, at)})
 
 
 def ending(job: Json, verdict: Verdict) -> Patch | None:
-    """The end is decided, while pods may still run."""
+    """Record that the end is decided, while pods may still run."""
     return _patch(job, {"conditions": _with(job, verdict.interim, "True", verdict.reason, verdict.message, verdict.at)})
 
 
 def ended(job: Json, gang: Gang, jobs: Sequence[Json], verdict: Verdict) -> Patch | None:
-    """The end is decided, and no pod runs any more."""
+    """Record that the end is decided, and that no pod runs any more."""
     status: Json = {
         "phase": "Succeeded" if verdict.success else "Failed",
         "conditions": _with(job, verdict.final, "True", verdict.reason, verdict.message, verdict.at),

@@ -42,7 +42,7 @@ def _pod_set(name: str, count: int, pod: Member) -> Json:
 
 
 def workload_name(group: PodGroup) -> str:
-    """As Kueue's: that of the group, the one that the pod names, or `pod-<name>-<hash>`."""
+    """The name of the group's Workload, as in Kueue: that of the group, the one that the pod names, or `pod-<name>-<hash>`."""
     return alone_name(group.pods[0]) if group.alone else group.name
 
 

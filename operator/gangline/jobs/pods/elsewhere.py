@@ -42,7 +42,9 @@ class PodsElsewhere(SentAlone):
         return True
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        """As it waits here: the gate is opened there. The number of a named priority is that cluster's to say."""
+        """The spec of a pod for another cluster, as it waits here: the gate is opened there. The number of a named priority is
+        that cluster's to say.
+        """
         spec = {name: value for name, value in job["spec"].items() if name != "nodeName"}
         if spec.get("priorityClassName"):
             for name in ("priority", "preemptionPolicy"):
@@ -50,7 +52,7 @@ class PodsElsewhere(SentAlone):
         return spec
 
     def mirrored(self, job: Json, remote: Json | None) -> Json | None:
-        """That of the other pod, but for what would mislead here.
+        """The status of the pod in the other cluster, but for what would mislead here.
 
         A cluster autoscaler adds nodes for pods that cannot be scheduled, so until the other one has a node, this one says that
         it waits at its gate. A pod that its own cluster stops is about to be deleted there, and starts anew elsewhere: its end is
@@ -74,7 +76,7 @@ class PodsElsewhere(SentAlone):
 
 
 def runs(pod: Json) -> bool:
-    """Its status says that it runs, or has a node to run on."""
+    """Whether the pod's status says that it runs, or has a node to run on."""
     status: Json = pod.get("status") or {}
     return status.get("phase") not in _ENDED and (
         status.get("phase") == "Running" or true_condition(pod, SCHEDULED) is not None

@@ -91,7 +91,9 @@ class Division:
 
 
 def before_queueing(group: PodGroup) -> Division:
-    """Without a Workload: the group has at most `total` pods. Raises JobError, IncompleteError while pods are missing."""
+    """Divide a group that has no Workload: it keeps at most `total` pods. Raises JobError, IncompleteError while pods are
+    missing.
+    """
     active = _by_worth(pod for pod in group.pods if pod.counts)
     total = group.total
     _check_agreement(group, total)
@@ -102,7 +104,7 @@ def before_queueing(group: PodGroup) -> Division:
 
 
 def under_workload(group: PodGroup, counts: Mapping[str, int]) -> Division:
-    """With a Workload whose pod sets have these `counts`."""
+    """Divide a group that has a Workload whose pod sets have these `counts`."""
     kept: list[Member] = []
     excess: list[Member] = []
     replaced: list[Member] = []
@@ -152,7 +154,7 @@ def _in_order(pods: Iterable[Member]) -> tuple[Member, ...]:
 
 
 def _check_agreement(group: PodGroup, total: int) -> None:
-    """All pods that have not failed name the same queue and the same total."""
+    """Check that all pods that have not failed name the same queue and the same total. Raises JobError."""
     leader = group.leader
     for pod in group.pods:
         if pod.phase == "Failed":
@@ -189,7 +191,9 @@ def finished(group: PodGroup) -> Outcome | None:
 
 
 def ready(group: PodGroup, wanted: int | None = None) -> bool:
-    """All of its pods are there, and are ready or have succeeded. `wanted`: how many there are to be, if an owner says it."""
+    """Whether all pods of the group are there, and are ready or have succeeded. `wanted`: how many there are to be, if an owner
+    says it.
+    """
     return sum(pod.ready or pod.succeeded for pod in group.pods) >= (group.total if wanted is None else wanted)
 
 
@@ -201,7 +205,8 @@ def reclaimable(group: PodGroup) -> dict[str, int]:
 
 
 def may_start(division: Division, group: PodGroup) -> bool:
-    """No gang starts with fewer pods than it has: the first of them starts only when none is missing.
+    """Whether pods of the group may start. No gang starts with fewer pods than it has: the first of them starts only when none is
+    missing.
 
     Of a group whose pods have failed, the last one starts alone: one that says that no other will follow.
     """
@@ -212,5 +217,5 @@ def may_start(division: Division, group: PodGroup) -> bool:
 
 
 def given_up(pods: Sequence[Member]) -> bool:
-    """Somebody else deleted all pods of the group, and none of them runs any more: nobody will replace them."""
+    """Whether somebody else deleted all pods of the group, and none of them runs any more: nobody will replace them."""
     return bool(pods) and all(pod.deleted and not (pod.marked or pod.started or pod.lost) for pod in pods)

@@ -86,22 +86,26 @@ class Member:
 
     @property
     def counts(self) -> bool:
-        """It runs, will run, or has succeeded. A pod that is deleted before it got a node will never run."""
+        """Whether the pod runs, will run, or has succeeded. A pod that is deleted before it got a node will never run."""
         return self.phase != "Failed" and not self.lost and (bool(self.node) or not self.deleted)
 
     @property
     def started(self) -> bool:
-        """It has passed the gate, and may use its quota: it has neither ended, nor was it deleted before it got a node."""
+        """Whether the pod has passed the gate, and may use its quota: it has neither ended, nor was it deleted before it got a
+        node.
+        """
         return not self.gated and not self.ended and self.counts
 
     @property
     def in_the_way(self) -> bool:
-        """It was deleted and runs no more, and its successor cannot be made before it has gone, for it has the same name."""
+        """Whether the pod was deleted and runs no more, and its successor cannot be made before it has gone, for it has the same
+        name.
+        """
         return self.remade and bool(self.deleted) and (self.ended or not self.node)
 
     @property
     def held(self) -> bool:
-        """It has our finalizer."""
+        """Whether the pod has our finalizer."""
         return names.MANAGED in self.finalizers
 
     @property
@@ -110,7 +114,7 @@ class Member:
         return bounded.whole(self.name.rpartition("-")[2]) or 0
 
     def without_finalizer(self) -> list[str] | None:
-        """Its other finalizers, None = no others: the value of a merge patch."""
+        """The pod's other finalizers, None = no others: the value of a merge patch."""
         return [each for each in self.finalizers if each != names.MANAGED] or None
 
     def manifest(self) -> Json:
@@ -120,12 +124,12 @@ class Member:
         return found
 
     def seen(self) -> Json:
-        """The same, and its `status` while it is gated. Not to be kept."""
+        """The same pod, and its `status` while it is gated. Not to be kept."""
         return orjson.loads(zlib.decompress(self.packed))
 
 
 def is_managed(pod: Json) -> bool:
-    """The pod is queued: it has the label with the value that the webhook sets."""
+    """Whether the pod is queued: it has the label with the value that the webhook sets."""
     return (pod["metadata"].get("labels") or {}).get(names.MANAGED) == "true"
 
 

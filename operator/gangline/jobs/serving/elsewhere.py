@@ -64,7 +64,7 @@ class ServingElsewhere:
         return {}
 
     def marks(self, job: Json) -> Mapping[str, str]:
-        """The names of its Workloads there have its UID here."""
+        """The annotation with the UID that the object has here, which the names of its Workloads there contain."""
         return {names.MULTIKUEUE_ORIGIN_UID: str(job["metadata"]["uid"])}
 
     def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:

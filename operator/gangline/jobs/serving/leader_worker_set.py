@@ -39,7 +39,7 @@ class LeaderWorkerSet:
         return [template_at(parent, LEADER_TEMPLATE), worker] if has_leader(parent) else [worker]
 
     def size(self, parent: Json) -> int:
-        """Its replicas; while a rolling update has created more groups than these, all that there are."""
+        """The number of groups: the replicas, or all groups that there are while a rolling update has created more."""
         wanted = replicas(parent)
         present = at(parent, ("status", "replicas"))
         surges = isinstance(present, int) and present > wanted and _is_surging(parent, wanted)
@@ -73,7 +73,7 @@ def has_leader(parent: Json) -> bool:
 
 
 def replicas(parent: Json) -> int:
-    """Raises JobError."""
+    """The number of groups that the spec asks for. Raises JobError."""
     found = number_at(parent, REPLICAS, 1)
     if found > MOST_REPLICAS:
         raise JobError(f"must be at most {MOST_REPLICAS}", shown(REPLICAS))
@@ -81,7 +81,7 @@ def replicas(parent: Json) -> int:
 
 
 def pod_sets(parent: Json) -> list[Json]:
-    """Those of each group. Raises JobError."""
+    """The pod sets of each group. Raises JobError."""
     size, worker = number_at(parent, GROUP_SIZE, 1), template_at(parent, WORKER_TEMPLATE)
     if size < 1:
         raise JobError("must be at least 1", shown(GROUP_SIZE))
@@ -92,7 +92,7 @@ def pod_sets(parent: Json) -> list[Json]:
 
 
 def _pod_set(name: str, count: int, template: Json, index_label: str, path: Path) -> Json:
-    """As in Kueue without the keys of its own controller, which differ between its pods."""
+    """A pod set as in Kueue, but without the keys of LeaderWorkerSet's own controller, which differ between the pods."""
     meta = dict(template.get("metadata") or {})
     for part in ("labels", "annotations"):
         kept = {key: value for key, value in (meta.get(part) or {}).items() if key == SET_NAME or not _is_own(key)}
@@ -106,7 +106,7 @@ def _is_own(key: str) -> bool:
 
 
 def _is_surging(parent: Json, wanted: int) -> bool:
-    """A rolling update that may create groups beyond its replicas is under way."""
+    """Whether a rolling update is under way that may create groups beyond the replicas."""
     surge = at(parent, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
     updated = at(parent, ("status", "updatedReplicas"))
     allowed = surge > 0 if isinstance(surge, int) else isinstance(surge, str) and surge not in ("", "0", "0%")

@@ -38,11 +38,11 @@ class ServingKind(Protocol):
     def declaration(self) -> Declaration: ...
 
     def templates(self, parent: Json) -> Sequence[Json]:
-        """Its pod templates, which the webhook has marked if its pods wait."""
+        """The pod templates, which the webhook has marked if the pods wait."""
         ...
 
     def size(self, parent: Json) -> int:
-        """How many groups it has now. Raises JobError."""
+        """How many groups the object has now. Raises JobError."""
         ...
 
     def workload_name(self, parent: Json, index: int) -> str:
@@ -50,11 +50,13 @@ class ServingKind(Protocol):
         ...
 
     def pod_sets(self, parent: Json) -> list[Json]:
-        """Those of each of its groups. Raises JobError."""
+        """The pod sets of each group. Raises JobError."""
         ...
 
     def adopted_names(self, parent: Json) -> Sequence[str]:
-        """Names of Workloads that others may have made for it: an older version, or a manager cluster. Raises JobError."""
+        """Names of Workloads that others may have made for the object: an older version, or a manager cluster. Raises
+        JobError.
+        """
         ...
 
     def group_of(self, parent: Json, pod: HeldPod) -> int | None:
@@ -67,7 +69,7 @@ class ServingKind(Protocol):
 
     @property
     def has_many(self) -> bool:
-        """It has several groups, each with a Workload of its own."""
+        """Whether the object has several groups, each with a Workload of its own."""
         ...
 
     @property
@@ -76,12 +78,12 @@ class ServingKind(Protocol):
         ...
 
     def comes_in_stages(self, parent: Json) -> bool:
-        """Some pods of a group are only created once others of it run."""
+        """Whether some pods of a group are only created once others of it run."""
         ...
 
 
 def is_held(kind: ServingKind, parent: Json) -> bool:
-    """Whether its pods wait: the webhook has marked its templates."""
+    """Whether the object's pods wait: the webhook has marked its templates."""
     return any(
         podspec.annotations_of(template).get(names.SUSPENDED_BY_PARENT) == kind.declaration.framework
         for template in kind.templates(parent)
@@ -89,7 +91,7 @@ def is_held(kind: ServingKind, parent: Json) -> bool:
 
 
 def comes_from_elsewhere(parent: Json) -> bool:
-    """A manager cluster has sent it here, and makes its Workloads."""
+    """Whether a manager cluster has sent the object here, and makes its Workloads."""
     return bool(_labels(parent).get(names.MULTIKUEUE_ORIGIN))
 
 
@@ -140,13 +142,13 @@ def new_workload(
 
 
 def owner(kind: ServingKind, parent: Json) -> Json:
-    """The owner reference of its Workloads: their pods own them, too."""
+    """The owner reference of the object's Workloads: their pods own them, too."""
     resource, meta = kind.declaration.resource, parent["metadata"]
     return {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta["name"], "uid": meta["uid"]}
 
 
 def owner_notes(kind: ServingKind, parent: Json, group: Group) -> dict[str, str]:
-    """Annotations of its Workloads that outlive their owner references."""
+    """Annotations of the object's Workloads that outlive their owner references."""
     resource = kind.declaration.resource
     found = {
         names.JOB_OWNER_GVK: f"{resource.api_version}, Kind={resource.kind}",
@@ -187,7 +189,7 @@ def pod_set(name: str, count: int, template: Json, index_label: str, path: str, 
 
 
 def same_pod_sets(now: Sequence[Json], then: Sequence[Json]) -> bool:
-    """The Workload still describes the group: the same pods, which request the same."""
+    """Whether the Workload still describes the group: the same pods, which request the same."""
     if [(row["name"], row["count"]) for row in now] != [(row["name"], row.get("count", 1)) for row in then]:
         return False
     return all(

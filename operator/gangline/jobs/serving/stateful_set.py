@@ -39,7 +39,7 @@ class StatefulSet:
         return [pod_set(MAIN, number_at(parent, REPLICAS, 1), spec, INDEX_LABEL, "spec.template", asked=template)]
 
     def adopted_names(self, parent: Json) -> Sequence[str]:
-        """Before Kueue 0.17 they had no UID."""
+        """The names with the object's UID, and without it, as they were before Kueue 0.17."""
         name = parent["metadata"]["name"]
         return [named(self, parent, name), named(self, parent, name, uid="")]
 

@@ -40,7 +40,7 @@ LEAST_JOBS: Final = 50
 
 
 class NoProposalError(ValueError):
-    """Nothing is proposed; the message says why."""
+    """There is nothing to propose; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ class Proposal:
 
 
 def tune(source: Source, plan: Plan, wish: Wish, tell: Callable[[str], None] = lambda text: None) -> Proposal:
-    """Raises NoProposalError, ReplayError. `plan` says all but the policies and the windows."""
+    """Search for a better policy, and judge it on a part of the record that was held out. `plan` says all but the policies and
+    the windows. Raises NoProposalError, ReplayError.
+    """
     begun = time.monotonic()
     base = _base(source, wish.queues)
     span = source.last - source.first

@@ -117,7 +117,7 @@ def _update(job: Json, old: Json) -> list[FieldError]:
 
 
 def _grown(job: Json, old: Json) -> bool:
-    """More concurrent pods than before. With partial admission the change is refused instead."""
+    """Whether the Job has more concurrent pods than before. With partial admission the change is refused instead."""
     return names.MIN_PARALLELISM not in annotations_of(old) and pods_count(job) > pods_count(old)
 
 

@@ -139,7 +139,7 @@ def _counts(places: Sequence[Place]) -> dict[str, int]:
 
 
 def _grown(behaviour: Behaviour, job: Json, old: Json) -> bool:
-    """Some pod set has more pods than before, or is new."""
+    """Whether some pod set has more pods than before, or is new."""
     try:
         now, before = _counts(behaviour.places(job)), _counts(behaviour.places(old))
     except JobError:

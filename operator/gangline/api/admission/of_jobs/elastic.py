@@ -38,7 +38,9 @@ def without_annotation(obj: Json) -> Json:
 
 
 def check(job: Json) -> list[FieldError]:
-    """Only some kinds can be elastic; the pods of a RayCluster wait until its slice is admitted."""
+    """Errors of a job that asks to be elastic: only some kinds can be, and the pods of a RayCluster must be created behind the
+    gate, where they wait until its slice is admitted.
+    """
     if not is_elastic(job):
         return []
     declaration = _declaration(job)
@@ -66,13 +68,15 @@ def hold_pods(job: Json) -> None:
 
 
 def pods_wait(job: Json) -> bool:
-    """All pods that the job may get wait behind the gate: it may grow while it runs."""
+    """Whether all pods that the job may get wait behind the gate, so that it may grow while it runs."""
     templates = _templates(job) if resizes(job) else []
     return bool(templates) and all(_is_gated(job, path) for path in templates)
 
 
 def resizes(job: Json) -> bool:
-    """It may grow and shrink while it runs, by its kind and by its author; elsewhere if it says itself how large it is."""
+    """Whether the job may grow and shrink while it runs: by its kind, and by the wish of its author. A job that runs in another
+    cluster may do so only if its own spec says how large it is.
+    """
     declaration = _declaration(job)
     if not is_elastic(job) or declaration is None or not declaration.elastic:
         return False
@@ -80,7 +84,7 @@ def resizes(job: Json) -> bool:
 
 
 def runs_elsewhere(job: Json) -> bool:
-    """Its controller here leaves it to another cluster."""
+    """Whether the job's controller in this cluster leaves the job to another cluster."""
     declaration = _declaration(job)
     return (
         declaration is not None

@@ -262,7 +262,7 @@ def _count(path: str, value: object, *, lowest: int, highest: int) -> list[Field
 
 
 def _partial(roles: list[_Role]) -> list[FieldError]:
-    """Only one pod set of a Workload can shrink."""
+    """Errors of all roles but the first that use minReplicas: only one pod set of a Workload can shrink."""
     shrinking = [role for role in roles if role.minimum is not None]
     if len(shrinking) <= 1:
         return []

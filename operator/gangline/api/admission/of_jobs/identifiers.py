@@ -37,7 +37,7 @@ def prebuilt_workload(job: Json | None) -> str:
 
 
 def prebuilt_path(job: Json) -> str:
-    """Where a job names its prebuilt Workload."""
+    """The path of the annotation or label by which a job names its prebuilt Workload."""
     return _named(job, names.PREBUILT_WORKLOAD)[1]
 
 
@@ -61,7 +61,7 @@ def ignored(obj: Json) -> list[str]:
 
 
 def part_for(name: str) -> str:
-    """Where the operator writes such a name: `annotations` or `labels` of the metadata."""
+    """The part of the metadata into which the operator writes such a name: `annotations` or `labels`."""
     return "annotations" if _choice.annotations_first else part_with_room(name)
 
 

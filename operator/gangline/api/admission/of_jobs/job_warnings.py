@@ -44,7 +44,7 @@ def runtime_hint_fault(job: Json) -> str:
 
 
 def hint(job: Json, old: Json | None) -> list[str]:
-    """Of annotations that are ignored, unless they were before this write."""
+    """Warnings about annotations that are ignored, unless they were ignored before this write."""
     known = [] if old is None else _ignored(old)
     return [told for told in _ignored(job) if told not in known]
 

@@ -63,14 +63,16 @@ def controller_of(obj: Json) -> Json | None:
 
 
 def could_be_queued(owner: Json) -> bool:
-    """The owner reference is of a kind that may wait in a queue."""
+    """Whether the owner reference is of a kind that may wait in a queue."""
     group = text(owner.get("apiVersion")).rpartition("/")[0]
     identity = (group, text(owner.get("kind")))
     return jobkinds.declaration_of(*identity) is not None or jobkinds.external_kind(*identity) is not None
 
 
 def may_lead_to_queued(owner: Json) -> bool:
-    """It may be queued, or is a pod, which may have an owner that is: executors of Spark belong to their driver's pod."""
+    """Whether the owner may be queued, or is a pod, which may have an owner that is: executors of Spark belong to their driver's
+    pod.
+    """
     return could_be_queued(owner) or (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod")
 
 
@@ -78,7 +80,7 @@ class Holding(Protocol):
     """How a kind keeps its jobs from running: a suspend field, or the gate of a pod."""
 
     def read(self, job: Json) -> bool:
-        """The job is held."""
+        """Whether the job is held."""
         ...
 
     def hold(self, job: Json) -> None: ...

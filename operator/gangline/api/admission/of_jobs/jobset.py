@@ -88,7 +88,7 @@ def _pod_set_names(groups: list[_Group]) -> list[FieldError]:
 
 
 def _grown(job: Json, old: Json) -> bool:
-    """Some group has more pods than before, or is new. JobSet's own webhook refuses that; without it, the JobSet is
+    """Whether some group has more pods than before, or is new. JobSet's own webhook refuses that; without it, the JobSet is
     suspended.
     """
     before = {group.name: group.count for group in _groups(old)}
@@ -105,7 +105,9 @@ _COMMON: Final[Rules] = jobs.job_rules(
 
 
 def _default(job: Json, old: Json | None, context: Context) -> list[str]:
-    """As for every job; but if the pods' label names a priority class, the default one must not replace it."""
+    """Set the defaults that every job gets; but if the pods' label names a priority class, the default one must not
+    replace it.
+    """
     if any(labels_of(group.template).get(names.PRIORITY_CLASS) for group in _groups(job)):
         context = replace(context, priority_class_exists=_no_class)
     return _COMMON.default(job, old, context)

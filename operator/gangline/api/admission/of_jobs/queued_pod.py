@@ -181,7 +181,9 @@ _JOB_RULES: Final = jobs.job_rules(_check, _Gate(), checked_without_queue=True)
 
 
 def _default(pod: Json, old: Json | None, context: Context) -> list[str]:
-    """As any job; a pod whose owner is managed waits like the others, but its owner cares for its end."""
+    """Set the defaults that every job gets. A pod whose owner is managed waits like the others, but its owner cares for
+    its end.
+    """
     if old is not None:
         return []
     if names.SUSPENDED_BY_PARENT in annotations_of(pod):

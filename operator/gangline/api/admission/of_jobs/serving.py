@@ -127,7 +127,7 @@ def _has_leader(obj: Json) -> bool:
 
 
 def _is_of_another(marks: _Marks, obj: Json) -> bool:
-    """A StatefulSet that a LeaderWorkerSet has made: that one is queued."""
+    """Whether this is a StatefulSet that a LeaderWorkerSet has made: that one is queued."""
     found = _suspending_parent(obj, TEMPLATE) if marks is _STATEFUL_SET else ""
     return found not in ("", marks.declaration.framework)
 
@@ -211,12 +211,12 @@ def _update(marks: _Marks, obj: Json, old: Json, context: Context, *, waits: boo
 
 
 def _is_imported(obj: Json, old: Json) -> bool:
-    """It gets a queue while it runs, from `gangline import`, which sees to it that its pods run on."""
+    """Whether the object gets a queue while it runs, from `gangline import`, which sees to it that its pods run on."""
     return not jobs.queue_name(old) and bool(jobs.queue_name(obj)) and names.IMPORTING in annotations_of(obj)
 
 
 def _waits(obj: Json, context: Context) -> bool:
-    """Its pods wait, as `jobs.hold_queued` decides it."""
+    """Whether the pods of the object wait, as `jobs.hold_queued` decides it."""
     if jobs.belongs_to_queued_owner(obj, context):
         return False
     queued = bool(jobs.queue_name(obj))
@@ -225,7 +225,7 @@ def _waits(obj: Json, context: Context) -> bool:
 
 
 def _replicas(obj: Json, old: Json) -> list[FieldError]:
-    """Only to zero and from zero, since the Workload counts all replicas."""
+    """Errors of a change of the replicas, which is allowed only to zero and from zero, since the Workload counts all replicas."""
     new, before = whole(at(obj, REPLICAS), 1), whole(at(old, REPLICAS), 1)
     if new and before:
         return immutable(_REPLICAS, new, before)
@@ -280,7 +280,7 @@ def _requests(of: Json) -> Json:
 
 
 def _plain(value: object) -> Any:
-    """Without nulls and empty values, which are equal to absent ones."""
+    """The value without nulls and empty values, which are equal to absent ones."""
     if isinstance(value, dict):
         fields = {key: _plain(inner) for key, inner in cast("dict[str, object]", value).items()}
         return {key: inner for key, inner in fields.items() if inner not in (None, [], {})} or None

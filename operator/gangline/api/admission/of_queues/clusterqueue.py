@@ -138,7 +138,7 @@ def _concurrent_admission(body: Json, old: Json | None) -> list[FieldError]:
 
 
 def _migration(migration: Json, groups: list[Json]) -> list[FieldError]:
-    """Only a workload that may move has a last flavor to move to."""
+    """Errors of the constraints on migration: only a workload that may move has a last flavor to move to."""
     constraints, mode = migration.get("constraints"), migration.get("mode")
     path = "spec.concurrentAdmissionPolicy.migration.constraints"
     if constraints is None:

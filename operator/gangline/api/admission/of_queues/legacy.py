@@ -20,7 +20,7 @@ _UNSET: Final = (None, "", "Never")
 
 
 def is_legacy(queue: Json) -> bool:
-    """A v1beta1 ClusterQueue in the recipe form."""
+    """Whether this is a v1beta1 ClusterQueue in the recipe form."""
     if queue.get("apiVersion") != names.V1BETA1:
         return False
     if "reclaimOutOfCohort" in mapping(spec(queue).get("preemption")):
@@ -44,7 +44,7 @@ def _lacks_resources(group: Json) -> bool:
 
 
 def _resources(body: Json) -> list[str]:
-    """Each group covers the resources of its flavors, in the order of the first flavor."""
+    """Let each group without `coveredResources` cover the resources of its flavors, in the order of the first flavor."""
     taken: list[str] = []
     groups = list(listing(body.get("resourceGroups")))
     for i, group in enumerate(map(mapping, groups)):

@@ -84,7 +84,7 @@ def _idle_budget(backfill: Json) -> list[str]:
 
 
 def _factor(path: str, value: object) -> list[FieldError]:
-    """No run is overdue before its forecast is over."""
+    """Errors of a factor of the forecast, which must be at least 1: no run is overdue before its forecast is over."""
     if value is None:
         return []
     try:

@@ -33,7 +33,7 @@ class AccessProvider:
 
     @property
     def plugin(self) -> Json:
-        """As `exec` of a user in a kubeconfig."""
+        """The provider as `exec` of a user in a kubeconfig."""
         return {
             "apiVersion": self.api_version,
             "command": self.command,
@@ -46,7 +46,9 @@ class AccessProvider:
 
 
 def load(body: Any, path: str) -> tuple[AccessProvider, ...] | None:
-    """None without the section, whose shape has been checked. Rules are Kueue's. Raises ConfigurationError."""
+    """Read the access providers of the section, by Kueue's rules. Its shape has been checked; None without the section. Raises
+    ConfigurationError.
+    """
     if body is None:
         return None
     section = mapping(body, path)

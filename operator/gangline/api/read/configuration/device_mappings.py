@@ -61,7 +61,7 @@ class Mappings:
 
 
 def load(section: Any, gates: Gates) -> Mappings:
-    """Raises ConfigurationError."""
+    """Read the mappings of DeviceClasses to resources. Raises ConfigurationError."""
     found = Mappings()
     seen: set[str] = set()
     for i, row in enumerate(rows(section, _PATH, _MOST_MAPPINGS)):

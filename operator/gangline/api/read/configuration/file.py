@@ -199,13 +199,15 @@ def _of_the_other_version(root: Json, *, old: bool) -> list[str]:
 
 
 def _ignores_undeclared(resources: Json, gates: Gates) -> bool:
-    """Kueue reads the field only with its gate; the versions that lack the gate lack the field."""
+    """Whether resources without quota are ignored. Kueue reads the field only with its gate; the versions that lack the gate lack
+    the field.
+    """
     strategy = choice(resources, "resources.quotaCheckStrategy", "BlockUndeclared", "IgnoreUndeclared")
     return strategy == "IgnoreUndeclared" and gates.on("QuotaCheckStrategy")
 
 
 def _fair_sharing(body: Any, *, old: bool) -> model.FairSharing | None:
-    """In v1beta1 `enable: true` turns it on, in v1beta2 the section itself."""
+    """Read `fairSharing`; None if it is off. In v1beta1 `enable: true` turns it on, in v1beta2 the section itself."""
     if body is None:
         return None
     fair = mapping(body, "fairSharing")
@@ -237,7 +239,9 @@ def _usage_based(body: Any) -> model.AdmissionFairSharing | None:
 
 
 def _pods_ready(body: Any, *, old: bool, gates: Gates) -> model.PodsReadyPolicy | None:
-    """In v1beta1 only `enable: true` turns it on. In v1beta2 it is on with its section, and from 0.19 on without it too."""
+    """Read `waitForPodsReady`; None if it is off. In v1beta1 only `enable: true` turns it on. In v1beta2 it is on with its
+    section, and from 0.19 on without it too.
+    """
     path = "waitForPodsReady"
     policy = mapping(body, path)
     by_default = not old and (body is not None or versions.at_least(gates.version, _READY_BY_DEFAULT))
@@ -259,7 +263,9 @@ def _pods_ready(body: Any, *, old: bool, gates: Gates) -> model.PodsReadyPolicy 
 
 
 def _ready_within(policy: Json, path: str, *, old: bool, version: str) -> float:
-    """Without a value: 5 m in v1beta1; in v1beta2 30 m from 0.19 on, and before an error."""
+    """The timeout in seconds. Without a value it is 5 m in v1beta1, and in v1beta2 30 m from 0.19 on; before 0.19 that is an
+    error.
+    """
     seconds = duration(policy, path, "5m" if old else "0s")
     if not seconds and (old or not versions.at_least(version, _READY_BY_DEFAULT)):
         raise ConfigurationError(f"{path}: must be specified")
@@ -267,7 +273,7 @@ def _ready_within(policy: Json, path: str, *, old: bool, version: str) -> float:
 
 
 def _recovered_within(policy: Json, path: str, version: str) -> float | None:
-    """None: as the timeout. Kueue 0.15 waits for ever where the field is missing."""
+    """The recovery timeout in seconds; None = the same as `timeout`. Kueue 0.15 waits for ever where the field is missing."""
     if policy.get("recoveryTimeout"):
         return duration(policy, path, "")
     return None if versions.at_least(version, _RECOVERS_BY_DEFAULT) else _NEVER

@@ -42,7 +42,7 @@ class Gates:
     given: Mapping[str, bool] = field(default_factory=lambda: _NONE)
 
     def on(self, name: str) -> bool:
-        """Raises KeyError for a gate that no version has."""
+        """Whether a gate is on. Raises KeyError for a gate that no version has."""
         state = _state(name, self.version)
         if name in self.given:
             return self.given[name]
@@ -72,7 +72,7 @@ class Gates:
 
 
 def load(section: Json, version: str) -> Gates:
-    """Raises ConfigurationError for gates that Kueue of this version refuses."""
+    """Read `featureGates`. Raises ConfigurationError for gates that Kueue of this version refuses."""
     for name, value in section.items():
         if not isinstance(value, bool):
             raise ConfigurationError(f"featureGates.{name}: true or false is wanted, not {value!r}")

@@ -171,7 +171,9 @@ def _unlisted(listed: Collection[str]) -> frozenset[tuple[str, str]]:
 
 
 def _check_exempts(chosen: model.LabelSelector, own: str) -> None:
-    """As in Kueue: the system's namespaces must not be selected. `own`: Kueue's, where the file says it; "" else."""
+    """Check that the system's namespaces are not selected, as Kueue does. `own`: Kueue's namespace, where the file names it; ""
+    else. Raises ConfigurationError.
+    """
     for namespace in filter(None, dict.fromkeys(("kube-system", own))):
         if ManagedJobs(selector=chosen).namespace({_NAME: namespace}):
             raise ConfigurationError(f'{_SELECTOR}: should not match the "{namespace}" namespace')

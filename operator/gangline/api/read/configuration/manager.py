@@ -87,7 +87,7 @@ def _lease(election: Json, namespace: str) -> LeaseSettings:
 
 
 def _address(section: Json, path: str) -> tuple[str, int] | None:
-    """Of the form `:8443` or `10.0.0.1:8443`; None where it is not given or turned off."""
+    """Host and port of an address such as `:8443` or `10.0.0.1:8443`; None where it is not given or turned off."""
     value = text(section, path, _OFF)
     if value == _OFF:
         return None

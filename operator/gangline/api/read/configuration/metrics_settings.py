@@ -122,7 +122,9 @@ def load(section: Json, gates: Gates) -> tuple[MetricsSettings, list[str]]:
 
 
 def _local_queues(body: Any) -> tuple[bool, model.LabelSelector]:
-    """Where the section exists it says itself whether the metrics are on; all LocalQueues have them without it."""
+    """Whether the metrics of LocalQueues are on, and for which. The section says so itself where it exists; without it all
+    LocalQueues have them.
+    """
     if body is None:
         return True, EVERY
     path = "metrics.localQueueMetrics"

@@ -85,7 +85,7 @@ USUAL: Final = MultiKueue()
 
 
 def load(root: Json, gates: Gates) -> MultiKueue:
-    """Raises ConfigurationError."""
+    """Read the settings of MultiKueue. Raises ConfigurationError."""
     section = mapping(root.get(SECTION), SECTION)
     origin = text(section, f"{SECTION}.origin", USUAL.origin)
     if not label_syntax.is_value(origin):

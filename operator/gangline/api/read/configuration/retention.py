@@ -13,7 +13,7 @@ SECTION: Final = "objectRetentionPolicies"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Seconds; None: nothing is deleted."""
+    """The times in seconds after which Workloads and jobs that have ended are deleted; None: they are not deleted."""
 
     #: from the end of a Workload to its deletion
     after_finished: float | None = None
@@ -26,7 +26,7 @@ FOR_EVER: Final = Retention()
 
 
 def load(root: Json) -> Retention:
-    """Raises ConfigurationError."""
+    """Read for how long ended Workloads are kept. Raises ConfigurationError."""
     section = mapping(root.get(SECTION), SECTION)
     path = f"{SECTION}.workloads"
     workloads = mapping(section.get("workloads"), path)

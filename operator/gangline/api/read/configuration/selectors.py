@@ -14,7 +14,7 @@ from gangline.kube.resources import Json
 
 
 def label_keys(keys: list[str], path: str) -> tuple[str, ...]:
-    """Raises ConfigurationError for a text that is no key."""
+    """Check that all texts are keys of labels, and return them. Raises ConfigurationError for a text that is no key."""
     for i, key in enumerate(keys):
         _check(label_syntax.is_key(key), f"{path}[{i}]", key, "a label's key")
     return tuple(keys)

@@ -46,7 +46,7 @@ _SELECTOR_FIELDS: Final[Shape] = {
 
 
 def check(value: Any, shape: Shape, path: str = "") -> None:
-    """Raises ConfigurationError, which names the first field that does not fit."""
+    """Check that a value has the shape. Raises ConfigurationError, which names the first field that does not fit."""
     if value is None:
         return
     if isinstance(shape, str):

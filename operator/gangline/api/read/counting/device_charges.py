@@ -94,7 +94,9 @@ def _add(total: dict[str, int], name: str, amount: int) -> None:
 
 
 def _malformed(claim: Claim, verdicts: Verdicts) -> Fault | None:
-    """Raises UnavailableError, once it has been asked about all selectors."""
+    """The fault of a claim with selectors that do not compile, or that is of a kind that cannot be counted; None if there is no
+    fault. Raises UnavailableError, once it has been asked about all selectors.
+    """
     verdicts.ask(text for request in claim.requests for _, text in request.selectors)
     for request in claim.requests:
         where = f"{request.where}.exactly.selectors"
@@ -121,7 +123,9 @@ def _quoted(text: str) -> str:
 
 
 def _unsatisfied(claim: Claim, devices: Devices, cluster: Cluster) -> Iterator[Fault]:
-    """Of requests with selectors, also of those for administrators."""
+    """The faults of requests with selectors for which the cluster has too few devices. Requests for administrators are checked as
+    well.
+    """
     selecting = [request for request in claim.requests if request.selectors]
     if not selecting:
         return
@@ -148,7 +152,9 @@ def _unsatisfied(claim: Claim, devices: Devices, cluster: Cluster) -> Iterator[F
 def _looked_at(
     requests: Sequence[DeviceRequest], devices: Devices, slices: Mapping[str, DeviceSlice]
 ) -> list[DeviceSlice]:
-    """All slices, unless all requests are of classes with sources: then those of the sources' drivers."""
+    """The slices in which devices are looked for: all of them, unless all requests are of classes with sources; then those of the
+    sources' drivers.
+    """
     ordered = [each for _, each in sorted(slices.items())]
     sources = [devices.sources.get(request.device_class, ()) for request in requests]
     if not all(sources):
@@ -174,7 +180,7 @@ def _take(rows: Iterable[Sequence[_Found]], count: int, taken: set[tuple[int, in
 
 
 def _class_selectors(request: DeviceRequest, cluster: Cluster) -> tuple[str, ...]:
-    """Raises _FaultError."""
+    """The CEL selectors of the request's DeviceClass. Raises _FaultError."""
     name = request.device_class
     if not name:
         return ()
@@ -191,7 +197,7 @@ def _class_selectors(request: DeviceRequest, cluster: Cluster) -> tuple[str, ...
 
 
 def _rows(expressions: Sequence[str], slices: Sequence[DeviceSlice], verdicts: Verdicts) -> Iterator[Sequence[_Found]]:
-    """For each slice, which of its devices all expressions select."""
+    """A row for each slice, which says which of its devices are selected by all expressions."""
     layers: list[Mapping[int, Sequence[Verdict]]] = []
     live: Sequence[int] = range(len(slices))
     for text in expressions:

@@ -88,8 +88,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the configuration says that devices of a DeviceClass count as what they consume: the counter or the capacity `name`
-    of the driver's devices that the CEL expression `selector` selects, as `resource`."""
+    """How the configuration counts devices of a DeviceClass by what they consume: the counter or the capacity `name` of the
+    driver's devices that the CEL expression `selector` selects counts as `resource`.
+    """
 
     kind: str
     resource: str
@@ -126,7 +127,7 @@ NO_DEVICES: Final = Devices()
 
 
 def claim(obj: Any) -> Claim:
-    """Of a ResourceClaimTemplate (resource.k8s.io/v1). Raises ParseError."""
+    """Read what a ResourceClaimTemplate (resource.k8s.io/v1) claims. Raises ParseError."""
     requests: list[DeviceRequest] = []
     spec = child(child(root(obj), "spec", ""), "spec", "spec")
     for i, request in enumerate(items(child(spec, "devices", "spec.spec"), "requests", "spec.spec.devices")):
@@ -165,7 +166,7 @@ def _request(exactly: Json, where: str) -> DeviceRequest:
 
 
 def _selectors(parent: Json, path: str) -> tuple[tuple[int, str], ...]:
-    """Those of CEL, which are all that there are."""
+    """The CEL selectors, each with its index in the list; there are no selectors of another kind. Raises ParseError."""
     rows = ((i, child(row, "cel", f"{path}.selectors[{i}]")) for i, row in enumerate(items(parent, "selectors", path)))
     found = [(i, text(row, "expression", f"{path}.selectors[{i}].cel")) for i, row in rows if row]
     if any(len(expression) > LONGEST for _, expression in found):
@@ -192,7 +193,9 @@ class ExtendedClass:
 
 
 def extended_class(obj: Any) -> ExtendedClass | None:
-    """Of a DeviceClass (resource.k8s.io/v1); None for one that stands for no resource. Raises ParseError."""
+    """Read the extended resource of a DeviceClass (resource.k8s.io/v1); None for one that stands for no resource. Raises
+    ParseError.
+    """
     body = root(obj)
     name = text(child(body, "spec", ""), "extendedResourceName", "spec")
     created = conditions.millis_of(text(child(body, "metadata", ""), "creationTimestamp", "metadata"))
@@ -246,7 +249,7 @@ def templates(pod_sets: Any) -> set[str]:
 
 
 def _specs(pod_sets: Any) -> Iterator[Json]:
-    """Of their pods."""
+    """The pod specs of these pod sets."""
     return (mapping(mapping(mapping(pod_set).get("template")).get("spec")) for pod_set in listing(pod_sets))
 
 

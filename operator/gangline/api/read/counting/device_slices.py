@@ -44,7 +44,7 @@ class DeviceSlice:
 
 
 def resource_slice(obj: Any) -> DeviceSlice:
-    """Raises ParseError."""
+    """Read a ResourceSlice. Raises ParseError."""
     spec = child(root(obj), "spec", "")
     pool = child(spec, "pool", "spec")
     devices = items(spec, "devices", "spec")
@@ -77,7 +77,7 @@ def complete(slices: Iterable[DeviceSlice]) -> list[DeviceSlice]:
 
 
 def names(group: Group) -> list[str]:
-    """Of its devices."""
+    """The names of the devices of a group."""
     return [str(device.get("name", "")) for device in _devices(group)]
 
 
@@ -107,7 +107,9 @@ class Dimension:
     policy: CapacityPolicy
 
     def consumed(self, asked: int | None) -> int | None:
-        """None: it cannot give so much. `asked`: None = the request does not say how much."""
+        """How much of the dimension a request consumes; None: it cannot give so much. `asked`: None = the request does not say
+        how much.
+        """
         return self.policy.consumed(self.usual if asked is None else asked)
 
 
@@ -142,7 +144,7 @@ def _size(row: Any, key: str, resource: str) -> int | None:
 
 
 def _amount(written: Any, resource: str) -> int | None:
-    """None if it is none; a negative amount is nothing."""
+    """The quantity that is written; None if it is none. A negative amount counts as 0."""
     try:
         return None if written is None else max(0, quantity.parse(written, resource))
     except quantity.QuantityError:

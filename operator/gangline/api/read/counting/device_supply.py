@@ -99,7 +99,7 @@ class DeviceSupply:
 
     @property
     def waits(self) -> bool:
-        """Something could not be evaluated yet."""
+        """Whether something could not be evaluated yet."""
         return any(each.postponed for each in self._by_namespace.values())
 
     @property

@@ -26,7 +26,7 @@ class Bounds:
     requests: Requests = field(default_factory=dict[str, int])  # where none are written
 
     def and_also(self, other: Bounds) -> Bounds:
-        """Both at once; the defaults of this one go first."""
+        """The bounds that both set together; the defaults of this one go first."""
         return Bounds(
             most=_merged(self.most, other.most, min),
             least=_merged(self.least, other.least, max),
@@ -47,7 +47,7 @@ NO_LIMITS: Final = Limits()
 
 
 def limits(obj: Any) -> Limits:
-    """Of one LimitRange. Raises ParseError. Rows of other types, such as PersistentVolumeClaim, do not concern pods."""
+    """Read one LimitRange. Raises ParseError. Rows of other types, such as PersistentVolumeClaim, do not concern pods."""
     found: dict[str, Bounds] = {}
     for i, row in enumerate(items(child(root(obj), "spec", ""), "limits", "spec")):
         path = f"spec.limits[{i}]"
@@ -64,7 +64,7 @@ def limits(obj: Any) -> Limits:
 
 
 def together(each: Iterable[Limits]) -> Limits:
-    """Of several LimitRanges, the first one first."""
+    """The limits that several LimitRanges set together; the defaults of an earlier one go first."""
     container: Bounds | None = None
     pod: Bounds | None = None
     for one in each:

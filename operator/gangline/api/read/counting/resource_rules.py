@@ -18,7 +18,8 @@ from gangline.engine.model import UNLIMITED, Requests
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """Each unit of a resource counts as so many units of others (a CPU is one unit); a negative factor is an allowance.
+    """How a resource counts as others: each unit of it as so many units of theirs (a CPU is one unit); a negative factor is an
+    allowance.
 
     `multiply_by`: the amount is first multiplied by the pod's amount of this resource, if it requests any. `retain`: the resource
     itself counts as well.

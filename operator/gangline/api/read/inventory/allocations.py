@@ -24,7 +24,7 @@ class Allocation:
 
 
 def allocations(obj: Any) -> tuple[Allocation, ...]:
-    """Raises ParseError."""
+    """Read what a ResourceClaim has been allocated. Raises ParseError."""
     namespace = needed(child(root(obj), "metadata", ""), "namespace", "metadata")
     status = child(obj, "status", "")
     pods = tuple(

@@ -32,7 +32,7 @@ def _too_long(written: str) -> ParseError:
 
 @parser(_LONGEST, refuse=_too_long, worst=("a,1,1,1,m,0,true:", ":", ",", "[", '[{"id":"a"},', "9"))
 def cards(written: str, node: str) -> tuple[Device, ...]:
-    """Raises ParseError."""
+    """Read the cards of a node from HAMi's annotation. Raises ParseError."""
     rows = _from_json(written) if written.lstrip().startswith("[") else _from_text(written)
     return tuple(_card(node, row) for row in rows)
 

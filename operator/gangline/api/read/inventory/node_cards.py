@@ -1,4 +1,4 @@
-"""All that is published of one node's cards together; and what one pod takes of them."""
+"""Puts together what is published of one node's cards, and what one pod takes of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def own_cards(node: Node) -> tuple[Device, ...]:
 
 
 def node_devices(own: Iterable[Device], published: Iterable[Device]) -> tuple[Device, ...]:
-    """All cards of a node. `published`: by ResourceSlices."""
+    """All cards of a node: its `own`, and those that ResourceSlices have `published`."""
     found = {each.uuid: each for each in published}
     by_slices = bool(found)
     for card in (each for each in own if each.named or not by_slices):
@@ -94,7 +94,7 @@ def _of_kai(
 
 
 def _is_kais(share: Share) -> bool:
-    """It asks for no resource, and for a part of a card: so do annotations only."""
+    """Whether the share may be one that KAI places: it asks for no resource, and for a part of a card, as only annotations do."""
     return not share.resource and not share.exclusive and not share.mode
 
 
@@ -127,7 +127,9 @@ def _milli(consumed: Mapping[str, int]) -> int:
 
 
 def _unseen(pod: str, workload: str, shares: Iterable[Share], devices: Sequence[Device]) -> Iterator[CardUse]:
-    """Of some card of the node: as much as of the one of which it takes most."""
+    """What shares take of cards that are not known: on some card of the node, as much as of the card of which they would take
+    most.
+    """
     for share in shares:
         fitting = [(part, card) for card in devices if (part := share.of(card)) is not None and _offers(card, share)]
         if not fitting:

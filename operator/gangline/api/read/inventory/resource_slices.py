@@ -76,7 +76,7 @@ class _Published:
         return min(WHOLE * WHOLE, 10 * self._amount("cores")) if "cores" in self.capacity else WHOLE
 
     def memory_policy(self) -> CapacityPolicy:
-        """In bytes."""
+        """How requests may consume the memory of the device, in bytes."""
         valid = cast("dict[str, Any]", found) if isinstance(found := self.policy.get("validRange"), dict) else {}
         rows = cast("list[Any]", listed) if isinstance(listed := self.policy.get("validValues"), list) else []
         most, total = _size(valid.get("max")), self._amount("memory")
@@ -102,7 +102,7 @@ def _size(written: Any) -> int:
 
 
 def resource_slice(obj: Any) -> Slice:
-    """Raises ParseError."""
+    """Read the cards that a ResourceSlice publishes. Raises ParseError."""
     spec = child(root(obj), "spec", "")
     driver, pool = needed(spec, "driver", "spec"), child(spec, "pool", "spec")
     name = f"{driver}/{needed(pool, 'name', 'spec.pool')}"
@@ -221,7 +221,7 @@ def _slices(profile: str) -> int:
 
 
 def _linked(cards: list[Device], published: Iterable[_Published]) -> Iterator[Device]:
-    """With the distances between cards of one node: under one PCIe root, on one NUMA node, or neither."""
+    """The cards with the distances between those of one node: under one PCIe root, on one NUMA node, or neither."""
     roots = {each.key: each.text("pcieRoot") for each in published}
     for card in cards:
         links: dict[str, int] = {}

@@ -164,7 +164,9 @@ def _checkpoint(written: str) -> float | None:
 
 
 def _is_not_queued(requeued: Json) -> bool:
-    """It waits until what it asks for can be counted, which is read anew each time, and for no time."""
+    """Whether the condition Requeued only says that the requests of the Workload cannot be counted yet. They are read anew each
+    time, so that this is no back-off.
+    """
     return (requeued.get("status"), requeued.get("reason")) == ("False", names.NOT_QUEUED)
 
 
@@ -184,7 +186,7 @@ def names_in(written: str) -> tuple[str, ...]:
 
 
 def closed_gates(spec: Json, status: Json) -> tuple[str, ...]:
-    """The preemption gates that its status does not say to be open."""
+    """The preemption gates of a Workload that its status does not say to be open."""
     rows = items(status, "preemptionGates", "status")
     opened = {row.get("name") for row in rows if row.get("position") == "Open"}
     gates = items(spec, "preemptionGates", "spec")
@@ -193,7 +195,7 @@ def closed_gates(spec: Json, status: Json) -> tuple[str, ...]:
 
 
 def _is_of_one_pod(metadata: Json, annotations: Mapping[str, str]) -> bool:
-    """A pod that is queued by itself owns it; a group of pods may get other members."""
+    """Whether a pod that is queued by itself owns the Workload; a group of pods may get other members."""
     if not metadata.get("ownerReferences"):
         return False
     owners = items(metadata, "ownerReferences", "metadata")
@@ -243,13 +245,15 @@ def _reason_if_true(condition: Json) -> str:
 
 
 def _reclaimable(status: Json, outdated: str) -> dict[str, int]:
-    """Those of a former size count for nothing: pods that run would seem to have given their quota back."""
+    """Reclaimable pods by pod set. Counts of a former size are left out: pods that run would seem to have given their
+    quota back.
+    """
     found = _counts(status, "reclaimablePods")
     return found if not outdated or shown_counts(found) != outdated else {}
 
 
 def shown_counts(counts: Mapping[str, int]) -> str:
-    """Such as `head=1,workers=4`."""
+    """Counts by pod set as a text such as `head=1,workers=4`."""
     return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
 
 
@@ -262,7 +266,7 @@ def _counts(status: Json, key: str) -> dict[str, int]:
 
 
 def _preemptions(status: Json) -> int:
-    """The number of its preemptions, as Kueue counts them in the statistics of its evictions."""
+    """How often the Workload was preempted, as Kueue counts that in the statistics of its evictions."""
     path = "status.schedulingStats"
     rows = items(child(status, "schedulingStats", "status"), "evictions", path)
     return sum(

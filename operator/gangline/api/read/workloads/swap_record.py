@@ -72,7 +72,7 @@ class RecordedSwap:
         return self.running is None
 
     def left_at(self, node: str) -> int | None:
-        """When the move off the node was decided; None for one that is not lost."""
+        """When the move off the node was decided; None for a node that is not lost."""
         return dict(self.later).get(node, self.decided) if node in self.lost else None
 
     def stages(self) -> dict[str, float]:
@@ -107,7 +107,7 @@ class Record:
 
     @property
     def avoid(self) -> tuple[str, ...]:
-        """Nodes that failed it since it last ran: its retry must avoid them."""
+        """Nodes that failed the workload since it last ran: its retry must avoid them."""
         current = self.current
         return current.lost if current is not None else ()
 
@@ -129,7 +129,7 @@ class Record:
         )
 
     def _knows(self, swap: RecordedSwap) -> bool:
-        """The decision is recorded already. Decisions may arrive late, and from clocks that differ, so their content is
+        """Whether the decision is recorded already. Decisions may arrive late, and from clocks that differ, so their content is
         compared.
         """
         if swap.decided > self.at:

@@ -61,7 +61,7 @@ def _values(values: Sequence[str]) -> Json:
 
 
 def _common_prefix(texts: Sequence[str]) -> str:
-    """Between the first and the last in order, no text can differ earlier than these two."""
+    """The longest prefix of all texts. Those between the first and the last in order cannot differ earlier than these two."""
     first, last = min(texts), max(texts)
     for i, character in enumerate(first):
         if last[i : i + 1] != character:

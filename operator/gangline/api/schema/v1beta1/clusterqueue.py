@@ -90,7 +90,7 @@ class PendingWorkload(Model):
 
 
 class PendingWorkloadsStatus(Model):
-    """No longer filled in."""
+    """The first waiting workloads. No longer filled in."""
 
     cluster_queue_pending_workload: Annotated[list[PendingWorkload], Field(max_length=4000)] | None = None
     """The first in line."""

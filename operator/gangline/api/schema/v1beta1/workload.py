@@ -68,7 +68,7 @@ class PodSetAssignment(v1beta2.PodSetAssignmentBase):
 
 
 class Admission(Model):
-    """Its quota."""
+    """The quota of a workload."""
 
     cluster_queue: ObjectName
     """The ClusterQueue that gave it."""
@@ -77,7 +77,7 @@ class Admission(Model):
 
 
 class WorkloadStatus(v1beta2.WorkloadStatusBase):
-    """Its quota and its progress."""
+    """The quota of a workload and its progress."""
 
     model_config = rules(*v1beta2.CLUSTER_NAME_RULES)
     admission: Admission | None = None

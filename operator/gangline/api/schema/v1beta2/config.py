@@ -27,7 +27,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class CohortSpec(Model):
-    """Its parent and its own quota."""
+    """The parent of a cohort and its own quota."""
 
     parent_name: ObjectName | None = None
     """The cohort above. Left out: this one is the root of its tree. A cycle makes all its members inactive."""

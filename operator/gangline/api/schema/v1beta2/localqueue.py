@@ -22,7 +22,7 @@ from gangline.api.schema.json_schema import Cel, Model, checked, list_map
 
 
 class LocalQueueSpec(Model):
-    """Its ClusterQueue."""
+    """The ClusterQueue of a LocalQueue."""
 
     cluster_queue: Annotated[ObjectName, checked(Cel("self == oldSelf", "field is immutable"))] | None = None
     """The ClusterQueue whose quota workloads of this queue use. It can't be changed."""

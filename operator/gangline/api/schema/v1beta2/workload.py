@@ -259,7 +259,7 @@ class PodSetAssignment(PodSetAssignmentBase):
 
 
 class Admission(Model):
-    """Its quota."""
+    """The quota of a workload."""
 
     cluster_queue: ObjectName
     """The ClusterQueue that gave it."""
@@ -268,7 +268,7 @@ class Admission(Model):
 
 
 class RequeueState(Model):
-    """Its back-off after an eviction."""
+    """The back-off of a workload after an eviction."""
 
     count: Count | None = None
     """How often it was put back."""
@@ -400,7 +400,7 @@ CLUSTER_NAME_RULES = (
 
 
 class WorkloadStatus(WorkloadStatusBase):
-    """Its quota and its progress."""
+    """The quota of a workload and its progress."""
 
     model_config = rules(*CLUSTER_NAME_RULES)
     admission: Admission | None = None

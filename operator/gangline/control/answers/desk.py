@@ -43,7 +43,9 @@ Routes = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which jobs are wanted: of a namespace ("" = all), of a ClusterQueue ("" = all), finished ones too, with their times."""
+    """The jobs that a question is about: of a namespace ("" = all), of a ClusterQueue ("" = all), finished ones and start times
+    if wanted.
+    """
 
     namespace: str = ""
     cluster_queue: str = ""
@@ -111,7 +113,7 @@ class Desk:
         return record.as_json() if record is not None else None
 
     def _fallen_back(self, cluster_queue: str) -> Json | None:
-        """What a ClusterQueue follows instead of its QueuePolicy, because of its floor."""
+        """The policy that a ClusterQueue follows instead of its QueuePolicy, because of its floor."""
         queue = self.source.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
         found = fallen_back.of_queue(self.source.mirror.policy_of(queue), cluster_queue) if queue is not None else None
         return {"mode": found.mode, "since": found.since / 1000, "message": found.why} if found is not None else None
@@ -208,7 +210,9 @@ class Desk:
         return view
 
     async def _views(self, keys: Sequence[str], routes: Routes) -> list[WorkloadView]:
-        """As they are, with the engine's positions. A workload that is deleted meanwhile, or can't be read, is left out."""
+        """The workloads with these keys, as views with the engine's positions. A workload that is deleted meanwhile, or can't be
+        read, is left out.
+        """
         found: list[WorkloadView] = []
         places: dict[str, dict[str, int]] = {}
         widths = Widths(self.source.mirror, self.source.engine)

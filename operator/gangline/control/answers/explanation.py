@@ -303,7 +303,7 @@ def _holder(w: WorkloadView, o: Obstacle, queue: QueueView, now: float) -> str:
 
 
 def _end(w: WorkloadView, now: float) -> str:
-    """Its expected end: as likely as not before the first time, nine times in ten before the second."""
+    """The expected end of a workload, as text: as likely as not before the first time, nine times in ten before the second."""
     if w.end is None or w.latest_end is None:
         return ""
     first, last = age(w.end - now), age(w.latest_end - now)

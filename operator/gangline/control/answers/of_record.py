@@ -141,7 +141,7 @@ def _is_of(each: Happening, namespace: str, cluster_queue: str) -> bool:
 
 
 def swap_row(swap: RecordedSwap, view: WorkloadView) -> Json:
-    """Of a hidden gang: its size, when, and how long it took."""
+    """A swap as a row of an answer. The row of a hidden gang has its size, the times and how long the swap took."""
     times: dict[str, Any] = {
         "detected": swap.detected,
         "decided": swap.decided,

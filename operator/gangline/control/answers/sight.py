@@ -1,4 +1,5 @@
-"""What one asker may read: jobs of these namespaces in full, all others reduced to size, times and an opaque label.
+"""The part of the cluster that one asker may read: jobs of some namespaces in full, all others reduced to size, times and an
+opaque label.
 
 Labels are keyed hashes with a secret of the process: the same job has the same label in every answer of one leader, and nobody
 can tell from it which job that is.
@@ -40,7 +41,9 @@ class Sight:
         return self.everything or namespace in self.namespaces
 
     def workload(self, view: WorkloadView) -> WorkloadView:
-        """As the asker may see it. A hidden one is made anew from what may be seen, so that nothing else comes along."""
+        """The workload as the asker may see it. A hidden one is made anew from what may be seen, so that nothing else comes
+        along.
+        """
         queue = self.queue_name(view.cluster_queue)
         if self.sees(view.namespace):
             return replace(
@@ -77,7 +80,8 @@ class Sight:
         )
 
     def queue(self, view: QueueView) -> QueueView:
-        """Its quota and use belong to the whole cohort's arithmetic; its name may not be the asker's to know."""
+        """The queue as the asker may see it. Its quota and use belong to the whole cohort's arithmetic; its name may be hidden.
+        """
         name = self.queue_name(view.name)
         return view if name == view.name else replace(view, name=name, reason="", message="")
 
@@ -92,7 +96,7 @@ class Sight:
         return hashlib.blake2b(name.encode(), key=self.secret, digest_size=_DIGEST).hexdigest()
 
     def name(self, key: str, jobs: Mapping[str, str]) -> str:
-        """What a workload is called: its job's name in `jobs`, else its key, or its label if it may not be seen."""
+        """The name of a workload for the asker: its job's name in `jobs`, else its key, or its label if it may not be seen."""
         if not self.sees(key.partition("/")[0]):
             return self.label(key)
         return jobs.get(key, key)
@@ -107,7 +111,7 @@ ALL: Final = Sight(everything=True)
 
 
 class Asker(Protocol):
-    """Who asks."""
+    """The user who asks, with that user's rights."""
 
     async def sight(self, namespaces: Collection[str], queues: Collection[str]) -> Sight:
         """What the asker may see of the jobs of these namespaces; `queues` are known to the asker."""

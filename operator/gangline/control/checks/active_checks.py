@@ -73,5 +73,5 @@ class ActiveChecks(Part):
             self._writes.send(key, "status", body, priority=Priority.LIFECYCLE, failed=partial(self._refused, key))
 
     def _refused(self, key: ObjectKey, error: Exception) -> None:
-        """After a conflict the watch shows the check as it is now, and it is judged again."""
+        """Log the refusal. After a conflict the watch shows the check as it is now, and it is judged again."""
         log.info("condition Active of %s: %s", key, error)

@@ -224,7 +224,7 @@ def _may_borrow(quota: Quota, more: int) -> Quota:
 
 
 def _policies(sight: Sight, queue: ClusterQueue) -> Iterator[Remedy]:
-    """What a ClusterQueue forbids: to take its own back, to preempt, or to admit at all."""
+    """Changes to policies of a ClusterQueue that forbid it to reclaim its quota, to preempt, or to admit at all."""
     policy, name = queue.preemption, sight.queue_name(queue.name)
     if queue.stop_policy != "None":
         said = f"stopPolicy of ClusterQueue {name}: None instead of {queue.stop_policy}"
@@ -255,6 +255,6 @@ def _uncordoned(source: Source, queue: ClusterQueue | None) -> Iterator[Remedy]:
 
 
 def _in_use(node: Node) -> Node:
-    """As it is after `kubectl uncordon`: the cluster then takes its taint off, too."""
+    """The node as it is after `kubectl uncordon`: schedulable, and without the taint that the cluster takes off then."""
     taints = tuple(taint for taint in node.taints if taint.key != _CORDONED)
     return replace(node, unschedulable=False, taints=taints)

@@ -36,7 +36,7 @@ def _fits(card: Card, share: Share) -> bool:
 
 
 def _most(cards: Iterable[Card]) -> str:
-    """What is free of the emptiest cards, by compute and by memory."""
+    """The most that is free on a single card, by compute and by memory, as text."""
     cards = list(cards)
     milli = max(card.free_milli for card in cards)
     memory = max((card.free_memory or 0 for card in cards), default=0)

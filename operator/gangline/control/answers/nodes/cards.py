@@ -13,7 +13,9 @@ from gangline.engine.model import CardUse, Device, NodeCards
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a pod is: a job in a queue, or what it belongs to outside of any. `workload`: key of the Workload, "" = of none."""
+    """The owner of a pod: a job in a queue, or what the pod belongs to outside of any. `workload`: key of the Workload, "" = of
+    none.
+    """
 
     name: str
     namespace: str
@@ -22,7 +24,7 @@ class Owner:
     hidden: bool = False
 
     def seen_by(self, sight: Sight) -> Owner:
-        """With a label in place of what the asker may not read."""
+        """The owner with a label in place of what the asker may not read."""
         if sight.sees(self.namespace):
             return self
         label = sight.label(self.workload or f"{self.namespace}/{self.name}")
@@ -31,7 +33,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Sitter:
-    """What the pods of one owner take of one card."""
+    """The share of one card that the pods of one owner take."""
 
     owner: Owner
     pods: int

@@ -64,7 +64,8 @@ def unscheduled(pods: Iterable[Pod]) -> tuple[Unscheduled, ...]:
 
 
 def _brief(message: str) -> str:
-    """Without what preemption by the scheduler itself would do: that is not its part here."""
+    """The scheduler's message without its part about preemption: the scheduler's own preemption does not concern jobs in queues.
+    """
     return message.partition(" preemption: ")[0].rstrip(". ")
 
 
@@ -75,7 +76,7 @@ def _lacking(message: str) -> frozenset[str]:
 
 
 def needed(room: Room, wanted: Iterable[str]) -> str:
-    """What has to happen so that the scheduler places the pods; "" if there is nothing to say."""
+    """The changes after which the scheduler would place the pods, as text; "" if there is nothing to say."""
     if not room.unscheduled:
         return ""
     lacking = {resource for each in room.unscheduled for resource in _lacking(each.why)}

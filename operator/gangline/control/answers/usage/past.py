@@ -99,7 +99,7 @@ def of_run(run: Run, cluster_queue: str) -> PastRun | None:
 
 
 def merged(existing: Iterable[PastRun], remembered: Iterable[PastRun], since: float) -> list[PastRun]:
-    """Each run once, those that ended last first."""
+    """The runs that ended since `since`, each once, those that ended last first."""
     found = {run.uid: run for run in remembered if run.ended >= since}
     for run in existing:
         if run.ended >= since:
@@ -113,7 +113,7 @@ def _with_start(run: PastRun, remembered: PastRun) -> PastRun:
 
 
 def rows(runs: Iterable[PastRun], sight: Sight) -> Iterator[Json]:
-    """As the asker may see them."""
+    """The runs as JSON, as the asker may see them."""
     for run in runs:
         visible = sight.sees(run.namespace)
         label = sight.label(run.key)

@@ -1,5 +1,5 @@
-"""What of a Workload is needed to sort and count all of them: read once per version, so that an answer reads in full only what it
-shows.
+"""The few facts of a Workload that sorting and counting of all of them need, read once per version. So an answer reads in full
+only what it shows.
 """
 
 from __future__ import annotations

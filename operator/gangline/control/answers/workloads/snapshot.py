@@ -134,7 +134,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known of workloads and queues: all of them, or those that one answer needs."""
+    """The known workloads and queues: all of them, or those that one answer needs."""
 
     workloads: tuple[WorkloadView, ...]
     queues: tuple[QueueView, ...]
@@ -158,7 +158,9 @@ class Snapshot:
 def snapshot(
     workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json], *, complete: bool = True
 ) -> Snapshot:
-    """From lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not `complete`."""
+    """A snapshot made from lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not
+    `complete`.
+    """
     routes = routes_of(local_queues)
     views = [workload_view(w, routes) for w in workloads]
     lines = _lines(views) if complete else {}
@@ -428,7 +430,7 @@ def _since(cond: Json) -> float:
 
 
 def owner_of(obj: Json) -> Json:
-    """Whose Workload it is: its job, its pod, what serves, or a group of pods."""
+    """The owner of a Workload: a job, a pod, an object that serves (such as a Deployment), or a group of pods."""
     owners: list[Json] = _at(obj, "metadata.ownerReferences", [])
     group = {"kind": "PodGroup", "name": _meta(obj, "name"), "uid": _meta(obj, "uid")}
     notes = _at(obj, "metadata.annotations", {})

@@ -41,7 +41,7 @@ _DEACTIVATED = {
 
 
 def deactivated(view: WorkloadView) -> str:
-    """Who made a workload inactive."""
+    """The sentence that says who made a workload inactive, and why."""
     cause = next((words for key, words in _DEACTIVATED.items() if key in view.reason), "")
     if cause:
         return f"{cause} ({view.message})" if view.message else cause

@@ -80,7 +80,8 @@ class Sight:
         )
 
     def queue(self, view: QueueView) -> QueueView:
-        """The queue as the asker may see it. Its quota and use belong to the whole cohort's arithmetic; its name may be hidden.
+        """The queue as the asker may see it. Its quota and use belong to the whole cohort's arithmetic; its
+        name may be hidden.
         """
         name = self.queue_name(view.name)
         return view if name == view.name else replace(view, name=name, reason="", message="")

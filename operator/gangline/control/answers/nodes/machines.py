@@ -144,7 +144,8 @@ def _occupants(seats: Iterable[Seat], names: Mapping[str, str]) -> tuple[Occupan
 
 
 def _owner(seat: Seat) -> tuple[bool, str, str]:
-    """The owner of a pod: whether it is outside of queues, its namespace, and the key of its Workload or what the pod belongs to.
+    """The owner of a pod: whether it is outside of queues, its namespace, and the key of its Workload or what
+    the pod belongs to.
     """
     namespace, _, pod = seat.key.partition("/")
     if seat.workload:

@@ -64,7 +64,8 @@ def unscheduled(pods: Iterable[Pod]) -> tuple[Unscheduled, ...]:
 
 
 def _brief(message: str) -> str:
-    """The scheduler's message without its part about preemption: the scheduler's own preemption does not concern jobs in queues.
+    """The scheduler's message without its part about preemption: the scheduler's own preemption does not
+    concern jobs in queues.
     """
     return message.partition(" preemption: ")[0].rstrip(". ")
 

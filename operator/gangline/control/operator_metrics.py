@@ -1,4 +1,4 @@
-"""All metrics of the operator: Kueue's (`control.metrics`), and Gangline's own, which prometheus_client shows."""
+"""The metrics of the operator: Kueue's (`control.metrics`), and Gangline's own, which prometheus_client shows."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Metrics:
         self._scrape = scrape
 
     async def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """The text of all metrics in Prometheus' format."""
         return b"".join([part async for part in self.parts()])
 
     async def parts(self) -> AsyncIterator[bytes]:

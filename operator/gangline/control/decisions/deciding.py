@@ -1,4 +1,4 @@
-"""When the engine decides, how many decisions it makes at a time, and how each is carried out."""
+"""Decides when the engine makes decisions and how many at a time, and hands each on to be carried out."""
 
 from __future__ import annotations
 

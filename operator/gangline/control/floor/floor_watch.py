@@ -150,7 +150,7 @@ class FloorWatch(Part):
             self._task = asyncio.ensure_future(self._take_turn())
 
     def _wanted(self) -> bool:
-        """Some queue has a floor."""
+        """Whether some queue has a floor."""
         if not self._mirror.objects[kube.QUEUE_POLICIES]:
             return False
         return any(self._has_floor(name, queue) for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items())

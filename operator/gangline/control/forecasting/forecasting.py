@@ -153,7 +153,9 @@ class Forecasting(Part):
             await asyncio.sleep(PAUSE)
 
     def lead(self) -> None:
-        """From now on this process writes the history, including runs that ended before: the former leader may have died."""
+        """Begin to lead: from now on this process writes the history, including runs that ended before, since the former leader
+        may have died.
+        """
         for run in self._unwritten.values():
             self.history.put(run)
         self._unwritten.clear()
@@ -343,7 +345,7 @@ class Forecasting(Part):
 
 
 def alias(uid: str) -> str:
-    """What stands for a Workload in an answer that anybody may read: who can list Workloads knows which one it is.
+    """The name of a Workload in an answer that anybody may read: a hash of its uid. Who can list Workloads knows which one it is.
 
     The uid itself must not be shown: a running job proves by it that a progress report is its own.
     """

@@ -146,7 +146,7 @@ class History:
 
     @property
     def trained_at(self) -> float | None:
-        """When the model on the disk was trained, in Unix seconds; None where there is none."""
+        """The time at which the model on the disk was trained, in Unix seconds; None where there is none."""
         try:
             return self._model_file.stat().st_mtime
         except OSError:

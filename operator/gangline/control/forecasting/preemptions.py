@@ -1,4 +1,6 @@
-"""Whom a waiting workload would preempt, were it next in all queues: one round of decisions with nobody else waiting. Blocks."""
+"""Simulates whom a waiting workload would preempt, were it next in all queues: one round of decisions with nobody else waiting.
+Blocks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows if one more workload were submitted: the engine played forward with facts that are not the cluster's. Blocks."""
+"""Plays the engine forward as if one more workload were submitted, with facts that are not the cluster's. Blocks."""
 
 from __future__ import annotations
 

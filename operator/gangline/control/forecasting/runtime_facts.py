@@ -62,7 +62,7 @@ class _Open:
     at_start: Forecast | None = None  # the estimate when it started, with which its end is compared
 
     def rest(self, whole: Forecast) -> Forecast:
-        """Of an estimate of the whole runtime, what is left after its earlier runs."""
+        """The estimate of what is left after the workload's earlier runs, from an estimate of the whole runtime."""
         return whole.after(self.least).less(self.saved)
 
 
@@ -408,7 +408,7 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
 
 
 def _hints(job: tuple[kube.Resource, Json] | None, workload: Json) -> Hints:
-    """Those of the job or, where there is none, of the Workload."""
+    """The runtime hints of the job or, where there is none, of the Workload."""
     if job is not None:
         return JOB_KINDS[job[0]].runtime_hints(job[1])
     return Hints(runtime_hints.annotated(workload))

@@ -45,7 +45,7 @@ class CardChoice:
                 self._kept[key_of(pod)] = cards
 
     def annotations(self, pod: Json, place: Mapping[str, str]) -> dict[str, str]:
-        """What a pod is told that starts in this place; nothing where cards do not bound it."""
+        """The annotations of a pod that starts in this place, which name its cards; none where cards do not bound it."""
         left = self._left.get(place.get(self._level, ""))
         chosen = self._kept.get(key_of(pod)) or (left.pop(0) if left else "")
         if not chosen:

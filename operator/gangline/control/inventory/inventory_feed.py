@@ -85,7 +85,7 @@ class InventoryFeed(Part):
             self._put_devices(resource, event.key, None)
 
     def _put_devices(self, resource: Resource, key: str, obj: Json | None) -> None:
-        """Of slices: the devices that claims can get, whatever cards are among them."""
+        """Read a ResourceSlice for the devices that claims can get, whatever cards are among them."""
         if resource == kube.RESOURCE_SLICES:
             self._supplied = True
             work = partial(limited, partial(self._mirror.rules.put, resource, key, obj))

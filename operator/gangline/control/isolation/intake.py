@@ -1,4 +1,4 @@
-"""How much of an object is kept: all of it, or only its head.
+"""Decides how much of an object is kept: all of it, or only its head.
 
 An object of a user is measured as it comes from the API server, and what its namespace has where it enters the mirror. Its head
 is kept if it has too many values or levels, or if its namespace stores too much already. A head says what is needed to hold the
@@ -56,7 +56,7 @@ class Measure(NamedTuple):
 
 
 def measure(resource: Resource, obj: Json) -> Measure:
-    """How large an object is; `excess` says by what it is too large, "" if it is not."""
+    """The size of an object; `excess` says by what it is too large, "" if it is not."""
     try:
         text = orjson.dumps(obj)
     except orjson.JSONEncodeError:  # of more than 254 levels
@@ -77,7 +77,7 @@ def measure(resource: Resource, obj: Json) -> Measure:
 
 
 def head(resource: Resource, obj: Json, why: str) -> Json:
-    """What is kept of an object that is not kept whole; `why`: a sentence for its owner."""
+    """The head of an object, which stands for an object that is not kept whole; `why`: a sentence for its owner."""
     found: Json = {
         "apiVersion": obj.get("apiVersion"),
         "kind": obj.get("kind"),
@@ -133,7 +133,9 @@ def _is_short(value: Any) -> bool:
 
 
 def _status(resource: Resource, obj: Json) -> Json:
-    """As it is, for it says whether pods may still run. Users do not write it."""
+    """The status as it is, for it says whether pods may still run, and users do not write it; only the short fields of one that
+    is too large.
+    """
     status = mapping_at(obj, ("status",))
     if resource != kube.WORKLOADS and (
         object_size.has_more_than(MOST_VALUES // 2, status) or object_size.is_deeper_than(MOST_LEVELS, status)

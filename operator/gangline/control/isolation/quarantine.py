@@ -32,7 +32,7 @@ MOST: int = 10_000
 
 @dataclass(slots=True)
 class Quarantine:
-    """Which objects have which errors, by the work that failed (`stage`)."""
+    """The errors of each object, by the work that failed (`stage`)."""
 
     report: Report
     #: whose objects are worked on next

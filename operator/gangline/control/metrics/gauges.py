@@ -189,7 +189,9 @@ class Scrape:
     def _local_queues(
         self, queue: str, figures: ClusterQueueFigures, unadmitted: Mapping[str, Mapping[tuple[str, str], int]]
     ) -> None:
-        """Those of a ClusterQueue, and what both of them do not admit."""
+        """Add the metrics of a ClusterQueue's LocalQueues, and the counts of workloads that are not admitted, by LocalQueue and
+        in sum.
+        """
         own = f'cluster_queue="{escaped(queue)}"'
         custom = self._values(CLUSTER_QUEUE, kube.CLUSTER_QUEUES, queue)
         together: Counter[tuple[str, str]] = Counter()
@@ -223,7 +225,7 @@ class Scrape:
                 yield
 
     def _local_queue_labels(self, key: str) -> str | None:
-        """Its labels; None if it is not shown."""
+        """The labels of a LocalQueue; None if it is not shown."""
         raw = self._get(kube.LOCAL_QUEUES, key)
         if raw is None or not self._metrics.settings.shows(raw):
             return None

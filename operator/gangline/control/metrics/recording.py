@@ -99,7 +99,7 @@ class KueueMetrics:
             self._add("kueue_cohort_subtree_admitted_workloads_total", cohort, values)
 
     def ready(self, workload: Json, now: int) -> None:
-        """All pods of a workload are ready for the first time since it was admitted. `now`: ms since the epoch."""
+        """Count that all pods of a workload are ready for the first time since it was admitted. `now`: ms since the epoch."""
         place = self._place(workload, _queue_of(workload))
         row, admitted = condition_of(workload, names.PODS_READY), condition_of(workload, names.ADMITTED)
         queued = (now - queued_since(workload)) / 1000
@@ -210,7 +210,7 @@ class KueueMetrics:
     # --- out ---
 
     def text(self) -> Iterator[bytes]:
-        """All counters and histograms, in many small texts."""
+        """The text of all counters and histograms, in many small parts."""
         for family in self._families.values():
             yield family.head
             for owner in family.owners():
@@ -281,7 +281,7 @@ def build_info() -> str:
 
 
 def queued_since(workload: Json) -> int:
-    """When the workload last entered its queue, in ms: its creation, or its last requeueing."""
+    """The time at which the workload last entered its queue, in ms: its creation, or its last requeueing."""
     requeued = condition_of(workload, names.REQUEUED)
     times = [conditions.millis_of(workload["metadata"].get("creationTimestamp"))]
     if requeued is not None and requeued.get("status") == "True":

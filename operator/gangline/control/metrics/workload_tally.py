@@ -29,7 +29,9 @@ _OWNERS: Final = {kube.CLUSTER_QUEUES: CLUSTER_QUEUE, kube.LOCAL_QUEUES: LOCAL_Q
 
 
 class Facet(NamedTuple):
-    """What counts of one Workload. `why`: reason and cause of one that is not admitted. `queue`: whose quota it holds."""
+    """The facts of one Workload that metrics count. `why`: reason and cause of one that is not admitted. `queue`: whose quota it
+    holds.
+    """
 
     state: str
     local_queue: str
@@ -69,7 +71,7 @@ class WorkloadTally(Part):
         self.unadmitted: Counter[tuple[str, str, str]] = Counter()
 
     def custom(self, workload: str) -> Values:
-        """What a Workload gives as labels."""
+        """The values of the custom labels of a Workload."""
         facet = self._facets.get(workload)
         return facet.custom if facet is not None else self._metrics.custom.values(WORKLOAD, None)
 

@@ -1,4 +1,4 @@
-"""Who owns whom among the watched objects: jobs, the Workloads and jobs that they control, prebuilt Workloads that they name."""
+"""Finds the owners of watched objects: jobs, the Workloads and jobs that they control, and prebuilt Workloads that they name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _lets_children_run(workload: Json) -> bool:
 
 @dataclass(slots=True)
 class OwnedObjects(StoredObjects):
-    """All watched objects, and the questions that their owner references answer."""
+    """The watched objects, and the questions that their owner references answer."""
 
     #: owner uid -> what it owns
     _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict, kw_only=True)
@@ -241,7 +241,7 @@ class OwnedObjects(StoredObjects):
         return found, False
 
     def is_nested_too_deep(self, job: Json) -> bool:
-        """Whether it has more owners, one above the other, than are looked at."""
+        """Whether the job has more owners, one above the other, than are looked at."""
         for _ in range(MOST_OWNERS + 1):
             ref = self.owner_of(job) or self._external_owner_of(job)
             if ref is None or not owners.creates(owner := self.objects[ref[0]][ref[1]], job):
@@ -250,7 +250,7 @@ class OwnedObjects(StoredObjects):
         return True
 
     def _is_queued(self, resource: Resource, owner: Json) -> bool:
-        """It holds, or waits for, quota by itself: what it creates needs none."""
+        """Whether the owner holds, or waits for, quota by itself: what it creates needs none."""
         kind = JOB_KINDS.get(resource)
         if kind is not None and kind.owns_children:
             return True

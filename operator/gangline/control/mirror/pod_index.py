@@ -51,7 +51,7 @@ class PodReported:
 
 
 class PodIndex:
-    """All pods of gangs, and the pods that wait at a Gangline gate.
+    """The pods of gangs, and the pods that wait at a Gangline gate.
 
     `observe` receives the engine's facts; `counts` returns how many pods a Workload's pod sets have. Without `owners`, a pod's
     claim to a gang is trusted.
@@ -188,7 +188,7 @@ class PodIndex:
         return [self._pods[key] for key in sorted(self._on.get(node, ()))]
 
     def seats(self, requests: Callable[[str, str], model.Requests]) -> Iterator[Seat]:
-        """Every bound pod that has not ended. `requests` returns what a pod of a Workload's pod set asks for."""
+        """The seats of bound pods that have not ended. `requests` returns what a pod of a Workload's pod set asks for."""
         counted: set[str] = set()
         for pod, belonging in self._foreign.bound():
             of = self._pods.get(pod.key)
@@ -199,7 +199,7 @@ class PodIndex:
                 yield Seat(key, pod.node, requests(pod.workload, pod.pod_set), pod.workload)
 
     def sent(self, requests: Callable[[str, str], model.Requests]) -> Iterator[Seat]:
-        """Every pod that was sent to a node and is not bound yet."""
+        """The seats of pods that were sent to a node and are not bound yet."""
         for key, pod in self._pods.items():
             if pod.sent and pod.alive:
                 yield Seat(key, pod.sent, requests(pod.workload, pod.pod_set), pod.workload)
@@ -238,7 +238,8 @@ class PodIndex:
 
 
 def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:
-    """At most as many pods as a gang can have: per pod set its count of living pods, and `SPARE` times as many others.
+    """The pods without those that exceed what a gang can have: per pod set its count of living pods, and `SPARE` times as many
+    others.
 
     Of the living pods the oldest count, since the job's controller deletes the excess; of ended or terminating ones the newest.
     """

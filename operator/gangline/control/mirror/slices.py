@@ -52,7 +52,7 @@ def replacement_for(workload: Json) -> str:
 
 
 def is_slice(workload: Json) -> bool:
-    """It is of an elastic job."""
+    """Whether the Workload is of an elastic job."""
     return _annotations(workload).get(names.ELASTIC) == "true"
 
 
@@ -62,7 +62,7 @@ def slice_name(workload: Json) -> str:
 
 
 def has_ended(workload: Json) -> bool:
-    """It was declared finished as a slice, not as the job's Workload: the job goes on without it."""
+    """Whether the Workload was declared finished as a slice, not as the job's Workload: the job goes on without it."""
     row = true_condition(workload, names.FINISHED)
     if row is None or not is_slice(workload):
         return False
@@ -91,7 +91,7 @@ def slices_of(workloads: Sequence[Json]) -> Slices:
 
 
 def _may_replace(waiting: Json, running: Json) -> bool:
-    """It names the slice that runs; and nobody has deactivated that one, which would be in vain otherwise."""
+    """Whether the waiting slice names the running one, which nobody has deactivated: that would be in vain otherwise."""
     return replacement_for(waiting) == key_of(running) and running["spec"].get("active") is not False
 
 
@@ -135,7 +135,7 @@ def resized(pod_sets: Sequence[Json], sizes: Mapping[str, int]) -> list[Json]:
 
 
 def is_cut(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Some pod set has fewer pods than before, and none has more."""
+    """Whether some pod set has fewer pods than before, and none has more."""
     return before != now and all(now.get(name, 0) <= count for name, count in before.items())
 
 
@@ -171,13 +171,13 @@ def ended_by(workload: Json) -> str:
 
 
 class Heirs:
-    """Which Workloads name another one as the slice that they replace."""
+    """The Workloads that name another one as the slice that they replace."""
 
     def __init__(self) -> None:
         self._by_slice: dict[str, set[str]] = {}
 
     def put(self, key: str, old: Json | None, new: Json | None) -> None:
-        """A Workload has changed."""
+        """Note a Workload that has changed."""
         before, after = (replacement_for(each) if each is not None else "" for each in (old, new))
         if before and before != after:
             found = self._by_slice.get(before, set())

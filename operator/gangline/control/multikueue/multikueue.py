@@ -147,23 +147,23 @@ class MultiKueue(Part):
         await self._clusters.close()
 
     def sends(self, workload: Json) -> bool:
-        """Whether its pods run in another cluster, if they run at all."""
+        """Whether the pods of the Workload run in another cluster, if they run at all."""
         chosen = (workload.get("status") or {}).get("clusterName")
         return self._settings.enabled and (bool(chosen) or self._views.row(workload) is not None)
 
     def may_run(self, workload: Json) -> bool:
-        """Whether pods of it may still run in another cluster."""
+        """Whether pods of the Workload may still run in another cluster."""
         view = self._views.of(workload, self._now())
         return view is not None and stopping.may_run(view)
 
     def pods_ready(self, workload: Json) -> bool:
-        """Whether its cluster says that all of its pods are ready."""
+        """Whether the Workload's cluster says that all of its pods are ready."""
         chosen = self._clusters.all().get((workload.get("status") or {}).get("clusterName") or "")
         copy = chosen.store.copy(key_of(workload)) if chosen is not None and chosen.connected else None
         return copy is not None and copy.row(names.PODS_READY) is not None
 
     def judge(self, check: Json) -> Activity:
-        """Whether a check of this controller is active."""
+        """The activity of a check of this controller: whether it is active, and why."""
         if not self._settings.enabled:
             return activity.OFF
         return activity.activity_of(

@@ -1,4 +1,6 @@
-"""When a part may look at a key again: not while writes for it are in flight, and after a refusal only when a pause is over."""
+"""Decides when a part may look at a key again: not while writes for it are in flight, and after a refusal only when a pause is
+over.
+"""
 
 from __future__ import annotations
 

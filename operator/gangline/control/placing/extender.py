@@ -121,7 +121,7 @@ class Extender:
             return web.Response(status=429, text=f"{error}\n", headers=error.headers)
 
     async def _answered(self, policy: str, verb: str, body: bytes) -> Any:
-        """Whoever asks without a pause gets half of the time of this process: the rest is for admission."""
+        """Answer a request. Whoever asks without a pause gets half of the time of this process: the rest is for admission."""
         before = time.thread_time()
         try:
             document = bounded.load_json(body, most_bytes=LONGEST, most_values=MOST_VALUES)

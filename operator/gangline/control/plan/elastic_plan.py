@@ -112,7 +112,7 @@ def _plan(view: JobView, found: slices.Slices, lookups: Lookups) -> list[Step]:
 
 
 def _is_sized_by_job(view: JobView, newest: Json, before: dict[str, int], now: dict[str, int]) -> bool:
-    """Of a prebuilt Workload: it is cut with the job that names it. Who has made it makes it larger."""
+    """Whether a prebuilt Workload is cut with the job that names it. Whoever made the Workload makes it larger."""
     named = newest["metadata"]["name"] == prebuilt_workload(view.job)
     return named and job_workload.reserved(newest) and slices.is_cut(before, now)
 

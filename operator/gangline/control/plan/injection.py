@@ -1,4 +1,4 @@
-"""What an admission adds to the pods of its job: labels and tolerations of flavors, scheduling gates, identity."""
+"""The labels, tolerations, scheduling gates and identity that an admission adds to the pods of its job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Merged:
 
 
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
-    """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
+    """The additions that the admission of `workload` makes to each pod set: flavor labels and tolerations, check updates,
+    identity.
+    """
     status, meta = workload["status"], workload["metadata"]
     record = swap_record.of(workload)
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))

@@ -169,7 +169,8 @@ def _hold_with_ancestor(view: JobView) -> list[Step]:
 
 
 def _nested_too_deep(view: JobView) -> list[Step]:
-    """Whether an owner further up has quota for it is not known: as in Kueue it is left as it is, and gets no Workload.
+    """The steps for a job with more owners than are looked at: as in Kueue it is left as it is, and gets no Workload. Whether an
+    owner further up has quota for it is not known.
 
     With a queued owner among those that were looked at, it still waits for that one.
     """
@@ -262,7 +263,7 @@ def _check_kinds(view: JobView) -> None:
 
 
 def _ignored_fields(kind: JobKind, job: Json) -> list[Step]:
-    """Of a job that another object describes: what it asks for in vain."""
+    """Warn of fields that have no effect in a job whose pods another object describes."""
     ignored = kind.declaration.unused(job, lambda reference: job.get(DESCRIPTION))
     return [Note("Warning", "FieldIgnored", text) for text in ignored]
 
@@ -331,7 +332,7 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
 
 
 def _not_kept(view: JobView, workload: Json, lost: Sequence[str]) -> list[Step]:
-    """What was written to start the job is not what was stored: an admission webhook has changed it. The job is held again."""
+    """Hold the job again: what was written to start it is not what was stored, since an admission webhook has changed it."""
     resource = view.kind.resource
     message = run_changes.lost_words(f"{resource.plural}.{resource.group}", lost)
     return [
@@ -358,7 +359,7 @@ def _start_accepted(workload: Json) -> list[Step]:
 
 
 def _checks_so_far(workload: Json) -> list[Step]:
-    """What the controllers of admission checks say, while they still decide."""
+    """An event with the messages of admission checks whose controllers still decide."""
     checks = (workload.get("status") or {}).get("admissionChecks") or () if reserved(workload) else ()
     told = [
         f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")

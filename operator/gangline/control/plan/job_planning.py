@@ -277,6 +277,8 @@ def completing(workload: Json, pods: Iterable[Pod]) -> bool:
 
 
 def _revision(job: Json, cluster: Json | None) -> str:
-    """What the names of an elastic job's Workloads differ by, as in Kueue: the generations of the job and of its RayCluster."""
+    """The part by which the names of an elastic job's Workloads differ, as in Kueue: the generations of the job and of its
+    RayCluster.
+    """
     parts = [each["metadata"].get("generation", 0) for each in (job, cluster) if each is not None]
     return "_".join(map(str, parts))

@@ -131,7 +131,7 @@ class UnownedWorkloads(Part):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
     def _outlive(self, key: str, workload: Json) -> None:
-        """Its job is gone, and nobody will ever start it again: it ends when the pods that the job left have ended."""
+        """End a Workload whose job is gone, once the pods that the job left have ended: nobody will ever start it again."""
         evicted = job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)
         if evicted or deleting(workload):
             self._stop(key)

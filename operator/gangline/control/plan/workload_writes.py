@@ -21,7 +21,9 @@ from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
 
 
 class WorkloadWrites:
-    """Each write names its owner, to which its result is told. Nothing is counted or notified before a write has succeeded."""
+    """Sends writes of Workloads. Each names its owner, which gets the result. Nothing is counted or notified before a write has
+    succeeded.
+    """
 
     def __init__(self, writes: Writes, metrics: Metrics, notices: Notices) -> None:
         self._writes = writes

@@ -239,7 +239,9 @@ def _out_of_sync(view: GroupView, workload: Json) -> list[Step]:
 
 
 def _with_leaving_workload(view: GroupView, workload: Json) -> list[Step]:
-    """Its Workload is being deleted: as in Kueue its pods go with it, those that wait or have ended as well."""
+    """Stop or delete the pods of a group whose Workload is being deleted: as in Kueue its pods go with it, those that wait or
+    have ended as well.
+    """
     pods = view.group.pods
     stopping = _stop(view, "WorkloadDeleted", "Workload is deleted")
     rest = [pod for pod in pods if not pod.started]
@@ -251,7 +253,7 @@ def _with_leaving_workload(view: GroupView, workload: Json) -> list[Step]:
 
 
 def _abandon(workload: Json) -> list[Step]:
-    """All pods are being deleted and will not be replaced: the group leaves its queue."""
+    """Take a group out of its queue: all of its pods are being deleted and will not be replaced."""
     return [*job_workload.drop_finalizer(workload), DeleteWorkload(workload)]
 
 
@@ -295,7 +297,8 @@ def _with_workload(view: GroupView, workload: Json, lookups: Lookups) -> list[St
 
 
 def _of_parent(view: GroupView, workload: Json, counts: dict[str, int], lookups: Lookups) -> list[Step]:
-    """Its Workload lives and dies with the owner of the pods, which also replaces them and changes what the Workload counts.
+    """Plan a group whose Workload lives and dies with the owner of the pods, which also replaces them and changes what the
+    Workload counts.
 
     Pods beyond that wait: if they were deleted, their owner would only make them again.
     """
@@ -332,7 +335,9 @@ def _replace_workload(view: GroupView, workload: Json) -> list[Step]:
 
 
 def _adopt(kept: PodGroup, workload: Json) -> list[Step]:
-    """All pods own the Workload; this is also what proves that they belong to it. References to pods that are gone go."""
+    """Make all pods owners of the Workload, which also proves that they belong to it. References to pods that are gone are
+    removed.
+    """
     if kept.alone:
         return []
     known: Sequence[Json] = workload["metadata"].get("ownerReferences") or ()
@@ -361,7 +366,7 @@ def _say_what_is_missing(kept: PodGroup, workload: Json, missing: bool, now: int
 
 
 def _leave(view: GroupView, workload: Json) -> list[Step]:
-    """It is evicted: its quota is released when no pod runs any more."""
+    """Stop the pods of an evicted group: its quota is released when no pod runs any more."""
     evicted = condition_of(workload, names.EVICTED) or {}
     if stopping := _stop(view, f"WorkloadEvictedDueTo{evicted.get('reason', '')}", evicted.get("message") or ""):
         return stopping

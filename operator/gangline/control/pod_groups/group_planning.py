@@ -149,7 +149,7 @@ class GroupPlanning(Part):
         return found
 
     def touch(self, key: str) -> None:
-        """What the parent of the group of this key wants may have changed."""
+        """Plan a group again: what its parent wants of it may have changed."""
         self._index.changed.add((POD_GROUPS, key))
 
     # --- plans ---
@@ -183,7 +183,7 @@ class GroupPlanning(Part):
         return workload is not None and (deleting(workload) or job_workload.has(workload, names.EVICTED))
 
     def _orphaned(self, workload: Json) -> None:
-        """None of the pods that own it exists any more: it goes, as by Kubernetes' garbage collection."""
+        """Delete a Workload none of whose owning pods exists any more, as Kubernetes' garbage collection would."""
         rows = workload["metadata"].get("ownerReferences") or ()
         of_pods = bool(rows) and all((row.get("apiVersion"), row.get("kind")) == FRAMEWORK for row in rows)
         done = not of_pods or deleting(workload) or job_workload.has(workload, names.FINISHED)
@@ -266,7 +266,7 @@ class GroupPlanning(Part):
         return replace(pod, lost=True, ready=False) if out else pod
 
     def _uses_quota(self, pod: Member) -> bool:
-        """It may run: it passes the gate, or has passed it, and its node, if it has one, can be reached."""
+        """Whether the pod may run: it passes the gate, or has passed it, and its node, if it has one, can be reached."""
         if self._pod_writes.is_starting(pod):
             return True
         if not pod.started:

@@ -1,4 +1,4 @@
-"""What probes of the operator are told: /healthz fails when the process should be restarted, /readyz while it cannot do its work.
+"""The probes of the operator: /healthz fails when the process should be restarted, /readyz while it cannot do its work.
 
 A standby is ready: it has listed everything and would lead at once. /readyz says who leads instead. Neither depends on the
 webhooks, which are processes with probes of their own: an operator that restarted because of them would help nobody.

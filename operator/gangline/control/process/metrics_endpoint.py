@@ -42,7 +42,7 @@ _SCHEME: Final = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """All metrics of the operator, in Prometheus' text format."""
+    """The page with all metrics of the operator, in Prometheus' text format."""
 
     metrics: Metrics
 

@@ -102,7 +102,7 @@ class Watches:
             log.warning("pods are not known after %g s: leading without them", PODS_WITHIN)
 
     def expect(self, resource: Resource, key: str, version: str) -> None:
-        """Somebody else saw this version of an object: a watch that does not bring it soon reconnects."""
+        """Note that somebody else saw this version of an object: a watch that does not bring it soon reconnects."""
         self._by_resource[resource].expect(key, version)
 
     def warn_of_absent_kinds(self) -> None:

@@ -25,7 +25,7 @@ def template_name(request: str, pod_set: str) -> str:
 
 
 def attempt_of(request: str, workload: str, check: str) -> int | None:
-    """Which attempt the request of this name is; None for a request of another workload or check."""
+    """The number of the attempt that a request of this name is; None for a request of another workload or check."""
     prefix = f"{workload}-{check}-"
     if request.startswith(prefix) and (number := bounded.whole(request.removeprefix(prefix))) is not None:
         return number

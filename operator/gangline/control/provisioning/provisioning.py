@@ -84,7 +84,7 @@ class Provisioning(Part):
     # --- AdmissionChecks ---
 
     def judge(self, check: Json) -> Activity:
-        """Whether a check of this controller is active."""
+        """The activity of a check of this controller: whether it is active, and why."""
         return activity.activity_of(check, self._config_named, served=self._served(kube.PROVISIONING_REQUESTS))
 
     def _config_named(self, name: str) -> Json | None:
@@ -116,7 +116,9 @@ class Provisioning(Part):
         )
 
     def _checks_of(self, workload: Json) -> dict[str, ProvisioningRequestConfigSpec | None]:
-        """Its checks of this controller, each with its configuration."""
+        """The checks of a workload that this controller answers, each with its configuration; None for one that
+        cannot be used.
+        """
         found: dict[str, ProvisioningRequestConfigSpec | None] = {}
         for row in workload["status"].get("admissionChecks") or ():
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])

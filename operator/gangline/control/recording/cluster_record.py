@@ -28,7 +28,7 @@ TICK: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """Where the history of the cluster is written, and how many bytes of it are kept."""
+    """The folder to which the history of the cluster is written, and how many bytes of it are kept."""
 
     folder: Path
     most_bytes: int = MOST_BYTES

@@ -32,7 +32,7 @@ DEPARTED: Final = "WorkloadDeparted"
 
 @dataclass(slots=True)
 class _Remnant:
-    """What remains of a Workload: the uids of its pods, to which its job may add until it has stopped."""
+    """A departed Workload, and the uids of its pods, to which its job may add until it has stopped."""
 
     workload: Json
     pods: set[str] = field(default_factory=set[str])

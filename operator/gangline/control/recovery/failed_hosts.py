@@ -1,4 +1,4 @@
-"""Which hosts of a placed gang count as failed, by Kueue's rules. Pure.
+"""Judges which hosts of a placed gang count as failed, by Kueue's rules. Pure.
 
 A node that is gone, or says nothing of its readiness, counts at once. A node that is not ready, or has a taint that the gang does
 not tolerate for ever, counts once the gang's pods there have ended or are terminating: until then they may run on.
@@ -47,7 +47,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found out about a gang's hosts. `due`: when time alone makes another one fail."""
+    """The failed hosts of a gang. `due`: when time alone makes another one fail."""
 
     failed: tuple[str, ...] = ()
     #: some host is not as it should be: the gang's pods decide when it counts
@@ -111,7 +111,7 @@ def failed_hosts(
 
 
 def keeps_away(node: Json, tolerations: Iterable[Sequence[Json]]) -> bool:
-    """It has a taint that pods with some of these tolerations stand for a while at most."""
+    """Whether the node has a taint that pods with some of these tolerations stand for a while at most."""
     return _worst(node, tolerations) > 0
 
 

@@ -1,4 +1,4 @@
-"""When each node last renewed its Lease, by this process's own clock.
+"""The times at which each node last renewed its Lease, by this process's own clock.
 
 A kubelet renews the Lease of its node every quarter of the Lease's duration. Only that a renewal arrived counts, and when: the
 times written in Leases are those of other clocks, and are compared for equality alone. Times here are seconds.

@@ -161,7 +161,7 @@ class Tolerations:
 
 
 def is_alive(pod: Json) -> bool:
-    """It runs, or will run."""
+    """Whether the pod runs, or will run."""
     return not deleting(pod) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 

@@ -1,4 +1,4 @@
-"""Which pods a StatefulSet or a LeaderWorkerSet has really made, and what it wants of each pod group.
+"""Decides which pods a StatefulSet or a LeaderWorkerSet has really made, and what it wants of each pod group.
 
 Anyone who may create pods can write any label, annotation or owner reference. So a pod counts only if its controller exists with
 the referenced uid: the StatefulSet itself; or, of a LeaderWorkerSet, the StatefulSet of its leaders or of a leader's workers.
@@ -65,13 +65,13 @@ class Families:
         return found if found is not None and found["metadata"]["uid"] == uid else None
 
     def is_outdated(self, pod: HeldPod) -> bool:
-        """Its StatefulSet has another revision by now, and rolls it out only once this pod has gone or is ready."""
+        """Whether the pod's StatefulSet has another revision by now, and rolls it out only once this pod has gone or is ready."""
         status = (self._stateful_set_of(pod) or {}).get("status") or {}
         current, update = status.get("currentRevision"), status.get("updateRevision")
         return bool(pod.revision) and pod.revision == current and current != update
 
     def demand(self, workload: Json) -> Demand | None:
-        """What its parent wants of the group of a Workload; None where no parent has it."""
+        """The demand of a parent for the group of a Workload; None where no parent has it."""
         named = parent_named(workload)
         if named is None:
             return None

@@ -108,7 +108,7 @@ class ServingPlanning(Part):
         self._changed.update((resource, key) for resource in self._enabled for key in self._mirror.objects[resource])
 
     def demand(self, workload: Json) -> Demand | None:
-        """What the parent of a Workload wants of its pod group; None where no parent has made it."""
+        """The demand of the parent of a Workload for its pod group; None where no parent has made it."""
         return self._families.demand(workload) if self._enabled else None
 
     # --- plans ---
@@ -178,7 +178,7 @@ class ServingPlanning(Part):
             self._carry_out(ref, parent, step)
 
     def _workloads_of(self, ref: JobRef, parent: Json) -> dict[str, Json]:
-        """Its Workloads by their names: those that it owns, and those of its names that wait to be owned."""
+        """The Workloads of a parent by their names: those that it owns, and those of its names that wait to be owned."""
         namespace, uid = parent["metadata"]["namespace"], parent["metadata"]["uid"]
         found: dict[str, Json] = {}
         for key in self._owned.get(ref, ()):

@@ -124,7 +124,7 @@ class RefusedPods(Part):
             suspect(found)
 
     def _suspect(self, value: model.Workload, admission: model.Admission, raw: Json) -> _Suspect | None:
-        """None if it has all its pods."""
+        """The facts about an admitted gang that lacks pods; None if it has all of them."""
         ref = self._mirror.job_of(raw)
         job = self._mirror.get(*ref) if ref is not None else None
         wanted = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets)

@@ -20,7 +20,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a policy selects: the queues for which it is in force, those that another policy has, and names of no queue."""
+    """The queues that a policy selects: those for which it is in force, those that another policy has, and names of no queue."""
 
     matched: tuple[str, ...] = ()
     #: ClusterQueue -> the policy that is in force for it instead
@@ -126,7 +126,7 @@ def _put_scorers(
 
 
 def _ignored(chosen: Selection) -> str:
-    """What of the selection has no effect."""
+    """The part of a policy's message about selected queues for which it has no effect; "" if there are none."""
     told = ""
     if chosen.unknown:
         told += f"; no ClusterQueue has the name {_some(chosen.unknown)}"

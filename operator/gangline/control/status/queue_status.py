@@ -16,7 +16,7 @@ from gangline.kube.resources import Json
 
 @dataclass(frozen=True, slots=True)
 class Automation:
-    """Whether the quota of a ClusterQueue is kept at the sum of those of other clusters, and why or why not."""
+    """The automation of a ClusterQueue's quota: whether it is kept at the sum of those of other clusters, and why or why not."""
 
     on: bool
     reason: str

@@ -59,7 +59,7 @@ class Told:
 
 @dataclass(slots=True)
 class Plan:
-    """What to write now, with the events that tell of it, and when to look again in any case."""
+    """The steps to write now, with the events that report them, and when to look again in any case."""
 
     steps: list[tuple[Step, Told | None]]
     due: int | None = None
@@ -273,7 +273,7 @@ def _admit_parent(made: Plan, parent: Json, admitted: Sequence[Json]) -> None:
 
 
 def _runs_as(parent: Json, variant: Json) -> bool:
-    """The parent has the flavors of this variant."""
+    """Whether the parent has the flavors of this variant."""
     mine, its = (each["status"].get("admission") or {} for each in (parent, variant))
     return _flavors(mine) == _flavors(its)
 
@@ -283,7 +283,7 @@ def _flavors(admission: Json) -> list[tuple[str, Json]]:
 
 
 def _run_facts(parent: Json, variant: Json) -> Change | None:
-    """What the parent knows of the run and the engine has to know of the variant; None where it does."""
+    """The change that gives a variant the facts of the run that its parent has and the engine needs; None where it has them."""
     ready = condition_of(parent, names.PODS_READY)
     known = condition_of(variant, names.PODS_READY)
     told = ("reclaimablePods", "accumulatedPastExecutionTimeSeconds")
@@ -337,7 +337,7 @@ def _candidate(waiting: Sequence[Json]) -> Json | None:
 
 
 def _opened_at(variant: Json) -> int | None:
-    """When the gate of concurrent admission was opened, in milliseconds; None while it is closed."""
+    """The time at which the gate of concurrent admission was opened, in milliseconds; None while it is closed."""
     for row in variant["status"].get("preemptionGates", ()):
         if row["name"] == names.CONCURRENT_GATE and row.get("position") == "Open":
             return conditions.millis_of(row.get("lastTransitionTime"))

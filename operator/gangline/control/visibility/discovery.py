@@ -37,7 +37,7 @@ class Served:
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
     def paths(self, root: str) -> Iterator[tuple[str, str]]:
-        """Each verb and its URL path below the group's root. A watch is a list with a parameter."""
+        """Yields each verb and its URL path below the group's root. A watch is a list with a parameter."""
         scope = f"{root}/namespaces/{{namespace}}" if self.namespaced else root
         for verb in self.verbs:
             if verb == WATCH:
@@ -284,7 +284,7 @@ def group_list() -> Json:
 
 
 def documents() -> dict[str, Json]:
-    """Every document by its path."""
+    """The discovery and OpenAPI documents by their paths."""
     found: dict[str, Json] = {"/apis": group_list(), "/openapi/v2": openapi_v2(), "/openapi/v3": openapi_v3_index()}
     for group in GROUPS:
         found[f"/apis/{group.name}"] = group.document()

@@ -1,4 +1,4 @@
-"""How hard to push an API server: an adaptive number of concurrent writes, with pauses when the server refuses.
+"""An adaptive limit of concurrent writes to an API server, with pauses when the server refuses.
 
 Additive increase, multiplicative decrease, as in TCP: every answer in good time lets the number grow a little, up to `most`;
 latency above `target`, a timeout or a refusal cuts it. Refusals (429, 503, no connection) also hold all writes for a while, since
@@ -64,7 +64,7 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        """About how many writes a second succeed; a guess until the first answer."""
+        """The number of writes a second that succeed, about; a guess until the first answer."""
         return self.limit / (self.latency or self.target / 10)
 
     @property

@@ -69,16 +69,18 @@ class PodWrites:
         )
 
     def is_starting(self, pod: Written) -> bool:
-        """Whether a write lets it pass its gate, and its next version is not known yet."""
+        """Whether a write lets the pod pass its gate, and the pod's next version is not known yet."""
         return self._starting.get(pod.uid) == pod.version
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a pod that is gone."""
         self._asked.pop(uid, None)
         self._starting.pop(uid, None)
 
     def _refused(self, owner: JobRef, pod: Written, error: ApiError) -> None:
-        """After a conflict the watch shows another version, or that the pod is gone; other refusals are tried again."""
+        """Report a refused write, which is tried again. After a conflict the watch shows another version, or that the pod is
+        gone: that is not reported.
+        """
         if isinstance(error, Conflict | NotFound):
             return
         self.forget(pod.uid)

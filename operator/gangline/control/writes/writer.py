@@ -171,7 +171,7 @@ class Writer:
 
     @property
     def backlog(self) -> int:
-        """About how many writes could be sent now if the pace allowed it."""
+        """The number of writes that could be sent now if the pace allowed it, about."""
         return len(self._ready)
 
     def _drained(self, least: Priority) -> bool:
@@ -245,7 +245,7 @@ class Writer:
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
 
     def _starts_oldest(self, now: float) -> bool:
-        """Where its turn has come, start the oldest write of low priority. Its entry in `_ready` becomes stale."""
+        """Start the oldest write of low priority, if it has its turn. Its entry in `_ready` becomes stale."""
         self._low_turns += 1
         if self._low_turns % _TURNS:
             return False

@@ -301,7 +301,7 @@ class Writes:
         )
 
     def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
-        """All waiting changes as one patch on the newest version; None when it would change nothing."""
+        """One patch with all waiting changes on the newest version; None when it would change nothing."""
         bundle.sent += bundle.queued.values()  # after those of an unanswered attempt: their submitters still wait
         bundle.queued.clear()
         raw = self._mirror.get(key.resource, key.text)

@@ -188,5 +188,5 @@ class Clusters:
 
 
 def _refused(key: ObjectKey, error: Exception) -> None:
-    """After a conflict the watch shows the cluster as it is now, and it is reported again."""
+    """Log the refusal. After a conflict the watch shows the cluster as it is now, and it is reported again."""
     log.info("condition Active of %s: %s", key, error)

@@ -1,4 +1,4 @@
-"""What another cluster holds of ours, reduced to what is looked at: Workloads and jobs with the label of this manager.
+"""The copies of our objects in another cluster, reduced to what is looked at: Workloads and jobs with the label of this manager.
 
 Objects of other clusters are as hostile as those of users: what does not have the wanted shape is an error of that object.
 """
@@ -59,7 +59,7 @@ class Copy:
         return not self.leaving or names.IN_USE_FINALIZER in self.finalizers
 
     def open_since(self) -> int | None:
-        """When the gate that the manager opens was opened, in ms; None while it is closed."""
+        """The time at which the gate that the manager opens was opened, in ms; None while it is closed."""
         row = next((each for each in self.gates if each.get("name") == names.MULTIKUEUE_GATE), {})
         if row.get("position") != "Open":
             return None
@@ -74,7 +74,7 @@ class Copy:
         return row if row is not None and row.get("status") == "True" else None
 
     def since(self, kind: str) -> int:
-        """When the condition became True, in ms; 0 if it says no time."""
+        """The time at which the condition became True, in ms; 0 if it says no time."""
         row = self.row(kind) or {}
         try:
             return conditions.millis_of(row.get("lastTransitionTime"))

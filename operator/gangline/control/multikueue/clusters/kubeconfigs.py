@@ -30,7 +30,7 @@ _LONGEST_HOST: Final = 253
 
 
 class KubeconfigError(Exception):
-    """It cannot be used: `reason` of the cluster's condition Active, and why."""
+    """Says that a kubeconfig cannot be used, with the `reason` of the cluster's condition Active."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -108,7 +108,7 @@ def _allowed(path: str, directory: Path) -> Path:
 
 
 def _faults(document: Json, *, plugin: bool) -> Iterator[str]:
-    """What makes it unsafe, in Kueue's order and words."""
+    """The reasons why a kubeconfig is unsafe, in Kueue's order and words."""
     users, clusters = _entries(document, "users"), _entries(document, "clusters")
     if any(user.get("tokenFile") for user in users.values()):
         yield "tokenFile is not allowed"
@@ -147,7 +147,7 @@ def _entries(document: Json, section: str) -> dict[str, Json]:
 
 
 def _is_trusted(server: str) -> bool:
-    """Over TLS, at an address or at a name of the domain name system. (Kueue accepts http.)"""
+    """Whether the server is reached over TLS, at an address or at a name of the domain name system. (Kueue accepts http.)"""
     try:
         parts = urlsplit(server.lower())
         host = parts.hostname or ""

@@ -60,7 +60,7 @@ Work: TypeAlias = Callable[[ApiClient, RemoteStore], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the cluster's condition Active says."""
+    """The condition Active of a cluster."""
 
     active: bool
     reason: str
@@ -124,16 +124,16 @@ class RemoteCluster:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def look_again(self) -> None:
-        """Its source may have changed: connect now, without the pause."""
+        """Connect now, without the pause: the source of the kubeconfig may have changed."""
         self._again.set()
 
     def refuses(self, resource: Resource) -> str:
-        """Why jobs of this kind cannot run there; "" if they can, as far as is known."""
+        """Why jobs of this kind cannot run in the cluster; "" if they can, as far as is known."""
         reflector = self._jobs.get(resource)
         return _why_hidden(resource, reflector) if reflector is not None else ""
 
     def hides_queues(self) -> str:
-        """Why the quotas of its queues are not known; "" if they are."""
+        """Why the quotas of the cluster's queues are not known; "" if they are."""
         return next(filter(None, (_why_hidden(*each) for each in self._queues.items())), "")
 
     # --- the connection ---
@@ -353,14 +353,14 @@ class _Follow:
 
 
 def _why_hidden(resource: Resource, reflector: Reflector) -> str:
-    """Why the cluster shows none of this kind; "" if it does."""
+    """Why the cluster shows no objects of this kind; "" if it does."""
     if not reflector.absent:
         return ""
     return f"its account may not list {resource}" if reflector.refusal else f"{resource} are not served there"
 
 
 def _words(error: BaseException) -> str:
-    """Of a group, those of its first error."""
+    """The text of an error for the cluster's condition; of an exception group, that of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = str(error)[:500]

@@ -1,4 +1,4 @@
-"""What one cluster was last seen to hold of ours, in bounded memory."""
+"""The objects of ours that one cluster was last seen to hold, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ class TooManyError(Exception):
 
 
 class RemoteStore:
-    """`changed` is called with the key of each Workload whose copy or job has changed. Events of each kind arrive in order, and
-    answers to writes beside them: a version that is older than the known one is dropped. `kinds`: of the jobs."""
+    """The copies of Workloads, and their jobs, that a cluster was last seen to hold. `changed` is called with the key of each
+    Workload whose copy or job has changed. Events of each kind arrive in order, and answers to writes beside them: a version that
+    is older than the known one is dropped. `kinds`: of the jobs.
+    """
 
     def __init__(self, changed: Callable[[str], None], kinds: Iterable[RunsElsewhere] = ()) -> None:
         self._changed = changed
@@ -60,7 +62,7 @@ class RemoteStore:
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
     def ended_jobs_of(self, workload: str) -> dict[str, Json]:
-        """By their names the jobs that had finished when they were deleted there, by others than us."""
+        """The jobs, by their names, that had finished when somebody else deleted them in that cluster."""
         return self._ended.get(workload, {})
 
     def kind_of_jobs(self, workload: str) -> Resource | None:

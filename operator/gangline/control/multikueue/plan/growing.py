@@ -31,7 +31,9 @@ def replaced(view: View) -> list[Step]:
 
 
 def is_given_its_cluster(view: View) -> bool:
-    """It is about to get quota: an eviction takes the cluster back. Other schedulers write both one after the other."""
+    """Whether the workload is about to get quota: an eviction takes the cluster back. Other schedulers write both one after the
+    other.
+    """
     replaces = view.chain is not None and bool(view.chain.replaces)
     return replaces and bool(follows(view)) and true_condition(view.workload, names.EVICTED) is None
 

@@ -68,7 +68,7 @@ def plan(view: View) -> list[Step]:
 
 
 def _runs_here(view: View) -> bool:
-    """Its queue got the check when the job was admitted already, to run in this cluster."""
+    """Whether the job runs in this cluster, because it was admitted already when its queue got the check."""
     status = view.workload["status"]
     named = bool(status.get("clusterName") or status.get("nominatedClusterNames"))
     return (
@@ -131,7 +131,9 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
 
 
 def _deleted_after_its_end(view: View, looked_at: Iterable[str]) -> list[Step] | None:
-    """All of its jobs have finished there, and are gone since: their end is that of the jobs here, and nothing runs again."""
+    """The steps for a workload all of whose jobs have finished in their cluster and are gone since: their end is that of the jobs
+    here, and nothing runs again. None if that is not so.
+    """
     kind = view.kind
     if kind is None:
         return None
@@ -148,7 +150,7 @@ def _deleted_after_its_end(view: View, looked_at: Iterable[str]) -> list[Step] |
 
 
 def _first(view: View, looked_at: Iterable[str], kind: str) -> tuple[str, Copy] | None:
-    """Of the connected clusters the one whose copy has had this condition for longest."""
+    """The connected cluster whose copy has had this condition for longest, with the copy; None if no copy has it."""
     found = [
         (cluster.copy.since(kind), name, cluster.copy)
         for name in looked_at
@@ -279,7 +281,7 @@ def _newly_placed(view: View, there: ClusterView) -> list[str]:
 
 
 def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
-    """It ran, and no copy says so any more."""
+    """The steps for a workload that ran in a cluster while no copy says so any more."""
     if not chosen:
         text = "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please report it"
     elif chosen in view.clusters and not view.clusters[chosen].connected and chosen in (view.listed or ()):
@@ -322,7 +324,7 @@ def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> I
 
 
 def _tell_takers(view: View, row: Json, connected: list[str], takers: list[str]) -> Iterator[Step]:
-    """No connected cluster can run such a job: it waits until one can, and the check says so."""
+    """Says in the check that no connected cluster can run such a job: it waits until one can."""
     if connected and not takers:
         whys = "; ".join(f'"{name}": {view.clusters[name].refuses}' for name in connected)
         text = conditions.cut(f"{_NOBODY}: {whys}")
@@ -340,7 +342,7 @@ def _before(row: Json, text: str) -> str:
 
 
 def _is_next(view: View, row: Json) -> bool:
-    """All other checks are ready."""
+    """Whether all other checks are ready."""
     checks = view.workload["status"].get("admissionChecks") or ()
     return all(check["state"] == READY for check in checks if check["name"] != row["name"])
 
@@ -350,7 +352,7 @@ def _is_connected(view: View, cluster: str) -> bool:
 
 
 def _is_out_of_sync(copy: Copy) -> bool:
-    """Its end says nothing of the job here: the job there did not fit the copy, or was deleted."""
+    """Whether the copy's end says nothing of the job here: the job there did not fit the copy, or was deleted."""
     return (copy.row(names.FINISHED) or {}).get("reason") in (OUT_OF_SYNC, OWNER_NOT_FOUND)
 
 

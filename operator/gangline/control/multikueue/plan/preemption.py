@@ -1,4 +1,4 @@
-"""Which copy of a workload may have others preempted for it: one at a time (gate MultiKueueOrchestratedPreemption). Pure.
+"""Decides which copy of a workload may have others preempted for it: one at a time (gate MultiKueueOrchestratedPreemption). Pure.
 
 A copy is created with a closed preemption gate. The scheduler there says in a condition that it would preempt; the gate of the
 copy that says so first is opened, and the next one's only when that has had its time. An eviction there closes it again.

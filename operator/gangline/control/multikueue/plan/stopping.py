@@ -32,7 +32,7 @@ def stop(view: View, evicted: Json) -> list[Step]:
 
 
 def settle(view: View) -> list[Step]:
-    """No pod of the jobs runs any more, once no cluster has them: neither those connected nor those given up."""
+    """Show that no pod of the jobs runs any more, once no cluster has the jobs: neither those connected nor those given up."""
     told = [(job, status) for job in view.jobs.values() if (status := idle(view, job)) is not None]
     waits = view.kind is not None and view.kind.pods_wait
     if not (told or waits) or any(_runs_in(view, cluster) for cluster in view.clusters.values()):
@@ -48,7 +48,9 @@ def settle(view: View) -> list[Step]:
 
 
 def settles(view: View) -> bool:
-    """Its jobs here show what runs for them although it holds no quota any more: it is being deleted, or its pods only wait."""
+    """Whether the jobs here show what runs for them although the workload holds no quota any more: it is being deleted, or its
+    pods only wait.
+    """
     waits = view.kind is not None and view.kind.pods_wait
     return deleting(view.workload) or (waits and not has(view.workload, names.FINISHED))
 
@@ -63,7 +65,7 @@ def may_run(view: View) -> bool:
 
 
 def _runs_in(view: View, cluster: ClusterView) -> bool:
-    """Its jobs are in a connected cluster.
+    """Whether the workload's jobs are in a connected cluster.
 
     Where pods wait at gates, that cluster says when the last one has ended, by taking their quota back; objects may remain.
     """
@@ -89,7 +91,7 @@ def withdraw(view: View, clusters: Iterable[str]) -> Iterator[Step]:
 
 
 def mirrors(view: View, cluster: str) -> list[Mirror]:
-    """What the jobs here have to show of those in a cluster, except those that are being deleted there."""
+    """The statuses that the jobs here get from those in a cluster, except from those that are being deleted there."""
     found: list[Mirror] = []
     for name, remote in view.clusters[cluster].jobs.items():
         job = view.jobs.get(name)

@@ -207,7 +207,9 @@ class CarryingOut:
 
 
 def _family_or(key: str, view: steps.View) -> str:
-    """What a write of its job is counted for: its family, where others of that might write the same."""
+    """The key under which a write of a workload's job is counted: its family, where other Workloads of that might write the same,
+    else its own.
+    """
     ref = owner_of(view.workload)
     shared = view.family is not None and ref is not None
     return copies.family_key(view.workload["metadata"]["namespace"], ref["uid"]) if shared and ref else key

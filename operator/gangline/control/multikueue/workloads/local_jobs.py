@@ -42,7 +42,7 @@ class LocalJobs:
         self._external = external
 
     def of(self, workload: Json, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, Json]:
-        """Its jobs by name; {} if they are not there."""
+        """The jobs of a Workload by name; {} if they are not there."""
         if kind is None or owner is None:
             job = self._planned(workload)
             return {} if job is None else {job["metadata"]["name"]: job}
@@ -78,5 +78,5 @@ def _as_seen(pod: Member) -> Json:
 
 @lru_cache(maxsize=_AT_HAND)
 def _unpacked(packed: bytes) -> Json:
-    """Not to be changed."""
+    """The object that was packed. It is not to be changed."""
     return orjson.loads(zlib.decompress(packed))

@@ -56,11 +56,11 @@ class PartedJobs:
         return bool(self._parted)
 
     def look_at(self, changed: Iterable[JobRef]) -> None:
-        """These have changed, or lost their Workload."""
+        """Note jobs that have changed, or lost their Workload."""
         self._parted.update(ref for ref in changed if self._is_parted(ref))
 
     def act(self, clusters: Mapping[str, RemoteCluster], now: int) -> None:
-        """Those that no cluster runs show no pods any more."""
+        """Make jobs that no cluster runs show no pods any more."""
         self.due = None
         self._parted = {ref for ref in self._parted if self._is_parted(ref)}
         for ref in sorted(self._parted, key=lambda each: each[1]):

@@ -1,4 +1,4 @@
-"""What the plan reads of one workload: itself, its jobs, and what each cluster was last seen to hold for it."""
+"""The view from which the plan of one workload is made: itself, its jobs, and what each cluster was last seen to hold for it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Views:
         self.families.forget(key)
 
     def of(self, workload: Json, now: int) -> steps.View | None:
-        """None for a workload that has nothing to do with other clusters."""
+        """The view of a workload; None for a workload that has nothing to do with other clusters."""
         key, row, clusters = key_of(workload), self.row(workload), self._clusters()
         if row is None or "admission" not in workload["status"]:
             self._rounds.pop(key, None)

@@ -65,7 +65,7 @@ class Examination:
 
 
 async def _made(cluster: Cluster, check: Check) -> list[Finding]:
-    """What was found until the check ended, in whatever way."""
+    """The findings of a check until it ended, in whatever way."""
     found: list[Finding] = []
     try:
         async with asyncio.timeout(check.seconds):

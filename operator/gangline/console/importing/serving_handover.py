@@ -99,7 +99,8 @@ async def stateful_set(api: ApiClient, obj: Json, queue: str, labels: Mapping[st
 
 
 async def leader_worker_set(api: ApiClient, obj: Json, queue: str, labels: Mapping[str, str]) -> None:
-    """Its controller replaces its groups, one after the other, and each waits in the queue from then on.
+    """Give a LeaderWorkerSet its queue. Its controller replaces its groups, one after the other, and each waits in the queue from
+    then on.
 
     Raises ApiError and UnmarkedError.
     """
@@ -110,7 +111,7 @@ async def leader_worker_set(api: ApiClient, obj: Json, queue: str, labels: Mappi
 
 
 async def _mark_pod(api: ApiClient, pod: Json, revision: str) -> None:
-    """It is as if it had been made from the template as it is now."""
+    """Mark a pod as if it had been made from the template as it is now."""
     meta = pod["metadata"]
     notes = {names.SUSPENDED_BY_PARENT: _STATEFUL_SET}
     if names.SUSPENDED_BY_PARENT not in _annotations(pod):
@@ -140,7 +141,9 @@ class _Target:
     async def give_queue(
         self, queue: str, labels: Mapping[str, str], held: Callable[[Json], tuple[Json, Json]]
     ) -> None:
-        """In one write it names its queue, keeps what is restored later, and holds still; `held` says what these two are."""
+        """Write at once the queue's name, the fields that are restored later, and those that make the controller wait; `held`
+        returns both kinds of fields.
+        """
         found = await self.read()
         if names.IMPORTING in _annotations(found):
             return  # an import that was interrupted has written it

@@ -44,8 +44,9 @@ def plan(
     *,
     roll_out: bool = False,
 ) -> list[Adoption | RollOut | Skipped]:
-    """What is to be done with one such object and its pods. Nothing is said of one that no rule matches. `roll_out`: its pods may
-    start anew where they have to."""
+    """Decide what is done with one object that serves and its pods. An object that no rule matches is left out. `roll_out`: its
+    pods may start anew where they have to.
+    """
     obj = parent.obj
     pod_class = str(mapping_at(obj, ("spec", "template", "spec")).get("priorityClassName") or "")
     rule = rule_for(rules, obj["metadata"].get("labels") or {}, pod_class)
@@ -109,13 +110,13 @@ def _of_leader_worker_set(parent: Parent, queue: str, *, allowed: bool) -> RollO
 
 
 def is_marked(obj: Json) -> bool:
-    """The webhook has marked its pod template: pods that are made from now on wait."""
+    """Whether the webhook has marked the object's pod template: pods that are made from now on wait."""
     templates = (mapping_at(obj, path) for path in (serving.TEMPLATE, serving.WORKER_TEMPLATE))
     return any(names.SUSPENDED_BY_PARENT in podspec.annotations_of(template) for template in templates)
 
 
 def _is_busy(obj: Json, pods: Sequence[Json]) -> str:
-    """Why it is not at rest, "" if it is: all its pods are there, and of its present template."""
+    """The reason why the object is not at rest, "" if it is: all its pods are there, and of its present template."""
     status = mapping_at(obj, ("status",))
     if (status.get("observedGeneration") or 0) < (obj["metadata"].get("generation") or 0):
         return "it was changed just now"

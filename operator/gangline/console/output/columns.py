@@ -1,4 +1,4 @@
-"""What a list shows of each entry: its columns, its JSON, its name, and by what it may be filtered and sorted."""
+"""The parts of a list of one kind: the columns, JSON and name of an entry, and by what it may be filtered and sorted."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Format:
         return Rows(tuple(name for name, _ in self.columns), cells)
 
     def text(self, listing: Listing[T], entries: Sequence[T]) -> str:
-        """All entries, of a format that is no table; without a line break at its end."""
+        """The text of all entries, in a format that is no table; without a line break at its end."""
         if self.kind == "name":
             return "\n".join(map(listing.name, entries))
         return document(self.kind, [listing.as_json(entry) for entry in entries])

@@ -30,7 +30,7 @@ class Path:
     steps: tuple[str | int | None, ...]
 
     def values(self, found: Any) -> list[Any]:
-        """What is there; nothing for a path that leads nowhere."""
+        """The values to which the path leads; none for a path that leads nowhere."""
         values = [found]
         for step in self.steps:
             values = [below for value in values for below in _below(value, step)]

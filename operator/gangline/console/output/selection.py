@@ -1,4 +1,4 @@
-"""Which entries of a list are shown, and in which order."""
+"""The choice and order of a list's entries that are shown."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def chosen(names: str) -> tuple[Policy, ...]:
 def finished(
     source: Source, plan: Plan, prepared: Prepared, play: Callable[[], Replay], notes: Sequence[str] = ()
 ) -> Replay:
-    """All policies, what really happened, and what each policy saves against the cluster's own."""
+    """The replay with what really happened as its first policy, and with what each policy saves against the cluster's own."""
     done = play()
     measures = {story.policy: story.measures for story in done.stories}
     done.savings = savings(measures, done.shaken, OWN.name)

@@ -89,7 +89,7 @@ class LiveScreen:
         self._draw()
 
     def conclude(self, seen: Snapshot) -> None:
-        """Nothing: the last picture stays."""
+        """Does nothing: the last picture stays."""
 
     def press(self, key: str) -> None:
         """A key: shows another page, or ends the run as Ctrl-C does. Others mean nothing."""

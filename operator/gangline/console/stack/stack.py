@@ -74,7 +74,9 @@ def services_of(connection: Connection, *, detached: bool = False) -> Services:
 
 @contextmanager
 def named(name: str, say: Say, wishes: Wishes, local: Options | None = None) -> Iterator[Stack]:
-    """Like `standing`, on the named local control plane. Its data are kept; it is stopped only if it was down before."""
+    """Run the stack inside the block, as `standing` does, on the named local control plane. Its data are kept; it is stopped only
+    if it was down before.
+    """
     cluster = NamedCluster(name)
     was_up = cluster.status().up
     try:

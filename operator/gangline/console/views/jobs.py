@@ -235,5 +235,5 @@ STARTS: Final[Listing[Job]] = Listing(
 
 
 def by_start(found: Iterable[Job]) -> list[Job]:
-    """In the order of their expected starts."""
+    """The jobs in the order of their expected starts."""
     return sorted(found, key=lambda job: (times.start_of(job.item)[0] or float("inf"), job.view.created))

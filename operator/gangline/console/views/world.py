@@ -69,7 +69,7 @@ class ClusterFacts:
         self.forecasts = Forecasts(self.mirror, self.engine.observe, now=lambda: self.now)
 
     def _mode_of(self, cluster_queue: str) -> Mode:
-        """As the operator left it."""
+        """The mode of a ClusterQueue that the operator last recorded: its policy, or what it has fallen back to."""
         queue = self.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
         found = fallen_back.of_queue(self.mirror.policy_of(queue), cluster_queue) if queue is not None else None
         return found.mode if found is not None else POLICY

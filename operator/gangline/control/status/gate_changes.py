@@ -24,7 +24,7 @@ def is_gated(rows: conditions.Conditions) -> bool:
 
 
 def gates_cleared(status: Json, now: int) -> None:
-    """The last admission gate was removed: it is decided about next."""
+    """Record that the last admission gate was removed: the workload is decided about next."""
     rows = rows_of(status)
     if is_gated(rows):
         message = "AdmissionGatedBy cleared, waiting for quota reservation"

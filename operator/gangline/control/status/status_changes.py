@@ -383,7 +383,7 @@ def put_on_hold(message: str) -> Change:
 
 
 def end_hold(status: Json, now: int) -> None:
-    """Have a workload decided about next that has pods to run again."""
+    """End the hold of a workload that has pods to run again: it is decided about next."""
     rows = rows_of(status)
     if is_on_hold(rows):
         message = "Workload no longer on hold; waiting for quota reservation"

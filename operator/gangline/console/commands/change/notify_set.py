@@ -84,7 +84,7 @@ def kinds(given: Sequence[str]) -> str | None:
 async def notifying(
     api: ApiClient, namespace: str, name: str, wanted: dict[str, str | None], *, dry_run: bool = False
 ) -> str:
-    """What was done."""
+    """Set the annotations that choose a job's notifications. Returns what holds now, as a sentence."""
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)

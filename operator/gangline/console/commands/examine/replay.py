@@ -184,7 +184,7 @@ def command(
 
 
 def _settings(config: Path | None) -> Settings:
-    """Of what a Kueue configuration file says, a replay needs fair sharing."""
+    """The settings of a replay: from a Kueue configuration file, a replay needs the settings of fair sharing alone."""
     if config is None:
         return SETTINGS
     found = read_configuration(config, tell=False).settings

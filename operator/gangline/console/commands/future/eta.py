@@ -143,7 +143,7 @@ def promise_rows(promises: Sequence[Json], now: float) -> Rows:
 
 
 def outcome_lines(told: Json, now: float) -> list[str]:
-    """When the job started, compared with its first promise; and the record of its queue."""
+    """Lines about a job that has started: its start compared with its first promise, and the record of its queue."""
     lines: list[str] = []
     first, started = told["promises"][0], told["started"]
     if started is not None:

@@ -70,7 +70,7 @@ def _free(card: Json) -> str:
 
 
 def _memory(card: Json) -> str:
-    """In use of all."""
+    """The memory of a card that is in use, and all of it, as text."""
     if not card.get("memory"):
         return ""
     total, free = (quantity.parse(card[key], "memory") for key in ("memory", "freeMemory"))

@@ -142,7 +142,7 @@ def _use(node: Json, resource: str) -> str:
 
 
 def _rounded(amount: Fraction) -> str:
-    """With one decimal at most; what is little is not nothing."""
+    """The amount with one decimal at most; a small amount is not shown as nothing."""
     if 0 < amount < Fraction(1, 20):
         return "<0.1"
     return f"{float(amount):.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""Whether the webhooks answer: the API server is asked to create harmless objects without storing them (dry run).
+"""Checks that the webhooks answer: the API server is asked to create harmless objects without storing them (dry run).
 
 An object that has to be completed comes back completed, one that has to be refused is refused, and by the right webhook: that
 covers registration, network, certificates and the processes themselves. Webhooks of others that are in the way show here too.

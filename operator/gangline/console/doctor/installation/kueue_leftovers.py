@@ -1,4 +1,6 @@
-"""What Kueue has left behind: a controller that still decides, webhooks without a server, finalizers that nobody removes."""
+"""Checks for what Kueue has left behind: a controller that still decides, webhooks without a server, finalizers that nobody
+removes.
+"""
 
 from __future__ import annotations
 

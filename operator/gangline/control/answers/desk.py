@@ -1,4 +1,4 @@
-"""What all answers begin with: who may know what, and workloads as they stand, read in slices, for one asker.
+"""The common base of all answers: who may know what, and workloads as they stand, read in slices, for one asker.
 
 Between two slices the event loop goes on. What is said of a job is made from what its asker may see (`sight`), so nothing has
 to be taken out of it afterwards.

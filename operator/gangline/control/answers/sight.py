@@ -115,7 +115,7 @@ class Asker(Protocol):
     """The user who asks, with that user's rights."""
 
     async def sight(self, namespaces: Collection[str], queues: Collection[str]) -> Sight:
-        """What the asker may see of the jobs of these namespaces; `queues` are known to the asker."""
+        """The asker's sight of the jobs of these namespaces; `queues` are known to the asker."""
         ...
 
 

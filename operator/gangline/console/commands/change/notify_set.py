@@ -47,7 +47,8 @@ def command(
     to: str | None,
     dry_run: bool,
 ) -> None:
-    """Set of what JOB notifies, and whom: its annotations gangline.io/notify and gangline.io/notify-to.
+    """Choose the events of JOB about which messages are sent, and to whom: its annotations gangline.io/notify and
+    gangline.io/notify-to.
 
     Notifications are sent as the QueuePolicy of its queue says (spec.notify): without one there are none.
     """

@@ -1,4 +1,4 @@
-"""What would let a waiting job start earlier, by its author or an administrator: played forward, ranked by hours gained.
+"""Finds what would let a waiting job start earlier, by its author or an administrator: played forward, ranked by hours gained.
 
 The engine decides in each rehearsal with all its rules, nodes and their health included: a remedy is offered only if the job then
 starts earlier, and never because some arithmetic says that enough becomes free.
@@ -137,7 +137,7 @@ def _tried(source: Source, sight: Sight, jobs: Mapping[str, str], value: Workloa
 
 
 def _own(source: Source, value: Workload) -> Iterator[Remedy]:
-    """What the author can change: size, length, queue, priority."""
+    """Changes that the author can make: size, length, queue, priority."""
     if source.forecasts is not None and (forecast := source.forecasts.estimate(value.key)) is not None:
         original = whatif.Variant("", "as it is", value, forecast, source.forecasts.by_flavor(value.key))
         for variant in whatif.changed(source, original):

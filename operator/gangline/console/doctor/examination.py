@@ -83,7 +83,7 @@ async def _made(cluster: Cluster, check: Check) -> list[Finding]:
 
 
 async def _done(cluster: Cluster, check: Check, found: list[Finding]) -> bool:
-    """False where the API server sheds load: then the check is made again, a little later."""
+    """Make a check. False where the API server sheds load: then the check is made again, a little later."""
     try:
         async with aclosing(check.run(cluster)) as findings:
             async for finding in findings:

@@ -80,7 +80,7 @@ def _adoption(
 
 
 def check_queue(obj: Json, queue: str) -> None:
-    """Raises NotAdoptableError if it is another one's."""
+    """Check that the object names no other queue. Raises NotAdoptableError if it does."""
     named = queue_name(obj)
     if named and named != queue:
         raise NotAdoptableError(f'it names queue "{named}", and the rules say "{queue}"')

@@ -43,11 +43,11 @@ _LONGEST: Final = 4096
 
 
 class UnmarkedError(Exception):
-    """The webhooks or a controller do not go along."""
+    """Says that the webhooks or a controller do not go along."""
 
 
 async def deployment(api: ApiClient, obj: Json, queue: str, labels: Mapping[str, str]) -> None:
-    """Raises ApiError and UnmarkedError."""
+    """Give a running Deployment its queue. Raises ApiError and UnmarkedError."""
     target = _Target(api, kube.DEPLOYMENTS, obj)
     if _is_done(await target.read(), queue):
         return
@@ -67,7 +67,7 @@ async def deployment(api: ApiClient, obj: Json, queue: str, labels: Mapping[str,
 
 
 async def _replica_set(api: ApiClient, obj: Json) -> Json:
-    """The one that has made its pods."""
+    """The ReplicaSet that has made the Deployment's pods."""
     listed = (await api.list(kube.REPLICA_SETS, obj["metadata"]["namespace"])).items
     mine = [each for each in listed if controller_uid(each) == obj["metadata"]["uid"]]
     active = [each for each in mine if (each.get("spec") or {}).get("replicas") or 0]
@@ -77,7 +77,7 @@ async def _replica_set(api: ApiClient, obj: Json) -> Json:
 
 
 async def stateful_set(api: ApiClient, obj: Json, queue: str, labels: Mapping[str, str]) -> None:
-    """Raises ApiError and UnmarkedError."""
+    """Give a running StatefulSet its queue. Raises ApiError and UnmarkedError."""
     target = _Target(api, kube.STATEFUL_SETS, obj)
 
     def held(found: Json) -> tuple[Json, Json]:

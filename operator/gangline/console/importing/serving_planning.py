@@ -66,7 +66,9 @@ def plan(
 def _adoptions(
     parent: Parent, queue: str, facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
 ) -> Sequence[Adoption | Skipped]:
-    """Raises JobError, ParseError and NotAdoptableError."""
+    """The adoptions of an object that serves: one for each pod of a Deployment, or one for a StatefulSet. Raises JobError,
+    ParseError and NotAdoptableError.
+    """
     obj = parent.obj
     kind, pods = obj["kind"], facts.pods.get(obj["metadata"]["uid"], ())
     _check_kind(kind, managed)
@@ -85,7 +87,7 @@ def _adoptions(
 
 
 def _check_kind(kind: str, managed: ManagedJobs) -> None:
-    """Raises NotAdoptableError."""
+    """Check that the configuration has objects of this kind queued. Raises NotAdoptableError."""
     if (framework := _DECLARATIONS[kind].framework) not in managed.pods_of:
         raise NotAdoptableError(
             f"a {kind} is queued only where integrations.frameworks lists {framework}: give the operator's configuration with "
@@ -94,7 +96,7 @@ def _check_kind(kind: str, managed: ManagedJobs) -> None:
 
 
 def _of_leader_worker_set(parent: Parent, queue: str, *, allowed: bool) -> RollOut | Skipped:
-    """Raises NotAdoptableError."""
+    """Decide what is done with a LeaderWorkerSet. Raises NotAdoptableError."""
     obj = parent.obj
     check_queue(obj, queue)
     if queue_name(obj) and names.IMPORTING not in (obj["metadata"].get("annotations") or {}):

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)  # without slots: Column[X](…) fails with them on Python 3.11
 class Column(Generic[T]):
-    """`text` and `key` get the entry and the present time. `key` sorts; default: the text."""
+    """A column of a list. `text` and `key` get the entry and the present time. `key` sorts; default: the text."""
 
     name: str
     text: Callable[[T, float], str]

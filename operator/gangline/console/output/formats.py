@@ -82,7 +82,7 @@ answer_option = click.option(
 
 
 def document(kind: str, body: Json | list[Json]) -> str:
-    """JSON, or YAML."""
+    """The body as JSON, or as YAML."""
     if kind != "yaml":
         return json.dumps(body, indent=2)
     import yaml

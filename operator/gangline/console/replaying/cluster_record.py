@@ -23,12 +23,12 @@ SHAKEN: Final = 5
 
 
 def opened(folder: Path) -> Source:
-    """Raises RecordError, ReplayError."""
+    """The record in a folder, to be replayed. Raises RecordError, ReplayError."""
     return preparing.source(reading.read(folder))
 
 
 def chosen(names: str) -> tuple[Policy, ...]:
-    """The cluster's own policy first, and those that are named. Raises ReplayError."""
+    """The policies to play: the cluster's own first, and those that are named. Raises ReplayError."""
     others = ",".join(name for name in (each.strip() for each in names.split(",")) if name and name != OWN.name)
     return preparing.with_own(policies.chosen(others) if others else (), OWN)
 

@@ -140,12 +140,16 @@ def login(connection: Connection) -> list[str]:
 
 
 def _election(connection: Connection) -> list[str]:
-    """Leader election only with --kubeconfig: our own clusters have one operator, which need not wait for a stale Lease."""
+    """The operator's argument about leader election, which is used only with --kubeconfig: our own clusters have one operator,
+    which need not wait for a stale Lease.
+    """
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
 
 
 def _listen(connection: Connection) -> list[str]:
-    """The operator's port, where only a certain one is reached from this machine; pods reach it at the hub's address."""
+    """The arguments for the operator's port, where only a certain one is reached from this machine; pods reach it at the hub's
+    address.
+    """
     port = connection.service_port
     return ["--listen", f"127.0.0.1:{port}", "--progress-url", f"http://{HUB}:{port}"] if port else []
 

@@ -34,7 +34,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`item`: as the operator answered it, with its times if these were asked for; {} where nobody answered."""
+    """A job in a list. `item`: as the operator answered it, with its times if these were asked for; {} where nobody answered."""
 
     view: WorkloadView
     item: Json = field(default_factory=dict[str, object])
@@ -45,7 +45,7 @@ def of_items(found: Iterable[Json]) -> list[Job]:
 
 
 def rows(views: Iterable[WorkloadView], now: float) -> Rows:
-    """The live table."""
+    """The rows of the live table."""
     return LISTING.rows([Job(view) for view in views], now)
 
 

@@ -86,7 +86,9 @@ class Desk:
         self._order = order
 
     async def prepare(self) -> None:
-        """Read of all Workloads, in slices, what each answer needs of them: the next one has to read only what changed since."""
+        """Read all Workloads, in slices, for the facts that each answer needs: the next answer has to read only what changed
+        since.
+        """
         await self._brief(self._workloads())
 
     def _strangers(self) -> list[tuple[ForeignPod, Belonging]]:
@@ -197,7 +199,7 @@ class Desk:
                 yield key, raw
 
     def _view(self, key: str, raw: Json, routes: Routes) -> WorkloadView | None:
-        """The same as `view_of`, read once per version of those that were shown lately."""
+        """The view of a Workload, read once per version of those that were shown lately; None as `view_of`."""
         queue = self._queue_of(raw, routes)
         kept = self._read.get(key)
         if kept is not None and kept[0] is raw and kept[1] == queue:

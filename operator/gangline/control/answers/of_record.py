@@ -32,13 +32,13 @@ class RecordAnswers(Desk):
 
     @property
     def events_log(self) -> Log:
-        """Raises NoEventsError."""
+        """The log of events. Raises NoEventsError."""
         if self.log is None:
             raise NoEventsError("nobody remembers here what happened")
         return self.log
 
     def check_events(self, namespace: str, cluster_queue: str) -> None:
-        """Raises NoSuchQueueError, NoEventsError."""
+        """Check that events of this queue can be answered. Raises NoSuchQueueError, NoEventsError."""
         self._check_queue(Wish(namespace, cluster_queue), self._routes())
         _ = self.events_log
 

@@ -30,7 +30,9 @@ _PATH: Final = re.compile(r"(preempt(?:or|ee) path: )(/[^;\s]*)")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """`everything`: all namespaces. `queues`: ClusterQueues that the asker knows of, because LocalQueues of hers lead there."""
+    """The namespaces and queues that one asker may see. `everything`: all namespaces. `queues`: ClusterQueues that the asker
+    knows of, because LocalQueues of hers lead there.
+    """
 
     everything: bool = False
     namespaces: frozenset[str] = frozenset()
@@ -90,7 +92,7 @@ class Sight:
         return name if not name or self.everything or name in self.queues else f"queue-{self._hash(name)}"
 
     def label(self, key: str) -> str:
-        """Stands for the job whose Workload has this key."""
+        """The label that stands for the job whose Workload has this key."""
         return f"hidden-{self._hash(key)}"
 
     def _hash(self, name: str) -> str:
@@ -140,5 +142,7 @@ def _with_names(text: str, name: Callable[[str], str] = str, queue_name: Callabl
 
 
 def _is_fraction(key: str) -> bool:
-    """`5/8 nodes` is a number of nodes. Namespaces of digits alone are hidden as all others are, in objects."""
+    """Whether a text such as `5/8` (of `5/8 nodes`) is a fraction and no key. Namespaces of digits alone are hidden as all others
+    are, in objects.
+    """
     return key.replace("/", "").isdigit()

@@ -40,7 +40,9 @@ class NoForecastsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`now` returns milliseconds since the epoch; `forecasts` is None where none are made."""
+    """The state of one process from which answers are made. `now` returns milliseconds since the epoch; `forecasts` is None where
+    none are made.
+    """
 
     mirror: Mirror
     engine: Engine
@@ -92,7 +94,7 @@ class Foresight(Protocol):
 
 
 class OperatorForesight:
-    """The operator's, in processes of low priority. `forecasting` is None where no forecasts are made."""
+    """The operator's foresight, in processes of low priority. `forecasting` is None where no forecasts are made."""
 
     def __init__(self, source: Source, forecasting: Forecasting | None) -> None:
         self._source = source

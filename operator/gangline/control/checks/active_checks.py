@@ -26,7 +26,9 @@ Judge: TypeAlias = Callable[[Json], Activity]
 
 
 class ActiveChecks(Part):
-    """`judges`: by `spec.controllerName`. All checks are judged again when one of them, or a configuration, has changed."""
+    """Judges AdmissionChecks. `judges`: by `spec.controllerName`. All checks are judged again when one of them, or a
+    configuration, has changed.
+    """
 
     name = "checks"
     kinds = (kube.PROVISIONING_REQUESTS,)
@@ -40,7 +42,7 @@ class ActiveChecks(Part):
         self._look_at_all = False
 
     def observe(self, resource: Resource, event: Event) -> None:
-        """A full list: the kind may be served only now."""
+        """Judge all checks again after a full list: the kind may be served only now."""
         if isinstance(event, Synced):
             self._look_at_all = True
 

@@ -135,7 +135,7 @@ class Decisions(Part):
         self._metrics.kueue.reserved(after, queue, waited, admitted=decision.admitted)
 
     def _ask_checks(self, decision: model.AskChecks) -> None:
-        """A workload that waits is told its checks after a while, like the reason why it waits."""
+        """Write the checks of a workload into its status; of one that waits only after a while, like the reason why it waits."""
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is not None and (condition_of(raw, names.QUOTA_RESERVED) or {}).get("status") != "True":
             change = status_changes.list_checks(decision)

@@ -57,11 +57,8 @@ PATIENCE: Final = 5.0
 
 
 class Forecasting(Part):
-    """One per operator. `leading` says whether this process may write history; `wake` is called when estimates moved.
-
-    `synced` returns when everything was listed once: before that, a workload may be seen without the job that gives its runtime
-    hints. `knows_better` says whether the engine has a better estimate than a forecast for a workload; `wanted` says whether
-    anyone has to be notified of expected starts.
+    """The forecasting service, one per operator. `leading` says whether this process may write history; `wake` is called when
+    estimates moved.
     """
 
     name = "forecasts"

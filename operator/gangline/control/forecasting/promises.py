@@ -52,7 +52,7 @@ class Promise:
     drawn: Millis | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Instants in Unix seconds."""
+        """The promise as JSON, instants in Unix seconds."""
         p90 = None if self.p90 is None else self.p90 / 1000
         said = {"because": self.because, "cause": self.cause}
         return {"at": self.at / 1000, "p50": self.p50 / 1000, "p90": p90, **said}
@@ -192,7 +192,7 @@ class Ledger:
         self._kept.pop(workload, None)
 
     def of(self, workload: str) -> Told | None:
-        """The present wait, else the last one."""
+        """The promises of the workload's present wait, else of the last one."""
         return self._open.get(workload) or self._kept.get(workload)
 
 

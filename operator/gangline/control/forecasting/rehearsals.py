@@ -24,7 +24,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """`obstacle`: the engine's message where the workload starts in too few courses; "" otherwise."""
+    """The outcome of a rehearsal. `obstacle`: the engine's message where the workload starts in too few courses; "" otherwise."""
 
     outlook: Outlook
     obstacle: str = ""

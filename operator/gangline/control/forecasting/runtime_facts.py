@@ -278,7 +278,7 @@ class Forecasts:
         self._begin()
 
     def _begin(self) -> None:
-        """Estimates are wanted from now on: every open workload needs one."""
+        """Begin to make estimates: every open workload needs one."""
         if not self._was_wanted:
             self._was_wanted = True
             self._unasked.update(dict.fromkeys(self._open))

@@ -29,7 +29,9 @@ _LONGEST_NAME: Final = 200
 
 
 class PodClaims:
-    """`again` and `later` have the pods of a Workload looked at again, at once or in a while."""
+    """Writes the ResourceClaims of pods. `again` and `later` have the pods of a Workload looked at again, at
+    once or in a while.
+    """
 
     def __init__(
         self,

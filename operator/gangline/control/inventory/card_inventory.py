@@ -35,7 +35,7 @@ class _Pod:
 
 
 class CardInventory:
-    """`workload_of`: the Workload that a pod was proven to belong to, "" = none."""
+    """The cards of all nodes. `workload_of`: the Workload that a pod was proven to belong to, "" = none."""
 
     def __init__(self, workload_of: Callable[[str], str]) -> None:
         self._workload_of = workload_of
@@ -118,7 +118,7 @@ class CardInventory:
             self._note(key)
 
     def look_again(self, nodes: Iterable[str]) -> None:
-        """Pods of these nodes may belong to other Workloads now."""
+        """Look again at who uses cards of these nodes: their pods may belong to other Workloads now."""
         self._stale_uses.update(node for node in nodes if node in self._on)
 
     def _note(self, pod: str) -> None:
@@ -229,7 +229,7 @@ def _groups(labels: Json) -> Iterator[str]:
 
 
 def _uses_cards(spec: Json, annotations: Json) -> bool:
-    """Most pods do not."""
+    """Whether a pod uses cards. Most pods do not."""
     if spec.get("resourceClaims") or not _ASKING.isdisjoint(annotations):
         return True
     containers = (each for part in ("containers", "initContainers") for each in spec.get(part) or ())

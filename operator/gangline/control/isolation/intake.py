@@ -48,7 +48,7 @@ _GROUPS: Final = (names.GROUP, names.OWN_GROUP)
 
 
 class Measure(NamedTuple):
-    """`weight`: bytes of memory, about. `values`: at least as many as the object has."""
+    """The size of an object. `weight`: bytes of memory, about. `values`: at least as many as the object has."""
 
     weight: int
     values: int
@@ -181,7 +181,7 @@ class Intake:
     _wanted: dict[tuple[Resource, str], None] = field(default_factory=dict[tuple[Resource, str], None])
 
     def take(self, resource: Resource, obj: Json, runs: Callable[[], bool] = lambda: False) -> Json:
-        """The object, or its head. `runs`: a Workload of it holds quota."""
+        """The object as it is kept: whole, or its head. `runs`: a Workload of it holds quota."""
         namespace = obj["metadata"].get("namespace")
         if not namespace:
             return obj
@@ -210,7 +210,7 @@ class Intake:
         )
 
     def forget(self, resource: Resource, key: str) -> None:
-        """The object is not kept any more."""
+        """Forget an object that is not kept any more."""
         ref, namespace = (resource, key), key.rpartition("/")[0]
         weight = self._weights.pop(ref, None)
         if weight is None:
@@ -221,7 +221,7 @@ class Intake:
         self._stop_waiting(namespace, ref)
 
     def give_up(self, resource: Resource, key: str) -> None:
-        """The object could not be read again: its head is kept until it changes."""
+        """Keep the head of an object that could not be read again, until the object changes."""
         self._stop_waiting(key.rpartition("/")[0], (resource, key))
 
     def _stop_waiting(self, namespace: str, ref: tuple[Resource, str]) -> None:
@@ -231,7 +231,7 @@ class Intake:
         self._wanted.pop(ref, None)
 
     def want(self, resource: Resource, key: str) -> None:
-        """A Workload of the object holds quota: it is read before others."""
+        """Have an object read again before others: a Workload of it holds quota."""
         if (resource, key) in self._waiting.get(key.rpartition("/")[0], ()):
             self._wanted[resource, key] = None
 

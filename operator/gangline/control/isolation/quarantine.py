@@ -94,7 +94,7 @@ class Quarantine:
         self._errors.pop((resource, key), None)
 
     def count(self) -> Mapping[tuple[str, ...], float]:
-        """Kind -> number of objects in quarantine."""
+        """The number of objects in quarantine, by kind."""
         return Counter((resource.kind,) for resource, _ in self._errors)
 
     def __contains__(self, subject: Subject) -> bool:

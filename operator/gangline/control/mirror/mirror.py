@@ -278,7 +278,7 @@ class Mirror(OwnedObjects):
             self.observe(model.Put(held))
 
     def _look_at_images(self) -> None:
-        """Images of pods and nodes are read while some policy looks at them."""
+        """Read images of pods and nodes while some policy looks at them."""
         wanted = any(policy_reader.looks_at_images(policy) for policy in self.objects[kube.QUEUE_POLICIES].values())
         if self.rules.look_at_images(wanted):
             for name, node in self.objects[kube.NODES].items():

@@ -47,7 +47,9 @@ def has_finished(workload: Json) -> bool:
 
 
 def _lets_children_run(workload: Json) -> bool:
-    """The job of the Workload holds quota, or held it while it ran; a slice that was replaced or given up says nothing."""
+    """Whether the job of the Workload holds quota, or held it while it ran; a slice that was replaced or given
+    up says nothing.
+    """
     written = workload["metadata"].get("annotations") or {}
     if written.get(names.ELASTIC) == "true" and has_finished(workload):
         return False
@@ -71,7 +73,7 @@ class OwnedObjects(StoredObjects):
     _heirs: slices.Heirs = field(default_factory=slices.Heirs, kw_only=True)
 
     def index(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
-        """An object was stored instead of `old`, or removed (`new` is None): whom it belongs to, and whom it names."""
+        """Index an object that was stored instead of `old`, or removed (`new` is None): whom it belongs to, and whom it names."""
         before = controller_uid(old) if old else None
         after = controller_uid(new) if new else None
         if before != after and before is not None:

@@ -130,7 +130,7 @@ class PodIndex:
         return 0 < revision(manifest) < known.version
 
     def move(self, old: str, new: str) -> None:
-        """Pods of one slice of an elastic job are those of another one from now on."""
+        """Move the pods of one slice of an elastic job to another one."""
         for key in sorted(self._of.get(old, ())):
             pod = replace(self._pods[key], workload=new)
             self._note_gate(key, pod)
@@ -217,7 +217,7 @@ class PodIndex:
         return [pod for _, pod in sorted(self._at_node_gate.get(workload, {}).items())]
 
     def with_pods_at_node_gate(self) -> Collection[str]:
-        """The Workloads of such pods."""
+        """The Workloads with pods that wait until their node or domain is known."""
         return self._at_node_gate.keys()
 
     def report_changes(self) -> None:
@@ -268,7 +268,7 @@ class PodFeed(Part):
     def __init__(
         self, pods: PodIndex, owners: PodOwners, quarantine: Quarantine, *, all_listed: Callable[[], None]
     ) -> None:
-        """`all_listed` is called when every existing pod has been stored."""
+        """Feed `pods`; `all_listed` is called when every existing pod has been stored."""
         self._pods = pods
         self._owners = owners
         self._quarantine = quarantine
@@ -285,7 +285,7 @@ class PodFeed(Part):
             self._all_listed()
 
     def _follow(self, owner: str, first: str, changed: str) -> None:
-        """Pods of elastic jobs belong to the slice that holds quota now."""
+        """Move the pods of an elastic job to the slice that holds quota now."""
         current = self._owners.mirror.current_slice(owner, first)
         if current is None:
             return

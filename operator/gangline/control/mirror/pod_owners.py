@@ -84,7 +84,7 @@ class PodOwners:
         return found
 
     def _was_left_behind(self, pod: Json) -> bool:
-        """The operator parted it from its gang. The annotation alone, which anybody can write, does not do that."""
+        """Whether the operator parted the pod from its gang. The annotation alone, which anybody can write, does not do that."""
         if controller_uid(pod) is not None or not deleting(pod):
             return False
         if names.LEFT_BEHIND not in (pod["metadata"].get("annotations") or {}):

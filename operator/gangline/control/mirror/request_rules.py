@@ -77,7 +77,7 @@ class RequestRules:
         return found
 
     def put(self, resource: Resource, key: str, obj: Json | None) -> None:
-        """The newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
+        """Store the newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
         if resource == kube.LIMIT_RANGES:
             self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
         elif resource == kube.RUNTIME_CLASSES:

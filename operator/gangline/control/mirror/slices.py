@@ -32,7 +32,9 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """`running` is the slice with quota, `waiting` the one that waits: to replace it, or to start the job."""
+    """The slices of a job that count: `running` is the slice with quota, `waiting` the one that waits: to replace it, or to start
+    the job.
+    """
 
     running: Json | None
     waiting: Json | None
@@ -47,7 +49,7 @@ class Slices:
 
 
 def replacement_for(workload: Json) -> str:
-    """The key of the slice that it replaces, "" = of none."""
+    """The key of the slice that the Workload replaces, "" = of none."""
     return _annotations(workload).get(names.REPLACEMENT_FOR, "")
 
 
@@ -70,7 +72,7 @@ def has_ended(workload: Json) -> bool:
 
 
 def slices_of(workloads: Sequence[Json]) -> Slices:
-    """`workloads` are the job's own, without those that are finished."""
+    """The slices of a job. `workloads` are the job's own, without those that are finished."""
     ordered = sorted(
         workloads, key=lambda each: (each["metadata"].get("creationTimestamp", ""), each["metadata"]["uid"])
     )
@@ -143,7 +145,7 @@ def is_cut(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
 
 
 def first(body: Json) -> Json:
-    """The Workload of an elastic job that has none."""
+    """The first Workload of an elastic job that has none."""
     return _annotated(body, {names.SLICE_NAME: body["metadata"]["name"]})
 
 
@@ -166,7 +168,7 @@ def _reserved(workload: Json) -> bool:
 
 
 def ended_by(workload: Json) -> str:
-    """The reason of its Finished condition."""
+    """The reason of the Workload's Finished condition."""
     return (condition_of(workload, names.FINISHED) or {}).get("reason", "")
 
 

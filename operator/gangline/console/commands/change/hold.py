@@ -17,7 +17,7 @@ from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Jso
 
 
 class NotHeldError(click.ClickException):
-    """The state of a job does not allow it."""
+    """Says that the state of a job does not allow the change."""
 
 
 _QUEUES: Final[dict[str, Resource]] = {

@@ -1,4 +1,4 @@
-"""`gangline notify set`: of what a job tells, and whom."""
+"""`gangline notify set`: chooses the events about which a job's users get messages, and the address."""
 
 from __future__ import annotations
 

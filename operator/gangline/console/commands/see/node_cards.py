@@ -61,7 +61,7 @@ def _state(card: Json) -> str:
 
 
 def _used(card: Json) -> str:
-    """Thousandths."""
+    """The thousandths of a card that are used, and all of them, as text."""
     return "" if "milli" not in card else f"{card['milli'] - card['freeMilli']}m/{card['milli']}m"
 
 

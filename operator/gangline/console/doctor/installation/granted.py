@@ -35,7 +35,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May somebody do this? `namespace` "" = in all namespaces."""
+    """A question to the API server whether an account may do something. `namespace` "" = in all namespaces."""
 
     verb: str
     resource: Resource

@@ -78,7 +78,7 @@ async def _pod_of(cluster: Cluster, holder: str) -> Json | None:
 
 
 def _host(holder: str) -> str:
-    """An identity is a host name and a random suffix."""
+    """The host name of a leader's identity, which is a host name and a random suffix."""
     return holder.rpartition("_")[0] or holder
 
 

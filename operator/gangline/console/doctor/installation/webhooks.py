@@ -143,7 +143,7 @@ async def _serving(cluster: Cluster) -> x509.Certificate | Finding:
 
 @bounded.parser(65_536, worst=("LS0t", "=", "-"))
 def _decoded(text: str) -> bytes:
-    """Raises ValueError."""
+    """The bytes behind base64. Raises ValueError."""
     return base64.b64decode(text, validate=True)
 
 

@@ -15,7 +15,7 @@ _MOST: Final = 3
 
 
 def lines(flavor: str, nodes: Iterable[Machine], shares: Sequence[Share]) -> Iterator[str]:
-    """One per share; nothing where nothing is known of the cards of these nodes."""
+    """One line per share; none where nothing is known of the cards of these nodes."""
     known = [each.cards for each in nodes if each.cards is not None]
     cards = [card for each in known for card in each.cards]
     for share in shares[:_MOST] if cards else ():

@@ -55,7 +55,7 @@ class Sitter:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """`free_memory`: MiB; None: how much the card has is not known."""
+    """One card of a node. `free_memory`: MiB; None: how much memory the card has is not known."""
 
     device: Device
     free_milli: int
@@ -80,7 +80,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardsSeen:
-    """`elsewhere`: who sits on some card of the node, where nobody says on which."""
+    """The cards of a node. `elsewhere`: owners of pods that sit on some card of the node, where nobody says on which."""
 
     cards: tuple[Card, ...]
     elsewhere: tuple[Sitter, ...] = ()
@@ -99,7 +99,7 @@ class CardsSeen:
 
 
 def cards_of(known: NodeCards, owners: Mapping[str, Owner]) -> CardsSeen:
-    """`owners`: by the key of the pod."""
+    """The cards of a node, with the pods that sit on each. `owners`: by the key of the pod."""
     by_card: dict[str, list[CardUse]] = {}
     for use in known.uses:
         by_card.setdefault(use.uuid, []).append(use)

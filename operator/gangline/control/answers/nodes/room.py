@@ -40,8 +40,9 @@ class Unscheduled:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`pods`: how many of the job's exist. `machines`: the nodes of `flavors`, as the asker may see them. `shares`: what its
-    pods ask of cards."""
+    """The room that a job finds on nodes. `pods`: how many of the job's exist. `machines`: the nodes of `flavors`, as the asker
+    may see them. `shares`: what its pods ask of cards.
+    """
 
     flavors: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
@@ -102,7 +103,9 @@ def needed(room: Room, wanted: Iterable[str]) -> str:
 
 
 def lines(room: Room, wanted: Iterable[str], own: str, now: float) -> Iterator[tuple[str, str]]:
-    """Label and text. `wanted`: the resources that the job asks for; `own`: the key of its Workload."""
+    """Lines about the room, each a label and a text. `wanted`: the resources that the job asks for; `own`: the key of its
+    Workload.
+    """
     for each in room.unscheduled:
         total = max(room.pods, len(each.pods))
         more = f" and {len(each.pods) - NAMED} more" if len(each.pods) > NAMED else ""

@@ -76,7 +76,7 @@ def read(source: Source, key: str, raw: Json, routes: Routes) -> WorkloadView | 
 
 
 def user_of_workload(source: Source, key: str) -> str:
-    """ "" for a Workload that is gone."""
+    """The user of a Workload, by its key; "" for a Workload that is gone."""
     raw = source.mirror.get(kube.WORKLOADS, key)
     return _user(source, raw) if raw is not None else ""
 

@@ -130,7 +130,7 @@ class Log:
         return self._kept[0].number - 1 if self._kept else self.last
 
     def begin(self) -> None:
-        """A leader begins: its numbers are above those of all before it."""
+        """Begin a leader's numbers, which are above those of all leaders before it."""
         self._kept.clear()
         self._next = max(self._next, self._now() * _ROOM)
 

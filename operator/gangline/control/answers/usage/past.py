@@ -22,8 +22,8 @@ MOST: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """Times are seconds since the epoch. `started`: its last start, or as much earlier as it had saved of the runs before; so the
-    rest of these counts as waiting.
+    """A run that has ended. Times are seconds since the epoch. `started`: its last start, or as much earlier as it had saved of
+    the runs before; so the rest of these counts as waiting.
     """
 
     key: str
@@ -51,7 +51,7 @@ class PastRun:
 
 
 def of_view(view: WorkloadView, run: Run | None, preemptions: int | None = None) -> PastRun | None:
-    """A Workload that has ended; `run`: what the engine knows of it."""
+    """The run of a Workload that has ended; `run`: what the engine knows of it."""
     if view.state not in FINISHED:
         return None
     return PastRun(

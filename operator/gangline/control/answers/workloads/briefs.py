@@ -44,7 +44,7 @@ class Brief:
         return self.admitted_to or routes.get((self.namespace, self.queue), "")
 
     def order(self, routes: Routes, position: int | None) -> Order:
-        """The same as `display_order` of its view."""
+        """The sort key, the same as `display_order` of the Workload's view."""
         queue = self.cluster_queue(routes)
         if self.state in HOLDING:
             return 0, queue, -self.priority, self.since, self.uid

@@ -172,7 +172,7 @@ def snapshot(
 
 
 def routes_of(local_queues: Iterable[Json]) -> dict[tuple[str, str], str]:
-    """(namespace, LocalQueue) -> ClusterQueue."""
+    """The ClusterQueue of each LocalQueue: (namespace, LocalQueue) -> ClusterQueue."""
     return {(_meta(q, "namespace"), _meta(q, "name")): _at(q, "spec.clusterQueue", "") for q in local_queues}
 
 
@@ -344,7 +344,7 @@ def _container_requests(container: Json) -> dict[str, int]:
 
 
 def held(obj: Json) -> dict[tuple[str, str], int]:
-    """(flavor, resource) -> the amount that a Workload's admission takes."""
+    """The amounts that a Workload's admission takes: (flavor, resource) -> amount."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for assignment in _at(obj, "status.admission.podSetAssignments", []):
         flavors, usage = assignment.get("flavors") or {}, assignment.get("resourceUsage") or {}

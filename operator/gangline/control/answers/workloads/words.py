@@ -60,7 +60,7 @@ _OUTSIDE = {
 
 
 def to_do(view: WorkloadView) -> str:
-    """One sentence; "" for a job that waits, runs or has ended."""
+    """One sentence about what has to be done for a workload; "" for a job that waits, runs or has ended."""
     kind = view.job_kind.lower()
     if view.hidden:
         return ""

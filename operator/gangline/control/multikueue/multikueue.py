@@ -271,14 +271,16 @@ class MultiKueue(Part):
     # --- news ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A Workload is not in doubt any more, perhaps without a change that the mirror shows."""
+        """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
             raw = self._mirror.get(kube.WORKLOADS, message.key.text)
             if raw is not None and "admissionChecks" in raw["status"]:
                 self._changed.add(message.key.text)
 
     def _note(self, key: str) -> None:
-        """A cluster shows a copy, or its job, differently. What nobody knows here is left to `_tidy`."""
+        """Look again at a Workload whose copy, or its job, a cluster shows differently. A Workload that is not known here is left
+        to `_tidy`.
+        """
         workload = self._mirror.get(kube.WORKLOADS, key)
         if copies.is_family(key) or workload is not None:
             self._again(key)
@@ -288,13 +290,13 @@ class MultiKueue(Part):
             self._wake()
 
     def _look_at_next(self, workload: Json) -> None:
-        """A slice is over: the one after it is sent now."""
+        """Look at the slice after one that is over: it is sent now."""
         if next_ := self._chains.current(workload):
             self._changed.update(next_)
             self._wake()
 
     def _look_at_slices(self, workload: Json) -> None:
-        """A job was withdrawn: copies of its other slices may go, too."""
+        """Look at the other slices of a job that was withdrawn: their copies may go, too."""
         self._changed.update(self._chains.siblings(workload))
 
     def _note_move(self) -> None:

@@ -106,7 +106,7 @@ class Notices(Part):
     def __init__(
         self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis], messages: Messages | None = None
     ) -> None:
-        """`messages` publishes each expected start whose move was reported."""
+        """Notify from this mirror. `messages` publishes each expected start whose move was reported."""
         self._mirror = mirror
         self._deliver = deliver
         self._now = now

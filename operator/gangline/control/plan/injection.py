@@ -121,7 +121,8 @@ def _is_autoscaled(flavor: Json) -> bool:
 
 
 def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:
-    """Pods that are placed although their gang named no level for all of them say so, as if any place had been asked for.
+    """The infos, in which pods that are placed although their gang named no level for all of them say so, as if any place had
+    been asked for.
 
     Kueue needs it: after a change back to it, it opens the gate of a pod that is made again only where the pod asks.
     """
@@ -138,7 +139,7 @@ def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInf
 
 
 def behind_gate(infos: Sequence[PodSetInfo], resizable: Collection[str]) -> list[PodSetInfo]:
-    """Pods of elastic jobs wait behind a gate; it is removed from as many as are admitted."""
+    """The infos of an elastic job with a gate behind which its pods wait; it is removed from as many as are admitted."""
     gate = {"name": names.ELASTIC_GATE}
     return [
         replace(info, scheduling_gates=[gate, *info.scheduling_gates]) if info.name in resizable else info

@@ -149,7 +149,7 @@ def _keeps_quota(workload: Json) -> bool:
 
 
 def adopt(view: JobView, workload: Json) -> PatchWorkload:
-    """The job takes a prebuilt Workload."""
+    """The patch by which the job takes a prebuilt Workload."""
     body = workloads.adoption(view.kind, workload, view.job)
     if view.elastic:
         body["metadata"]["annotations"] = {names.CUT_WITH_JOB: "true"}
@@ -157,7 +157,7 @@ def adopt(view: JobView, workload: Json) -> PatchWorkload:
 
 
 def _hold_with_ancestor(view: JobView) -> list[Step]:
-    """A job that a queued one has created before it holds quota: its pods would run without any."""
+    """Suspend a job that a queued one has created before it holds quota: its pods would run without any."""
     kind, job = view.kind, view.job
     suspension = kind.declaration.suspension
     if deleting(job) or suspension.read(job) or kind.finished(job) is not None:
@@ -180,7 +180,9 @@ def _nested_too_deep(view: JobView) -> list[Step]:
 
 
 def _make_anew(view: JobView) -> list[Step]:
-    """A child that was created while its owner was held, by a controller that would leave it so: it has run nothing yet."""
+    """Delete a child that was created while its owner was held, by a controller that would leave it so: it has
+    run nothing yet.
+    """
     job, kind = view.job, view.kind
     if not view.made_while_held or deleting(job) or not kind.is_suspended(job) or kind.is_active(job, view.children):
         return []
@@ -189,7 +191,7 @@ def _make_anew(view: JobView) -> list[Step]:
 
 
 def _unqueued(view: JobView) -> list[Step]:
-    """A job that is not managed is left alone, but one of Gangline's own kinds still has to be run."""
+    """The steps for a job that is not managed: it is left alone, but one of Gangline's own kinds still has to be run."""
     if not view.kind.owns_children or deleting(view.job):
         return []
     held = view.kind.is_suspended(view.job)
@@ -198,7 +200,7 @@ def _unqueued(view: JobView) -> list[Step]:
 
 
 def _hold(view: JobView, workload: Json) -> list[Step] | None:
-    """A job that its controller will not run has no quota, as in Kueue, once nothing of it runs; None for all others."""
+    """Take the quota of a job that its controller will not run, as in Kueue, once nothing of it runs; None for all others."""
     unrunnable = view.kind.declaration.on_hold
     if unrunnable is None:
         return None
@@ -211,7 +213,7 @@ def _hold(view: JobView, workload: Json) -> list[Step] | None:
 
 
 def _release_deleted(view: JobView) -> list[Step]:
-    """The job is being deleted: its quota is released when its last pod has ended.
+    """Release the quota of a job that is being deleted when its last pod has ended.
 
     With `--cascade=orphan` its Workload stays, and answers for the pods that stay (`control.plan.unowned_workloads`).
     """
@@ -309,7 +311,7 @@ def in_sync(view: JobView, workload: Json) -> bool:
 
 
 def _goes_on(view: JobView, workload: Json) -> bool:
-    """A job that grew runs on while the admission checks of its new slice are open: pods beyond those that run wait."""
+    """Whether a job that grew runs on while the admission checks of its new slice are open: pods beyond those that run wait."""
     return view.elastic and reserved(workload) and bool(slices.replacement_for(workload))
 
 
@@ -374,7 +376,9 @@ def _is_outdated(view: JobView, workload: Json) -> bool:
 
 
 def _expire(view: JobView, workload: Json) -> list[Step]:
-    """The maximum execution time is over: one of Gangline's kinds fails; other kinds are only suspended, as in Kueue."""
+    """End a job whose maximum execution time is over: one of Gangline's kinds fails; other kinds are only
+    suspended, as in Kueue.
+    """
     evicted = condition_of(workload, names.EVICTED) or {}
     if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
         return []
@@ -406,7 +410,7 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
 
 
 def _not_ready(workload: Json) -> list[Step]:
-    """The whole gang starts again: until then it does not count as running."""
+    """Record that the whole gang starts again: until then it does not count as running."""
     if not has(workload, names.PODS_READY):
         return []
     return [ChangeStatus(workload, "pods-ready", run_changes.pods_ready(False))]
@@ -450,7 +454,9 @@ def _cut(workload: Json) -> set[str]:
 
 
 def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[Step]:
-    """The user changed the job: a waiting Workload is updated; one that holds quota is deleted, and the job is queued again."""
+    """The steps for a job that the user changed: a waiting Workload is updated; one that holds quota is deleted, and the job is
+    queued again.
+    """
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
             PatchWorkload(workload, {"spec": {"podSets": pod_sets} | job_workload.changed_limit(workload, view.job)}),
@@ -463,7 +469,7 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
 
 
 def _out_of_sync(view: JobView, workload: Json) -> list[Step]:
-    """The prebuilt Workload does not describe the job: once the job is stopped, it is finished."""
+    """The steps for a prebuilt Workload that does not describe the job: once the job is stopped, the Workload is finished."""
     message = "The prebuilt workload is out of sync with its user job"
     stopping = _stop(view, None, message)
     if stopping or _still_stops(view):
@@ -472,7 +478,7 @@ def _out_of_sync(view: JobView, workload: Json) -> list[Step]:
 
 
 def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
-    """The Workload was declared finished while the job was not: the job must not run without quota."""
+    """Stop a job whose Workload was declared finished while the job was not: it must not run without quota."""
     if view.kind.is_suspended(view.job):
         return []
     return _stop(view, workload, "Workload is finished") + _sync(view, None)
@@ -492,7 +498,7 @@ def _delete_stranded(view: JobView) -> list[Step]:
 
 
 def _still_stops(view: JobView) -> bool:
-    """Pods of it may run, or come yet."""
+    """Whether pods of the job may run, or come yet."""
     kind, job = view.kind, view.job
     return view.may_start_pods or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children)
 

@@ -93,7 +93,7 @@ class ReplacedSlices(Part):
         )
 
     def _send_after(self, key: str, cluster: str) -> None:
-        """The job runs in another cluster: there, too, the new slice replaces the old one."""
+        """Let the new slice replace the old one in the cluster in which the job runs, too."""
         self._attempts.sent(key)
         self._writes.change(
             key,

@@ -48,7 +48,7 @@ class Starts:
             self._written[ref] = infos
 
     def has_alternative(self, ref: JobRef, error: ApiError) -> bool:
-        """A write of this job was refused: whether another field than the refused one may be known.
+        """Whether, after a write of this job was refused, another field than the refused one may be known.
 
         If not, the reason is kept for the plan of the job.
         """

@@ -31,7 +31,9 @@ class WorkloadWrites:
         self._notices = notices
 
     def send(self, owner: JobRef, kind: str, job: Callable[[], Json | None], step: plan_steps.WorkloadStep) -> None:
-        """`kind` and `job` are what a new Workload is counted for; of a job that is gone nothing is counted."""
+        """Send the write of a step. `kind` and `job` are what a new Workload is counted for; of a job that is gone nothing is
+        counted.
+        """
         match step:
             case plan_steps.CreateWorkload(body):
                 key, done = ObjectKey.of(kube.WORKLOADS, body), partial(self._created, kind, job)
@@ -57,8 +59,8 @@ class WorkloadWrites:
         again: Callable[[JobRef], None],
         report: Callable[[JobRef, ObjectKey, ApiError], None],
     ) -> None:
-        """A write of the owner succeeded or was finally refused: `again` has it planned from the current state, and `report` gets
-        a refusal that was not to be expected.
+        """Settle a write of the owner that succeeded or was finally refused: `again` has the owner planned from the current
+        state, and `report` gets a refusal that was not to be expected.
         """
         attempts.resolved(owner)
         again(owner)

@@ -114,7 +114,8 @@ Step: TypeAlias = PodWrite | WorkloadStep | TellPod | TellWorkload
 
 
 def is_arriving(view: GroupView) -> bool:
-    """An import is making running pods members of this group, or has just done so: the others, or the Workload, will follow.
+    """Whether an import is making running pods members of this group, or has just done so: the others, or the Workload, will
+    follow.
 
     Until then nothing is stopped for the lack of them.
     """
@@ -164,8 +165,8 @@ def _is_ours(group: PodGroup, workload: Json) -> bool:
 
 
 def _is_offered(group: PodGroup, workload: Json) -> bool:
-    """An import has made it for pods of this group, which own it. It is marked only now: without pods of its own that are queued
-    it would go.
+    """Whether an import has made the Workload for pods of this group, which own it. It is marked only now: without pods of its
+    own that are queued it would go.
     """
     owners = {row["uid"] for row in workload["metadata"].get("ownerReferences") or ()}
     return any(pod.imported and pod.uid in owners for pod in group.pods)
@@ -210,7 +211,7 @@ def _without_workload(view: GroupView, lookups: Lookups) -> list[Step]:
 
 
 def _with_named_workload(view: GroupView, lookups: Lookups) -> list[Step]:
-    """A pod takes the Workload that it names as soon as there is one that is free; until then it waits."""
+    """Let a pod take the Workload that it names as soon as there is one that is free; until then it waits."""
     workload, pod = view.workload, view.group.pods[0]
     if workload is None or controller_uid(workload) is not None or deleting(workload) or not pod.counts:
         return _without_workload(view, lookups)
@@ -230,7 +231,7 @@ def _say_what_is_named(view: GroupView) -> TellPod:
 
 
 def _out_of_sync(view: GroupView, workload: Json) -> list[Step]:
-    """The prebuilt Workload does not describe the pod: once that does not run, it is finished."""
+    """The steps for a prebuilt Workload that does not describe the pod: once the pod does not run, the Workload is finished."""
     message = "The prebuilt workload is out of sync with its user job"
     if stopping := _stop(view, "NoMatchingWorkload", message):
         return stopping
@@ -328,7 +329,9 @@ def _of_parent(view: GroupView, workload: Json, counts: dict[str, int], lookups:
 
 
 def _replace_workload(view: GroupView, workload: Json) -> list[Step]:
-    """The Workload describes other pods than these: once none of them runs it goes, and the group is queued again."""
+    """The steps for a Workload that describes other pods than these: once none of them runs it goes, and the group is queued
+    again.
+    """
     if stopping := _stop(view, "NoMatchingWorkload", "No matching Workload"):
         return stopping
     return [] if view.active else _abandon(workload)

@@ -377,8 +377,9 @@ class Operator:
         self._end_at_once(why or "the lease was lost")
 
     def _end_with_its_world(self, what: str) -> None:
-        """The store was restored from a backup. Nothing that this process knows or has planned is certain any more, and its
-        successor builds everything from what the store holds now."""
+        """End this process after the store was restored from a backup. Nothing that it knows or has planned is certain any more,
+        and its successor builds everything from what the store holds now.
+        """
         self._end_at_once(f"the cluster's store was restored from a backup: {what}")
 
     def _end_at_once(self, why: str) -> None:

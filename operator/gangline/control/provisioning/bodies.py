@@ -86,7 +86,7 @@ def _flavored(group: Group, flavor: FlavorOf) -> PodSetInfo:
 
 
 def _count_limits(spec: Json) -> None:
-    """Limits count as requests where there are none: the autoscaler sees no API server's defaults."""
+    """Count limits as requests where there are none: the autoscaler sees no API server's defaults."""
     for holder in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ()), spec]:
         resources = holder.get("resources")
         if resources and resources.get("limits"):

@@ -36,7 +36,7 @@ def attempt_of(request: str, workload: str, check: str) -> int | None:
 
 
 def _cut(name: str) -> str:
-    """A name that is too long ends in a digest. The API server accepts no dot before it."""
+    """The name; one that is too long ends in a digest. The API server accepts no dot before it."""
     if len(name) <= _LONGEST:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]

@@ -47,7 +47,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class SetChecks:
-    """Rows of `status.admissionChecks` that change: what each is, and what it becomes."""
+    """Change rows of `status.admissionChecks`: what each is, and what it becomes."""
 
     rows: Sequence[tuple[Json, Json]]
 
@@ -84,7 +84,7 @@ class DeleteTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request cannot be made as the workload and its flavors are; `message` goes to the check."""
+    """Report in the check that a request cannot be made as the workload and its flavors are; `message` says why."""
 
     check: str
     message: str

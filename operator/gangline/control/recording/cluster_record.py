@@ -35,7 +35,9 @@ class RecordOptions:
 
 
 class ClusterRecord(Part):
-    """A standby writes nothing: it may share the folder with the leader, and begins with what it knows when it leads."""
+    """Writes the record while leading. A standby writes nothing: it may share the folder with the leader, and begins with what it
+    knows when it leads.
+    """
 
     name = "record"
 

@@ -35,7 +35,7 @@ class NodeLeases:
         self._renewals: dict[str, _Renewal] = {}
 
     def put(self, lease: Json, now: float) -> bool:
-        """Returns whether the Lease was renewed; the first sight of it is no renewal, since it may be old."""
+        """Store a Lease. Returns whether it was renewed; the first sight of it is no renewal, since it may be old."""
         name, spec = lease["metadata"]["name"], lease.get("spec") or {}
         written, before = str(spec.get("renewTime")), self._renewals.get(name)
         if before is not None and before.written == written:

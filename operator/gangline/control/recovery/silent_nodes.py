@@ -157,7 +157,7 @@ class SilentNodes(Part):
         await Reflector(self._client, kube.LEASES, namespace=NAMESPACE).run(self.hear)
 
     def hear(self, event: Event) -> None:
-        """A Lease was renewed, or is gone."""
+        """Note that a Lease was renewed, or is gone."""
         if isinstance(event, Upsert):
             name = event.obj["metadata"]["name"]
             if self._leases.put(event.obj, self._clock()) and name in self._tainted:

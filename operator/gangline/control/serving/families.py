@@ -38,7 +38,7 @@ class Families:
         self._held = held
 
     def pods_of(self, ref: JobRef, parent: Json) -> list[HeldPod]:
-        """The pods that it has made."""
+        """The pods that the parent has made."""
         return [pod for pod in self._held.pods_of(ref) if self._has_made(ref, parent, pod)]
 
     def _has_made(self, ref: JobRef, parent: Json, pod: HeldPod) -> bool:
@@ -47,7 +47,7 @@ class Families:
         return self._is_of_set(pod, parent)
 
     def _is_of_set(self, pod: HeldPod, parent: Json, *, leads: bool = False) -> bool:
-        """`leads`: only leaders are asked about."""
+        """Whether the pod's StatefulSet is the parent's. `leads`: only leaders are asked about."""
         made_by = self._stateful_set_of(pod)
         if made_by is None:
             return False

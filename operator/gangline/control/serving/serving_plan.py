@@ -183,7 +183,8 @@ def _is_of_shape(workload: Json, group: Group) -> bool:
 
 
 def _resize(view: ParentView, workload: Json, group: Group) -> list[Step]:
-    """Quota is released when no pod uses it, and reserved for another number of pods only once it was released.
+    """Adapt quota to the size of the group: it is released when no pod uses it, and reserved for another number of pods only once
+    it was released.
 
     Kueue lets replicas of a StatefulSet change only to zero and from zero. But a change by the scale subresource passes by the
     webhooks: fewer replicas give back what the rest would use, and more than there were wait for the next start from zero.
@@ -247,7 +248,7 @@ def _pods(view: ParentView, size: int, pod_sets: Sequence[Json], present: Mappin
 
 
 def _pod(view: ParentView, group: Group, workload: Json | None, pod: HeldPod) -> list[Step]:
-    """Make it a member of its group; let it follow to another queue while it waits.
+    """Make the pod a member of its group; let it follow to another queue while it waits.
 
     A pod of an old revision that waits would keep its StatefulSet from rolling out the new one: it is replaced.
     """

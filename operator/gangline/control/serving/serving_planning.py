@@ -126,7 +126,7 @@ class ServingPlanning(Part):
                 self._attempts.pause(ref)
 
     def _note(self, key: str) -> None:
-        """A Workload has changed, appeared or gone: note which parent has it."""
+        """Note which parent has a Workload that has changed, appeared or gone."""
         workload = self._mirror.get(kube.WORKLOADS, key)
         named = parent_named(workload) if workload is not None else None
         ref = named[0] if named is not None else None
@@ -209,7 +209,7 @@ class ServingPlanning(Part):
     # --- results of writes ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A write of a Workload succeeded or was finally refused: its parent is planned again from the current state."""
+        """Plan a parent again from the current state after a write of its Workload succeeded or was finally refused."""
         ref = message.owner
         if ref is None or ref[0] not in self._enabled:
             return

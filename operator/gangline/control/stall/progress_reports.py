@@ -140,7 +140,7 @@ class Progress:
 
     @property
     def median_step(self) -> float | None:
-        """Milliseconds; None before there is a pace."""
+        """The median time of a step, in milliseconds; None before there is a pace."""
         return median(time / steps for time, steps in self._paces) if self._paces else None
 
     @property

@@ -41,7 +41,7 @@ _PASSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`at` is in milliseconds since the epoch, on the clock of the Job controller."""
+    """A refusal of pods. `at` is in milliseconds since the epoch, on the clock of the Job controller."""
 
     at: int
     reason: str

@@ -96,7 +96,7 @@ def _active(status: model.QueueStatus, old: Json, now: int, generation: int) -> 
 
 
 def _flavors(rows: Sequence[model.ResourceUsage], *, borrowed: bool) -> list[Json]:
-    """Grouped by flavor in the queue's order: `[{name, resources: [{name, total, borrowed}]}]`."""
+    """The amounts grouped by flavor in the queue's order: `[{name, resources: [{name, total, borrowed}]}]`."""
     flavors: dict[str, list[Json]] = {}
     for row in rows:
         entry: Json = {"name": row.resource, "total": quantity.format(row.total, row.resource)}

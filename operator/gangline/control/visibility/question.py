@@ -31,7 +31,7 @@ _FLAGS: Final = ("watch", "allowWatchBookmarks")
 
 
 class QuestionError(ValueError):
-    """The text names the parameter."""
+    """Says that a parameter is wrong; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class EventRecorder:
             self._series.popitem(last=False)
 
     def warnings(self) -> dict[str, list[Warned]]:
-        """Uid of an object -> the warnings about it of the last minutes, the newest first."""
+        """The warnings of the last minutes by the uid of their object, the newest first."""
         found: dict[str, list[Warned]] = {}
         for series in self._series.values():
             if series.statement.type == "Warning":

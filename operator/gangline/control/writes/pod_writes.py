@@ -30,7 +30,7 @@ class Written(Protocol):
 
 
 class PodWrites:
-    """`report` is called with the owner of a refused write, whose plan tries again."""
+    """Writes pods. `report` is called with the owner of a refused write, whose plan tries again."""
 
     def __init__(self, writer: Writer, report: Report) -> None:
         self._writer = writer
@@ -49,7 +49,9 @@ class PodWrites:
         patch: PatchKind | None = None,
         starts: bool = False,
     ) -> None:
-        """A status is usually patched strategically. `starts`: the pod passes its gate by it."""
+        """Write a pod, once for each version of it. A status is usually patched strategically. `starts`: the pod passes its gate
+        by it.
+        """
         if self._asked.get(pod.uid) == pod.version:
             return
         self._asked[pod.uid] = pod.version

@@ -137,7 +137,7 @@ class QueueWrites(Part):
         self._policies_due = True
 
     def show(self, queue: str) -> None:
-        """The status of this ClusterQueue may be another one."""
+        """Write the status of this ClusterQueue, which may have changed."""
         self._send(kube.CLUSTER_QUEUES, queue)
 
     def act(self, now: int) -> None:

@@ -45,10 +45,8 @@ _TURNS = 4
 
 
 class Writer:
-    """Submit from the event loop's thread; callbacks run there too, after the object is free for the next write.
-
-    `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried, aborted or the error's
-    name. `timeout` is seconds per request.
+    """Sends writes. They are submitted from the event loop's thread; callbacks run there too, after the object is free for the
+    next write.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class Writer:
         return key in self._lanes
 
     def abort(self) -> None:
-        """Leadership is lost: send nothing more. Requests in flight are cut; no callback is called any more."""
+        """Send nothing more, because leadership is lost. Requests in flight are cut; no callback is called any more."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -157,7 +155,7 @@ class Writer:
 
     @property
     def urgent(self) -> int:
-        """Writes of high priority, in flight or ready to be sent.
+        """The number of writes of high priority, in flight or ready to be sent.
 
         Failed writes don't count until their next attempt is due, nor do writes that wait for another write of their object: a
         problem with one object must not hold up others.
@@ -166,7 +164,7 @@ class Writer:
 
     @property
     def queued(self) -> int:
-        """Waiting writes, including throttled ones."""
+        """The number of waiting writes, including throttled ones."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
     @property
@@ -323,7 +321,7 @@ class Writer:
         self._finish(lane, item, outcome)
 
     def _make_room(self, item: WaitingWrite) -> None:
-        """A write is no longer in flight; after one of low priority there may be a pause."""
+        """Count a write as no longer in flight; after one of low priority there may be a pause."""
         if item.rank < _LOW:
             return
         self._low_in_flight -= 1

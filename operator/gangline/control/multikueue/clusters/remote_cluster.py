@@ -90,7 +90,7 @@ class RemoteCluster:
         quotas: Callable[[], None] | None = None,
         patience: float = 900.0,
     ) -> None:
-        """`patience`: the seconds after which it counts as lost."""
+        """Prepare a connection. `patience`: the seconds after which the cluster counts as lost."""
         self.name = name
         self._patience = patience
         self.store = RemoteStore(lambda key: None)
@@ -158,7 +158,7 @@ class RemoteCluster:
                 failures = 0
 
     async def _hears(self, pause: float) -> bool:
-        """Waits for so long. Returns at once, and True, when its source or its kubeconfig has changed."""
+        """Wait for so long. Returns at once, and True, when the cluster's source or its kubeconfig has changed."""
         loop = asyncio.get_running_loop()
         end = loop.time() + pause
         while (left := end - loop.time()) > 0:
@@ -175,7 +175,7 @@ class RemoteCluster:
         return False
 
     def _reread(self) -> float:
-        """Often enough that another kubeconfig is seen before the cluster counts as lost."""
+        """The seconds between two looks at the kubeconfig: another one is seen before the cluster counts as lost."""
         return min(REREAD, max(SOONEST_REREAD, self._patience / 4))
 
     @staticmethod
@@ -216,7 +216,9 @@ class RemoteCluster:
                 await asyncio.gather(following, return_exceptions=True)
 
     def _follow_ours(self, follow: _Follow, store: RemoteStore, resource: Resource) -> Reflector:
-        """A cluster may lack a kind of jobs, and the account the right to them."""
+        """Follow the objects of a kind that have our label. A cluster may lack a kind of jobs, and the account
+        the right to them.
+        """
         optional = resource != kube.WORKLOADS and resource not in _REQUIRED
         selector = f"{names.MULTIKUEUE_ORIGIN}={self._origin}"
         return follow(resource, store.decode(resource), selector, optional=optional)
@@ -234,7 +236,9 @@ class RemoteCluster:
         return queues, followed
 
     async def _ask(self, client: ApiClient) -> None:
-        """Raises what its answer says. A program that fetches its credentials has a time limit of its own."""
+        """Ask the cluster whether it answers. Raises what its answer says. A program that fetches its credentials has a time
+        limit of its own.
+        """
         await client.login.headers()
         pages = client.pages(kube.WORKLOADS, label_selector=f"{names.MULTIKUEUE_ORIGIN}={self._origin}", limit=1)
         try:
@@ -287,11 +291,13 @@ class RemoteCluster:
         self._moved()
 
     def _taken(self) -> frozenset[Resource]:
-        """The kinds of jobs that can run there."""
+        """The kinds of jobs that can run in the cluster."""
         return frozenset(resource for resource in self._jobs if not self.refuses(resource))
 
     def _connected(self) -> State:
-        """A kind that the cluster does not have is usual; one that the account may not list is likely an oversight."""
+        """The state of a cluster that is connected. A kind that it does not have is usual; one that the account may not list is
+        likely an oversight.
+        """
         refused = sorted(str(resource) for resource, reflector in self._jobs.items() if reflector.refusal)
         if not refused:
             return CONNECTED
@@ -309,7 +315,7 @@ class RemoteCluster:
     # --- writes ---
 
     def write(self, work: Work, done: Callable[[ApiError | None], None]) -> None:
-        """Do it when there is room, and call `done` with what failed."""
+        """Write to the cluster when there is room, and call `done` with what failed."""
         task = asyncio.get_running_loop().create_task(self._write(work, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -49,7 +49,7 @@ class RemoteStore:
         return {*self._copies, *self._by_workload}
 
     def families(self) -> list[str]:
-        """The families that have a job here."""
+        """The families that have a job in the cluster."""
         return [key for key in self._by_workload if copies.is_family(key)] if self._any_family else []
 
     def copy(self, workload: str) -> Copy | None:
@@ -93,11 +93,11 @@ class RemoteStore:
         return partial(copies.read_job, suspension=kind.suspension, followed=kind.followed, size=kind.size_of)
 
     def answered(self, resource: Resource, obj: Json) -> None:
-        """The answer to a write of ours."""
+        """Store the answer to a write of ours."""
         self._put(resource, self.decode(resource)(obj))
 
     def gone(self, resource: Resource, key: str, uid: str, answer: Json) -> None:
-        """The answer to a deletion of ours: the object is on its way out, or it is not there any more."""
+        """Store the answer to a deletion of ours: the object is on its way out, or it is not there any more."""
         if answer.get("kind") == resource.kind:
             self.answered(resource, answer)
         else:
@@ -116,7 +116,7 @@ class RemoteStore:
             self._put_job(resource, decoded)
 
     def _keep_end(self, resource: Resource, event: Removed) -> None:
-        """A job may delete itself after its end, before that end was copied to the job here."""
+        """Keep the end of a deleted job: it may delete itself after its end, before that end was copied to the job here."""
         kind, known = self._kinds.get(resource), self._jobs.get((resource, event.key))
         if kind is None or known is None or known["metadata"]["uid"] != event.uid:
             return

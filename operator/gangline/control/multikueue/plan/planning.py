@@ -194,7 +194,7 @@ def _replace(view: View, outdated: set[str]) -> Iterator[Step]:
 
 
 def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
-    """Another priority is told to the copies."""
+    """Give the copies another priority of the workload."""
     spec = view.workload["spec"]
     wanted = (spec.get("priority") or 0, spec.get("priorityClassRef"))
     for name, cluster in view.clusters.items():
@@ -209,7 +209,7 @@ def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
 
 
 def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
-    """One cluster admitted the workload: it runs there alone."""
+    """Let the workload run in the cluster that admitted it, and in no other one."""
     yield from stopping.withdraw(view, [name for name in view.clusters if name != cluster])
     there = view.clusters[cluster]
     if view.kind is not None and view.kind.pods_wait:
@@ -232,7 +232,7 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
 
 
 def _may_be_sent(view: View, job: Json) -> bool:
-    """A pod that has ended does not run again."""
+    """Whether a job may be created in the cluster. A pod that has ended does not run again."""
     ended = view.kind is None or (view.kind.pods_wait and at(job, ("status", "phase")) in _ENDED)
     return not ended and not deleting(job)
 
@@ -250,7 +250,9 @@ def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[st
 
 
 def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
-    """A pod that is deleted here goes there, too; the last one takes the Workload with it. Then it does not run any more."""
+    """Delete a pod in the cluster that is deleted here; the last one takes the Workload with it. Then it does
+    not run any more.
+    """
     gone = [name for name in there.jobs if name not in view.jobs or deleting(view.jobs[name])]
     there_still = [there.jobs[name] for name in gone if not deleting(there.jobs[name])]
     if there_still and not there.busy:
@@ -261,7 +263,7 @@ def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
 
 
 def _follow(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
-    """Fields that may change while the job runs are passed on."""
+    """Pass on the fields that may change while the job runs."""
     if view.kind is None or not view.settings.jobs_follow or view.clusters[cluster].busy:
         return
     if view.family is not None and not view.family.leads:
@@ -298,7 +300,7 @@ def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
 
 
 def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> Iterator[Step]:
-    """Copies in the nominated clusters, and in no others."""
+    """Make copies in the nominated clusters, and in no others."""
     status = view.workload["status"]
     if row["state"] != PENDING or status.get("clusterName") or not _is_next(view, row):
         return

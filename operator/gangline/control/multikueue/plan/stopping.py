@@ -1,5 +1,7 @@
-"""A workload that is sent to other clusters is stopped, or is not sent any more: its copies and jobs there go, and its jobs here
-show that nothing of them runs. Pure."""
+"""Stops a workload in other clusters that is evicted, or is not sent any more: its copies and jobs there go, and its jobs here
+show that nothing of them runs. Pure.
+
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from gangline.kube.resources import Json, deleting, true_condition
 
 
 def stop(view: View, evicted: Json) -> list[Step]:
-    """Evicted here: its copy is, too, and the job here shows when the last pod there has ended."""
+    """The steps for a workload that is evicted here: its copy is evicted, too, and the job here shows when the last pod there has
+    ended.
+    """
     steps: list[Step] = []
     for name, cluster in view.clusters.items():
         if not cluster.connected:
@@ -56,7 +60,9 @@ def settles(view: View) -> bool:
 
 
 def may_run(view: View) -> bool:
-    """Pods of it may run in another cluster: in one that is connected, or in its own one, which is not given up yet."""
+    """Whether pods of the workload may run in another cluster: in one that is connected, or in its own one, which is not given up
+    yet.
+    """
     chosen = (view.workload.get("status") or {}).get("clusterName")
     return any(
         _runs_in(view, cluster) or (name == chosen and not cluster.connected and not _is_given_up(view, cluster))

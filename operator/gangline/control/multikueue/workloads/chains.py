@@ -87,7 +87,7 @@ class Chains:
         return [key_of(workload)] if len(passed) > 1 and not slices.has_ended(workload) else []
 
     def is_kept_for(self, key: str) -> bool:
-        """A slice that is not here any more was replaced by one whose job still runs with it elsewhere."""
+        """Whether a slice that is not here any more was replaced by one whose job still runs with it elsewhere."""
         for each in self._mirror.heirs(key):
             if not deleting(each) and not slices.has_ended(each):
                 ref = self._mirror.job_of(each)

@@ -34,7 +34,9 @@ class WrittenPod(NamedTuple):
 
 
 class LocalJobs:
-    """`pods_of`: the members of the pod group behind a Workload; `external`: kinds that another controller queues."""
+    """The jobs of Workloads in this cluster. `pods_of`: the members of the pod group behind a Workload; `external`: kinds that
+    another controller queues.
+    """
 
     def __init__(self, mirror: Mirror, external: Collection[Resource]) -> None:
         self.pods_of: Callable[[Json], Sequence[Member]] = lambda workload: ()
@@ -61,7 +63,9 @@ class LocalJobs:
 
 
 def owner_of(workload: Json) -> Json | None:
-    """The reference by which its kind is known: as in Kueue the owner that its annotation names, the controller, or the first."""
+    """The owner reference by which a Workload's kind is known: as in Kueue the owner that its annotation names, the controller,
+    or the first.
+    """
     refs = workload["metadata"].get("ownerReferences") or ()
     said = (workload["metadata"].get("annotations") or {}).get(names.JOB_OWNER_GVK)
     named = next((ref for ref in refs if said and said == f"{ref.get('apiVersion')}, Kind={ref.get('kind')}"), None)

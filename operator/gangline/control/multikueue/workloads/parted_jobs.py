@@ -29,7 +29,9 @@ from gangline.kube.resources import Json, ObjectKey, deleting, true_condition
 
 
 class PartedJobs:
-    """`kinds`: of the jobs that are sent; `patience`: ms after which what a lost cluster ran counts as ended."""
+    """The jobs that lost their Workload. `kinds`: of the jobs that are sent; `patience`: ms after which what a lost cluster ran
+    counts as ended.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class PartedJobs:
         self.due: int | None = None
 
     def __bool__(self) -> bool:
-        """There is one that still shows pods."""
+        """Whether there is a job that still shows pods."""
         return bool(self._parted)
 
     def look_at(self, changed: Iterable[JobRef]) -> None:
@@ -114,6 +116,6 @@ class PartedJobs:
 
 
 def _speaks(workload: Json) -> bool:
-    """A Workload that holds quota, is on its way out, or has finished."""
+    """Whether the Workload speaks for its job: it holds quota, is on its way out, or has finished."""
     reserved = true_condition(workload, names.QUOTA_RESERVED) is not None or "admission" in workload["status"]
     return reserved or deleting(workload) or true_condition(workload, names.FINISHED) is not None

@@ -27,7 +27,7 @@ SETTLING: Final = 2.0
 
 
 class InTheWayError(Exception):
-    """Something of another owner has the Workload's name."""
+    """Says that something of another owner has the Workload's name."""
 
 
 async def prepare(api: ApiClient, adoption: Adoption, now: int) -> None:

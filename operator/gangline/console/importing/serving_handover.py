@@ -141,8 +141,8 @@ class _Target:
     async def give_queue(
         self, queue: str, labels: Mapping[str, str], held: Callable[[Json], tuple[Json, Json]]
     ) -> None:
-        """Write at once the queue's name, the fields that are restored later, and those that make the controller wait; `held`
-        returns both kinds of fields.
+        """Write in one patch the queue's name, the fields that are restored later, and those that make the controller wait;
+        `held` returns both kinds of fields.
         """
         found = await self.read()
         if names.IMPORTING in _annotations(found):

@@ -23,7 +23,7 @@ DOCUMENTS: Final = ("json", "yaml")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`kind`: "" = a table, or wide, json, yaml, name, custom-columns."""
+    """A format of `-o`. `kind`: "" = a table, or wide, json, yaml, name, custom-columns."""
 
     kind: str = ""
     columns: tuple[tuple[str, Path], ...] = ()

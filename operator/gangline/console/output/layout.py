@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """`left_out`: headers for which there is no room."""
+    """A table fitted to a width. `left_out`: headers for which there is no room."""
 
     lines: tuple[Line, ...]
     left_out: tuple[str, ...] = ()

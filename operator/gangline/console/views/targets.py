@@ -39,7 +39,9 @@ class NoSuchJob(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`view`, `workload`: None for a job without a Workload. `job`: None for a Workload without one, such as a group of pods."""
+    """The job that a command is to change. `view`, `workload`: None for a job without a Workload. `job`: None for a Workload
+    without one, such as a group of pods.
+    """
 
     title: str
     view: WorkloadView | None

@@ -43,8 +43,8 @@ Routes = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The jobs that a question is about: of a namespace ("" = all), of a ClusterQueue ("" = all), finished ones and start times
-    if wanted.
+    """The jobs that a question is about: of a namespace ("" = all), of a ClusterQueue ("" = all), with finished ones and with
+    forecast times if wanted.
     """
 
     namespace: str = ""
@@ -115,7 +115,9 @@ class Desk:
         return record.as_json() if record is not None else None
 
     def _fallen_back(self, cluster_queue: str) -> Json | None:
-        """The policy that a ClusterQueue follows instead of its QueuePolicy, because of its floor."""
+        """The mode that a ClusterQueue follows instead of its QueuePolicy, because of its floor, with since when and why; None if
+        it follows the policy.
+        """
         queue = self.source.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
         found = fallen_back.of_queue(self.source.mirror.policy_of(queue), cluster_queue) if queue is not None else None
         return {"mode": found.mode, "since": found.since / 1000, "message": found.why} if found is not None else None

@@ -66,7 +66,7 @@ class Deciding(Part):
         observe: Callable[[model.Change], None],
         quarantine: Quarantine,
     ) -> None:
-        """`observe` passes a fact to the engine and to the other readers of its facts."""
+        """Let this engine decide. `observe` passes a fact to the engine and to the other readers of its facts."""
         self._engine = engine
         self._decisions = decisions
         self._writer = writer

@@ -1,4 +1,4 @@
-"""The promise ledger: what waiting workloads were told of their starts, each time that moved and why, and what came true.
+"""The ledger of promises: the starts that waiting workloads were promised, each time that one moved and why, and what came true.
 
 The leader keeps it: of workloads that wait in full, of those that started lately until others have. Sums by ClusterQueue
 outlive the process (`tallies`).

@@ -97,8 +97,9 @@ class Forecasts:
         noted: Callable[[], None] = lambda: None,
         knows_better: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """`store` gets every ended run; `noted` is called when there are facts to process. `knows_better` says whether the
-        engine has a better estimate for a workload from another source."""
+        """Estimate for this mirror. `store` gets every ended run; `noted` is called when there are facts to process.
+        `knows_better` says whether the engine has a better estimate for a workload from another source.
+        """
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
         #: … and by tenant and size

@@ -1,4 +1,4 @@
-"""The cards of the pods of placed gangs, as pods are told: `gangline.io/cards`, and HAMi's annotation for pods that ask HAMi.
+"""The cards of the pods of placed gangs, as annotations of the pods: `gangline.io/cards`, and HAMi's for pods that ask HAMi.
 
 Which of the cards of its host a pod gets is decided when its gate is taken off, and stands on the pod from then on: whoever looks
 later, after a crash too, gives the others the cards that are left. Of a pod with a claim it is decided when that is written.

@@ -110,8 +110,8 @@ def _pod_set_of(pod: Json) -> str:
 
 
 def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[str, Json]) -> dict[str, int]:
-    """The first index of a pod set's pods: of two that are placed as one group, a leader and its workers, the larger is numbered
-    after the smaller.
+    """The first indexes of pod sets: of two that are placed as one group, a leader and its workers, the larger is numbered after
+    the smaller.
     """
     groups: dict[str, list[model.PodSetAssignment]] = {}
     for each in assigned:

@@ -49,7 +49,7 @@ class HeadError(ValueError):
 
 
 def without_nulls(value: Any) -> Any:
-    """The same JSON without null fields in any object."""
+    """A copy of the JSON without null fields in any object."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value

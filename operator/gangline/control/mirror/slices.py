@@ -132,7 +132,7 @@ def counts(pod_sets: Sequence[Json]) -> dict[str, int]:
 
 
 def resized(pod_sets: Sequence[Json], sizes: Mapping[str, int]) -> list[Json]:
-    """The same pod sets with other counts."""
+    """A copy of the pod sets with other counts."""
     return [{**row, "count": sizes.get(row["name"], row.get("count", 1))} for row in pod_sets]
 
 

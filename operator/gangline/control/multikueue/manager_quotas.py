@@ -42,8 +42,8 @@ _ONE_FLAVOR = "Quota automation requires that the manager-side ClusterQueue has 
 
 
 class ManagerQuotas(Part):
-    """`clusters` are the connections; one that was lost less than `patience` seconds ago counts with what was last seen of it.
-    `show` is called with a ClusterQueue whose condition has changed.
+    """Writes the quotas. `clusters` are the connections; one that was lost less than `patience` seconds ago counts with what was
+    last seen of it. `show` is called with a ClusterQueue whose condition has changed.
     """
 
     name = "manager quotas"

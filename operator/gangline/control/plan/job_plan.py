@@ -257,7 +257,7 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
 
 
 def _check_kinds(view: JobView) -> None:
-    """Raises JobError for a job that could not run because the API server lacks a kind: it is not queued."""
+    """Check that the API server has the kinds that the job needs: one that could not run is not queued. Raises JobError."""
     needed = view.kind.needed_kinds(view.job) if isinstance(view.kind, NeedsKinds) else {}
     for resource, field in needed.items():
         if not view.served(resource):

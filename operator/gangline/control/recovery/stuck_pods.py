@@ -39,7 +39,7 @@ REASON: Final = "KueueForcefullyDeleted"
 
 @dataclass(frozen=True, slots=True)
 class StuckPod:
-    """A pod that may be deleted by force and was told to end. `due`: when its grace period ends, in ms; `grace` in seconds."""
+    """A terminating pod that may be deleted by force. `due`: when its grace period ends, in ms; `grace` in seconds."""
 
     key: str
     uid: str
@@ -59,7 +59,7 @@ class StuckPod:
 
 
 def stuck_pod(pod: Json) -> StuckPod | None:
-    """The facts about a pod that was told to end and may be deleted by force; None for any other pod."""
+    """The facts about a terminating pod that may be deleted by force; None for any other pod."""
     meta, status = pod["metadata"], pod.get("status") or {}
     if (meta.get("annotations") or {}).get(names.SAFE_TO_DELETE) != "true" or not meta.get("deletionTimestamp"):
         return None

@@ -81,7 +81,7 @@ class _Asker:
 
 
 class SelectorQueue:
-    """`selecting.Judges`. `wake` is called in the loop that asked first, after answers came."""
+    """A `selecting.Judges`: the judges of all namespaces. `wake` is called in the loop that asked first, after answers came."""
 
     def __init__(
         self,

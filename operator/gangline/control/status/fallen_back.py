@@ -14,8 +14,8 @@ _MOST: Final = 500
 
 
 def recorded(policy: Json) -> dict[str, FallenBack]:
-    """The fallen-back queues of a policy, by ClusterQueue. Raises AttributeError, TypeError or ValueError for what no operator
-    wrote.
+    """The modes of ClusterQueues that do not follow this policy, by ClusterQueue. Raises AttributeError, TypeError or ValueError
+    for what no operator wrote.
     """
     found: dict[str, FallenBack] = {}
     status: Json = policy.get("status") or {}
@@ -31,7 +31,7 @@ def recorded(policy: Json) -> dict[str, FallenBack]:
 
 
 def of_queue(policy: Json | None, cluster_queue: str) -> FallenBack | None:
-    """The policy that a ClusterQueue follows instead of this one; None if it follows this one."""
+    """The mode that a ClusterQueue follows instead of this policy; None if it follows the policy."""
     try:
         return recorded(policy).get(cluster_queue) if policy is not None else None
     except (AttributeError, TypeError, ValueError):

@@ -89,7 +89,7 @@ class WorkloadView:
 
     @property
     def may_shrink(self) -> bool:
-        """Whether it fits with fewer pods, though not with all of them."""
+        """Whether the workload fits with fewer pods, though not with all of them."""
         sizes = [o for o in parse(self.message).obstacles if o.kind == "too-big"] if self.spared else []
         return any(o.requested * (1 - self.spared) <= o.amount for o in sizes)
 

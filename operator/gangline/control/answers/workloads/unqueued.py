@@ -195,7 +195,7 @@ def _pod_view(pod: model.ForeignPod, belonging: Belonging, routes: Routes) -> Wo
 
 
 def _size(resource: Resource, job: Json) -> tuple[int, dict[str, int]]:
-    """Number of pods and their requests, as far as they can be told."""
+    """The number of pods and their requests, as far as they are known."""
     kind = watched_kinds.JOB_KINDS.get(resource)
     try:
         if kind is not None:

@@ -39,7 +39,9 @@ def is_given_its_cluster(view: View) -> bool:
 
 
 def follows(view: View) -> str:
-    """The cluster in which its job runs already, which has to admit this slice of it, too; "" = it is like any other."""
+    """The cluster in which the job of a slice runs already, which has to admit this slice, too; "" = the Workload is like any
+    other.
+    """
     return str(view.workload["status"].get("clusterName") or "") if view.chain is not None else ""
 
 

@@ -59,7 +59,7 @@ async def was_here(api: ApiClient) -> bool:
 
 
 class Page(NamedTuple):
-    """An answer as text, which may be no JSON."""
+    """An answer as plain text, with its status."""
 
     status: int
     text: str

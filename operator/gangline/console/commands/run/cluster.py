@@ -166,8 +166,8 @@ class Component:
 
 
 def components(name: str | None) -> Iterator[Component]:
-    """The components of all control planes, or of the one with this name; Gangline's processes where `gangline
-    up` started them.
+    """The components of all control planes, or of the one with this name, with Gangline's processes where `gangline up` started
+    them.
     """
     for status in [NamedCluster(each).status() for each in ([name] if name else clusters.names())]:
         if status.down and not status.directory.exists():

@@ -1,5 +1,5 @@
-"""Stops a workload in other clusters that is evicted, or is not sent any more: its copies and jobs there go, and its jobs here
-show that nothing of them runs. Pure.
+"""Stops a workload in other clusters once it is evicted here, or is not sent any more: its copies and jobs there go, and its jobs
+here show that nothing of them runs. Pure.
 """
 
 from __future__ import annotations

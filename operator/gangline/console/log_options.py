@@ -1,4 +1,4 @@
-"""The options by which operator and webhooks are told how to log."""
+"""The options that say how the operator and the webhooks log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many nodes of which kind a local cluster gets, as written on the command line: `5` or `real:3,simulated:100`."""
+"""The numbers of nodes of a local cluster, by kind, as written on the command line: `5` or `real:3,simulated:100`."""
 
 from __future__ import annotations
 

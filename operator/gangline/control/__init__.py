@@ -1,1 +1,3 @@
-"""Between cluster and engine: a mirror of the cluster, the plans that follow from it, and a writer that carries them out."""
+"""The operator's part between cluster and engine: a mirror of the cluster, the plans that follow from it, and a writer that
+carries them out.
+"""

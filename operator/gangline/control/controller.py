@@ -517,7 +517,9 @@ class Controller:
             await asyncio.sleep(BREATH)
 
     def absorb(self) -> bool:
-        """Begin a round: process the events that have arrived, in turn, until all are or the round is over. Whether all are."""
+        """Begin a round: process the events that have arrived, in turn, until all are or the round is over. Returns whether all
+        are.
+        """
         self.quarantine.turns.begin()
         for resource, event in self._inbox.events():
             if isinstance(event, Upsert):

@@ -20,7 +20,9 @@ FINISHED: Final = "finished"
 
 
 def note(what: str, workload: Json, cause: str, **more: Any) -> None:
-    """`workload` as the API server answered the write; `more`: particulars of this kind of decision, None is left out."""
+    """Log a decision. `workload` as the API server answered the write; `more`: particulars of this kind of decision, None is left
+    out.
+    """
     admission = (workload.get("status") or {}).get("admission") or {}
     logs.tell(
         log,

@@ -1,4 +1,4 @@
-"""All metrics of the operator: Kueue's (`control.metrics`), and Gangline's own, which prometheus_client shows."""
+"""The metrics of the operator: Kueue's (`control.metrics`), and Gangline's own, which prometheus_client shows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Metrics:
         fair_sharing: bool = False,
         usage_based: bool = False,
     ) -> None:
-        """`fair_sharing`, `usage_based`: whether the engine shares fairly, in either way."""
+        """Make all metrics. `fair_sharing`, `usage_based`: whether the engine shares fairly, in either way."""
         self.kueue = KueueMetrics(settings, fair=fair_sharing, by_usage=usage_based)
         self.registry = CollectorRegistry()
         self._scrape: Callable[[], Scrape] | None = None
@@ -104,14 +104,11 @@ class Metrics:
         self._scrape = scrape
 
     async def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """The text of all metrics in Prometheus' format."""
         return b"".join([part async for part in self.parts()])
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """The same in parts of tens of kilobytes: with 1,000 queues there are 300,000 lines.
-
-        Kueue's are read off the engine, so they are put together on its loop, in slices of `SLICE`.
-        """
+        """Yields the text of all metrics in parts of tens of kilobytes: with 1,000 queues there are 300,000 lines."""
         texts: list[bytes] = []
         begun = time.perf_counter()
         for text in self._texts():
@@ -133,7 +130,7 @@ class Metrics:
         yield from self.kueue.text()
 
     def forget_queue(self, queue: str) -> None:
-        """A ClusterQueue was deleted."""
+        """Drop the series of a ClusterQueue that was deleted."""
         self._recoveries.remove_by_labels({"cluster_queue": queue})
 
     def count_requests(
@@ -246,7 +243,7 @@ class Metrics:
             self.registry.register(counts)
 
     def recovered(self, queue: str, stages: Mapping[str, float]) -> None:
-        """A gang runs again; `stages` are seconds, with their sum as `total`."""
+        """Count a gang that runs again; `stages` are seconds, with their sum as `total`."""
         for stage, seconds in stages.items():
             if stage != "total":
                 self._swaps.labels(stage).observe(seconds)
@@ -254,7 +251,7 @@ class Metrics:
             self._recoveries.labels(queue).observe(stages.get("total", 0.0))
 
     def overrun(self, state: str) -> None:
-        """A run is warned, overdue, or has reached its hard limit: Warned, Overdue, Limit."""
+        """Count a run that is warned, overdue, or has reached its hard limit: Warned, Overdue, Limit."""
         self._overruns.labels(state).inc()
 
     def stalled(self, action: str) -> None:

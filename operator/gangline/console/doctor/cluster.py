@@ -50,7 +50,7 @@ class Cluster:
         return await self._once((resource, namespace, name), read)
 
     async def list(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[Json]:
-        """All objects; none where the kind is not served. For kinds of which there are few: they stay in memory."""
+        """The objects of a kind; none where the kind is not served. For kinds of which there are few: they stay in memory."""
 
         async def read() -> list[Json]:
             try:

@@ -65,7 +65,7 @@ class Examination:
 
 
 async def _made(cluster: Cluster, check: Check) -> list[Finding]:
-    """What was found until the check ended, in whatever way."""
+    """The findings of a check until it ended, in whatever way."""
     found: list[Finding] = []
     try:
         async with asyncio.timeout(check.seconds):
@@ -83,7 +83,7 @@ async def _made(cluster: Cluster, check: Check) -> list[Finding]:
 
 
 async def _done(cluster: Cluster, check: Check, found: list[Finding]) -> bool:
-    """False where the API server sheds load: then the check is made again, a little later."""
+    """Make a check. False where the API server sheds load: then the check is made again, a little later."""
     try:
         async with aclosing(check.run(cluster)) as findings:
             async for finding in findings:

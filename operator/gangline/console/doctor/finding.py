@@ -1,4 +1,4 @@
-"""What a check has found: one line each, with advice."""
+"""The findings of checks: one line each, with advice."""
 
 from __future__ import annotations
 

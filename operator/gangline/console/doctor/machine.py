@@ -1,4 +1,4 @@
-"""This machine: whether it has what `make run` needs, and how to get what is missing."""
+"""Checks of this machine: whether it has what `make run` needs, and how to get what is missing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def render(findings: list[Finding]) -> Table:
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """In the form of the other examinations; `optional` is a verdict of this one."""
+    """The findings in the form of the other examinations; `optional` is a verdict of this one."""
     rows = [
         {"check": each.subject, "verdict": each.verdict, "detail": each.detail, "advice": each.advice, "objects": []}
         for each in findings

@@ -1,4 +1,4 @@
-"""Which flavors can get more nodes: found by what cluster autoscalers publish, or said by an annotation."""
+"""Checks which flavors can get more nodes: by what cluster autoscalers publish, or by an annotation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEP: Final = f'if one does: kubectl annotate resourceflavor NAME {names.AUTOSC
 
 
 async def flavors(cluster: Cluster) -> Findings:
-    """By what each flavor with node labels is bounded."""
+    """Check of what bounds each flavor with node labels: its nodes, or quota alone."""
     now, _ = await cluster.server_clock()
     groups, pools = await _groups(cluster, now), await _pools(cluster)
     listed = await cluster.list(kube.NODES)

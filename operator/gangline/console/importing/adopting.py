@@ -27,11 +27,11 @@ SETTLING: Final = 2.0
 
 
 class InTheWayError(Exception):
-    """Something of another owner has the Workload's name."""
+    """Says that something of another owner has the Workload's name."""
 
 
 async def prepare(api: ApiClient, adoption: Adoption, now: int) -> None:
-    """Steps 1 to 3, at `now` in milliseconds. Raises ApiError and InTheWayError."""
+    """Take steps 1 to 3 of an adoption, at `now` in milliseconds. Raises ApiError and InTheWayError."""
     workload = await _created(api, adoption)
     workload = await again(lambda: _admitted(api, adoption, workload, now))
     await again(lambda: _ungated(api, workload))

@@ -1,4 +1,4 @@
-"""What is imported, and what becomes of it: plain values."""
+"""The subjects of an import and what becomes of each, as plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gangline.kube.resources import Json, key_of
 
 
 class NotAdoptableError(Exception):
-    """Why something cannot be adopted, as one sentence for its user."""
+    """Says why something cannot be adopted, as one sentence for its user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Job:
 
     @property
     def uids(self) -> frozenset[str]:
-        """Of the objects that own its Workload."""
+        """The uids of the objects that own the job's Workload."""
         return frozenset({self.obj["metadata"]["uid"]})
 
 
@@ -69,7 +69,7 @@ Subject: TypeAlias = Job | Pods | Parent
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What is adopted, its LocalQueue, and its Workload with the admission that it is to get."""
+    """A subject that is adopted, its LocalQueue, and its Workload with the admission that it is to get."""
 
     job: Subject
     queue: str
@@ -81,7 +81,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class RollOut:
-    """What gets its queue by a roll-out, in which its pods start anew, and the LocalQueue."""
+    """An object that gets its queue by a roll-out, in which its pods start anew, and the LocalQueue."""
 
     job: Parent
     queue: str
@@ -89,7 +89,7 @@ class RollOut:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What is left alone, and why; `fault`: because something is wrong."""
+    """A subject that is left alone, and why; `fault`: because something is wrong."""
 
     job: Subject
     reason: str

@@ -95,7 +95,7 @@ def _flavor_object(name: str, facts: ClusterFacts) -> model.Flavor:
 def _topology(
     pod_set: model.PodSet, flavors: Mapping[str, str], pods: Sequence[Json], facts: ClusterFacts
 ) -> model.TopologyAssignment | None:
-    """Where its pods are, if its flavor has a topology."""
+    """The topology domains of a pod set's pods, if its flavor has a topology; None if not."""
     topologies = {_flavor_object(flavor, facts).topology for flavor in flavors.values()} - {""}
     if not topologies:
         return None

@@ -1,4 +1,4 @@
-"""What the cluster has that decides an import: queues, flavors, nodes, classes, and what its pods count for."""
+"""The facts about a cluster that decide an import: queues, flavors, nodes, classes, and what its pods count for."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ async def read(
 
 
 async def listed(api: ApiClient, kind: Resource, namespace: str) -> list[Json]:
-    """All objects of a namespace, as they are read alone; none of a kind that the cluster does not have."""
+    """The objects of a namespace, with the kind that they have when read alone; none of a kind that the cluster does not have."""
     head = {"apiVersion": kind.api_version, "kind": kind.kind}
     return [{**head, **obj} for obj in await _listed(api, kind, namespace)]
 
 
 async def _listed(api: ApiClient, kind: Resource, namespace: str | None = None) -> list[Json]:
-    """All objects; none of a kind that the cluster does not have."""
+    """The objects as lists return them; none of a kind that the cluster does not have."""
     try:
         return (await api.list(kind, namespace)).items
     except NotFound:

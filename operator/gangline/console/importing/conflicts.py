@@ -12,7 +12,7 @@ _TRIES: Final = 5
 
 
 async def again(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Raises Conflict if the last attempt met one, too."""
+    """The result of an attempt, which is repeated after conflicts. Raises Conflict if the last attempt met one, too."""
     for _ in range(_TRIES - 1):
         try:
             return await attempt()

@@ -28,7 +28,7 @@ class HandingOver:
         self._marked: dict[str, asyncio.Task[None]] = {}  # uid of a Deployment -> what all its pods wait for
 
     async def hand_over(self, adoption: Adoption) -> None:
-        """Raises ApiError, and UnmarkedError where the controller or the webhooks do not go along.
+        """Hand over one adoption. Raises ApiError, and UnmarkedError where the controller or the webhooks do not go along.
 
         An operator that does not know the Workload yet stops a job as one without quota, hence `adopting.SETTLING`; pods say
         that they were imported, and are given more time.

@@ -1,4 +1,4 @@
-"""Which LocalQueue a job belongs to: rules in the format of Kueue's importer."""
+"""Rules that say which LocalQueue a job belongs to, in the format of Kueue's importer."""
 
 from __future__ import annotations
 

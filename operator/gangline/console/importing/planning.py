@@ -23,7 +23,7 @@ from gangline.kube.resources import Json, controller_of, deleting
 
 
 def plan(job: Job, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str]) -> Adoption | Skipped:
-    """What is to be done with one job. `labels` are added to its Workload."""
+    """Decide what is done with one job. `labels` are added to its Workload."""
     try:
         job = _described(job, facts)
         if reason := _left_alone(job):
@@ -42,14 +42,14 @@ def plan(job: Job, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[s
 
 
 def _described(job: Job, facts: ClusterFacts) -> Job:
-    """With what describes its pods, where that is another object."""
+    """The job with the object that describes its pods, where that is another one."""
     reference = job.kind.declaration.described_by(job.obj)
     found = facts.find(*reference) if reference is not None else None
     return job if found is None else replace(job, obj={**job.obj, DESCRIPTION: found})
 
 
 def _left_alone(job: Job) -> str:
-    """Why nothing has to be done with it, "" if something has."""
+    """The reason why nothing has to be done with the job, "" if something has."""
     owner = controller_of(job.obj)
     if owner is not None and could_be_queued(owner):
         return f"it belongs to {owner['kind']} {owner['name']}"
@@ -80,7 +80,7 @@ def _adoption(
 
 
 def check_queue(obj: Json, queue: str) -> None:
-    """Raises NotAdoptableError if it is another one's."""
+    """Check that the object names no other queue. Raises NotAdoptableError if it does."""
     named = queue_name(obj)
     if named and named != queue:
         raise NotAdoptableError(f'it names queue "{named}", and the rules say "{queue}"')

@@ -32,7 +32,7 @@ _OF_NODES: Final = ("Node", "DaemonSet")
 def plan(
     pods: Sequence[Json], rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
 ) -> list[Adoption | Skipped]:
-    """What is to be done with the pods that no object of a queued kind has made. Of pods that no rule matches nothing is said."""
+    """Decide what is done with the pods that no object of a queued kind has made. Pods that no rule matches are left out."""
     subjects: list[Pods] = []
     gangs: dict[tuple[str, str], list[Json]] = defaultdict(list)
     for pod in pods:
@@ -83,7 +83,7 @@ def _rule(rules: Sequence[Rule], pod: Json) -> Rule | None:
 
 
 def _left_alone(subject: Pods) -> str:
-    """Why nothing has to be done with it, "" if something has."""
+    """The reason why nothing has to be done with the pods, "" if something has."""
     if all(map(deleting, subject.pods)):
         return "it is being deleted"
     if all((pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") for pod in subject.pods):
@@ -114,7 +114,7 @@ def adopt(subject: Pods, queue: str, facts: ClusterFacts, labels: Mapping[str, s
 
 
 def _group(subject: Pods, queue: str) -> PodGroup:
-    """Its pods as they are when they are queued. Raises JobError and NotAdoptableError."""
+    """The group of these pods as they are when they are queued. Raises JobError and NotAdoptableError."""
     alone = not subject.group
     if gone := sum(map(deleting, subject.pods)):
         raise NotAdoptableError(f"{gone} of its pods are being deleted")
@@ -143,5 +143,5 @@ def _queued(pod: Json, queue: str, parent: Json | None) -> Json:
 
 
 def is_queued(pod: Json, queue: str) -> bool:
-    """It is managed, in this queue."""
+    """Whether the pod is managed, in this queue."""
     return member.is_managed(pod) and queue_name(pod) == queue

@@ -1,4 +1,4 @@
-"""What all adoptions together use of each quota. Pure."""
+"""The use of each quota by all adoptions together. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gangline.kube import resources as kube
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the adopted jobs use of one flavor of a ClusterQueue, beside what is reserved there already. Engine units."""
+    """The use of one flavor of a ClusterQueue by adopted jobs, beside what is reserved there already. Engine units."""
 
     cluster_queue: str
     flavor: str
@@ -26,7 +26,7 @@ class Use:
 
     @property
     def over(self) -> int:
-        """By how much the nominal quota is exceeded."""
+        """The amount by which the nominal quota is exceeded."""
         return max(0, self.adopted + self.reserved - self.nominal)
 
 
@@ -43,7 +43,7 @@ def uses(adoptions: Sequence[Adoption], facts: ClusterFacts) -> list[Use]:
 
 
 def _quota(queue: str, flavor: str, resource: str, facts: ClusterFacts) -> tuple[int, int]:
-    """What is reserved already, and the nominal quota."""
+    """The amount that is reserved already, and the nominal quota."""
     obj = facts.find(kube.CLUSTER_QUEUES, queue) or {}
     rows = (obj.get("status") or {}).get("flavorsReservation") or ()
     reserved = next(

@@ -43,11 +43,11 @@ _LONGEST: Final = 4096
 
 
 class UnmarkedError(Exception):
-    """The webhooks or a controller do not go along."""
+    """Says that the webhooks or a controller do not go along."""
 
 
 async def deployment(api: ApiClient, obj: Json, queue: str, labels: Mapping[str, str]) -> None:
-    """Raises ApiError and UnmarkedError."""
+    """Give a running Deployment its queue. Raises ApiError and UnmarkedError."""
     target = _Target(api, kube.DEPLOYMENTS, obj)
     if _is_done(await target.read(), queue):
         return
@@ -67,7 +67,7 @@ async def deployment(api: ApiClient, obj: Json, queue: str, labels: Mapping[str,
 
 
 async def _replica_set(api: ApiClient, obj: Json) -> Json:
-    """The one that has made its pods."""
+    """The ReplicaSet that has made the Deployment's pods."""
     listed = (await api.list(kube.REPLICA_SETS, obj["metadata"]["namespace"])).items
     mine = [each for each in listed if controller_uid(each) == obj["metadata"]["uid"]]
     active = [each for each in mine if (each.get("spec") or {}).get("replicas") or 0]
@@ -77,7 +77,7 @@ async def _replica_set(api: ApiClient, obj: Json) -> Json:
 
 
 async def stateful_set(api: ApiClient, obj: Json, queue: str, labels: Mapping[str, str]) -> None:
-    """Raises ApiError and UnmarkedError."""
+    """Give a running StatefulSet its queue. Raises ApiError and UnmarkedError."""
     target = _Target(api, kube.STATEFUL_SETS, obj)
 
     def held(found: Json) -> tuple[Json, Json]:
@@ -99,7 +99,8 @@ async def stateful_set(api: ApiClient, obj: Json, queue: str, labels: Mapping[st
 
 
 async def leader_worker_set(api: ApiClient, obj: Json, queue: str, labels: Mapping[str, str]) -> None:
-    """Its controller replaces its groups, one after the other, and each waits in the queue from then on.
+    """Give a LeaderWorkerSet its queue. Its controller replaces its groups, one after the other, and each waits in the queue from
+    then on.
 
     Raises ApiError and UnmarkedError.
     """
@@ -110,7 +111,7 @@ async def leader_worker_set(api: ApiClient, obj: Json, queue: str, labels: Mappi
 
 
 async def _mark_pod(api: ApiClient, pod: Json, revision: str) -> None:
-    """It is as if it had been made from the template as it is now."""
+    """Mark a pod as if it had been made from the template as it is now."""
     meta = pod["metadata"]
     notes = {names.SUSPENDED_BY_PARENT: _STATEFUL_SET}
     if names.SUSPENDED_BY_PARENT not in _annotations(pod):
@@ -140,7 +141,9 @@ class _Target:
     async def give_queue(
         self, queue: str, labels: Mapping[str, str], held: Callable[[Json], tuple[Json, Json]]
     ) -> None:
-        """In one write it names its queue, keeps what is restored later, and holds still; `held` says what these two are."""
+        """Write in one patch the queue's name, the fields that are restored later, and those that make the controller wait;
+        `held` returns both kinds of fields.
+        """
         found = await self.read()
         if names.IMPORTING in _annotations(found):
             return  # an import that was interrupted has written it

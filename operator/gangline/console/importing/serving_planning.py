@@ -44,8 +44,9 @@ def plan(
     *,
     roll_out: bool = False,
 ) -> list[Adoption | RollOut | Skipped]:
-    """What is to be done with one such object and its pods. Nothing is said of one that no rule matches. `roll_out`: its pods may
-    start anew where they have to."""
+    """Decide what is done with one object that serves and its pods. An object that no rule matches is left out. `roll_out`: its
+    pods may start anew where they have to.
+    """
     obj = parent.obj
     pod_class = str(mapping_at(obj, ("spec", "template", "spec")).get("priorityClassName") or "")
     rule = rule_for(rules, obj["metadata"].get("labels") or {}, pod_class)
@@ -65,7 +66,9 @@ def plan(
 def _adoptions(
     parent: Parent, queue: str, facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
 ) -> Sequence[Adoption | Skipped]:
-    """Raises JobError, ParseError and NotAdoptableError."""
+    """The adoptions of an object that serves: one for each pod of a Deployment, or one for a StatefulSet. Raises JobError,
+    ParseError and NotAdoptableError.
+    """
     obj = parent.obj
     kind, pods = obj["kind"], facts.pods.get(obj["metadata"]["uid"], ())
     _check_kind(kind, managed)
@@ -84,7 +87,7 @@ def _adoptions(
 
 
 def _check_kind(kind: str, managed: ManagedJobs) -> None:
-    """Raises NotAdoptableError."""
+    """Check that the configuration has objects of this kind queued. Raises NotAdoptableError."""
     if (framework := _DECLARATIONS[kind].framework) not in managed.pods_of:
         raise NotAdoptableError(
             f"a {kind} is queued only where integrations.frameworks lists {framework}: give the operator's configuration with "
@@ -93,7 +96,7 @@ def _check_kind(kind: str, managed: ManagedJobs) -> None:
 
 
 def _of_leader_worker_set(parent: Parent, queue: str, *, allowed: bool) -> RollOut | Skipped:
-    """Raises NotAdoptableError."""
+    """Decide what is done with a LeaderWorkerSet. Raises NotAdoptableError."""
     obj = parent.obj
     check_queue(obj, queue)
     if queue_name(obj) and names.IMPORTING not in (obj["metadata"].get("annotations") or {}):
@@ -109,13 +112,13 @@ def _of_leader_worker_set(parent: Parent, queue: str, *, allowed: bool) -> RollO
 
 
 def is_marked(obj: Json) -> bool:
-    """The webhook has marked its pod template: pods that are made from now on wait."""
+    """Whether the webhook has marked the object's pod template: pods that are made from now on wait."""
     templates = (mapping_at(obj, path) for path in (serving.TEMPLATE, serving.WORKER_TEMPLATE))
     return any(names.SUSPENDED_BY_PARENT in podspec.annotations_of(template) for template in templates)
 
 
 def _is_busy(obj: Json, pods: Sequence[Json]) -> str:
-    """Why it is not at rest, "" if it is: all its pods are there, and of its present template."""
+    """The reason why the object is not at rest, "" if it is: all its pods are there, and of its present template."""
     status = mapping_at(obj, ("status",))
     if (status.get("observedGeneration") or 0) < (obj["metadata"].get("generation") or 0):
         return "it was changed just now"

@@ -1,1 +1,1 @@
-"""How lists of anything are printed: columns, formats, filters, order and `--watch`, in one design for all commands."""
+"""Prints lists of anything: columns, formats, filters, order and `--watch`, in one design for all commands."""

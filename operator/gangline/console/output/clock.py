@@ -21,7 +21,7 @@ def wall(at: float | None, now: float) -> str:
 
 
 def exact(at: float | None, now: float) -> str:
-    """As `wall`, with the seconds."""
+    """The time as `wall` shows it, with the seconds."""
     if at is None:
         return ""
     return f"{wall(at, now)}:{time.strftime('%S', time.localtime(at))}"

@@ -1,4 +1,4 @@
-"""What a list shows of each entry: its columns, its JSON, its name, and by what it may be filtered and sorted."""
+"""The parts of a list of one kind: the columns, JSON and name of an entry, and by what it may be filtered and sorted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)  # without slots: Column[X](…) fails with them on Python 3.11
 class Column(Generic[T]):
-    """`text` and `key` get the entry and the present time. `key` sorts; default: the text."""
+    """A column of a list. `text` and `key` get the entry and the present time. `key` sorts; default: the text."""
 
     name: str
     text: Callable[[T, float], str]

@@ -23,7 +23,7 @@ DOCUMENTS: Final = ("json", "yaml")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`kind`: "" = a table, or wide, json, yaml, name, custom-columns."""
+    """A format of `-o`. `kind`: "" = a table, or wide, json, yaml, name, custom-columns."""
 
     kind: str = ""
     columns: tuple[tuple[str, Path], ...] = ()
@@ -40,7 +40,7 @@ class Format:
         return Rows(tuple(name for name, _ in self.columns), cells)
 
     def text(self, listing: Listing[T], entries: Sequence[T]) -> str:
-        """All entries, of a format that is no table; without a line break at its end."""
+        """The text of all entries, in a format that is no table; without a line break at its end."""
         if self.kind == "name":
             return "\n".join(map(listing.name, entries))
         return document(self.kind, [listing.as_json(entry) for entry in entries])
@@ -82,7 +82,7 @@ answer_option = click.option(
 
 
 def document(kind: str, body: Json | list[Json]) -> str:
-    """JSON, or YAML."""
+    """The body as JSON, or as YAML."""
     if kind != "yaml":
         return json.dumps(body, indent=2)
     import yaml

@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """`left_out`: headers for which there is no room."""
+    """A table fitted to a width. `left_out`: headers for which there is no room."""
 
     lines: tuple[Line, ...]
     left_out: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ def _telling(rows: Rows, natural: Sequence[int], room: int) -> list[int]:
 def _kept(
     rows: Rows, natural: Sequence[int], columns: Sequence[int], room: int, dispensable: int, *, beside: bool
 ) -> list[int] | None:
-    """Those of the columns that fit into the room with names shortened. `beside`: None where they don't."""
+    """The columns that fit into the room with names shortened. `beside`: None where they don't."""
     kept = list(columns)
     while _sum([_least(rows, natural, i) for i in range(len(natural))], kept) > room:
         ranks = {i: rank for i in kept if (rank := rows.ranks.get(rows.header[i], 0)) >= dispensable}

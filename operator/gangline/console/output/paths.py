@@ -20,7 +20,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class PathError(ValueError):
-    """The text quotes what is no path."""
+    """Says that a text is no path, and quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Path:
     steps: tuple[str | int | None, ...]
 
     def values(self, found: Any) -> list[Any]:
-        """What is there; nothing for a path that leads nowhere."""
+        """The values to which the path leads; none for a path that leads nowhere."""
         values = [found]
         for step in self.steps:
             values = [below for value in values for below in _below(value, step)]
@@ -46,7 +46,7 @@ def _refusal(text: str) -> Exception:
 
 @bounded.parser(LONGEST, refuse=_refusal, worst=("a", ".", "\\", "[0]", "['"))
 def path(text: str) -> Path:
-    """Raises PathError."""
+    """Parse a path. Raises PathError."""
     rest = text.strip()
     if rest.startswith("{") and rest.endswith("}"):
         rest = rest[1:-1].strip()
@@ -71,7 +71,7 @@ def _step(found: re.Match[str]) -> str | int | None:
 
 @bounded.parser(LONGEST_COLUMNS, refuse=_refusal, worst=("a:", "a:.b,", ","))
 def columns(text: str) -> tuple[tuple[str, Path], ...]:
-    """`HEADER:PATH,…`. Raises PathError."""
+    """Parse `HEADER:PATH,…`. Raises PathError."""
     found: list[tuple[str, Path]] = []
     for part in text.split(","):
         header, colon, where = part.partition(":")

@@ -37,7 +37,7 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the user wants of a list."""
+    """The form in which the user wants a list: its format, its selection, and whether it is watched."""
 
     format: Format = field(default_factory=Format)
     selection: Selection = field(default_factory=Selection)
@@ -167,7 +167,7 @@ def drawn(listing: Listing[T], shape: Shape, found: Sequence[T], now: float, col
 
 
 async def _looked(look: Callable[[], Awaitable[Sequence[T]]]) -> tuple[Sequence[T] | None, str]:
-    """What is found, with remarks on it; or why nothing could be: a process that is away comes back."""
+    """The entries that are found, with remarks on them; or None and why there are none: a process that is away comes back."""
     with remarks.kept() as said:
         try:
             return await look(), "; ".join(said)
@@ -199,7 +199,7 @@ async def _redraw(
 
 
 def _fitting(lines: list[str]) -> list[str]:
-    """As many lines as the terminal has, the last with the number of the others."""
+    """The lines that fit on the terminal, the last with the number of the others."""
     most = os.get_terminal_size(sys.stdout.fileno()).lines - 1 if sys.stdout.isatty() else len(lines)
     if len(lines) <= most:
         return lines

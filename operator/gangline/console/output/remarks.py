@@ -1,4 +1,4 @@
-"""What is said beside a list, such as that it is not complete: on stderr; while a list is watched, where it stays in sight."""
+"""Remarks beside a list, such as that it is not complete: on stderr; while a list is watched, where they stay in sight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
 
 
 def remark(text: str) -> None:
-    """Say it, in parentheses."""
+    """Print a remark, in parentheses."""
     kept = _kept.get()
     if kept is None:
         terminal.say(f"({text})", err=True)
@@ -22,7 +22,7 @@ def remark(text: str) -> None:
 
 @contextmanager
 def kept() -> Iterator[list[str]]:
-    """Within the block remarks are not printed, but kept in this list."""
+    """Keep remarks in this list, within the block, in place of printing them."""
     found: list[str] = []
     token = _kept.set(found)
     try:

@@ -1,4 +1,4 @@
-"""Which entries of a list are shown, and in which order."""
+"""The choice and order of a list's entries that are shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Names as they were given; of each kind, one has to match. `sort`: names of columns or paths, `-` before it: descending."""
+    """The filters and the order of a list. Names are as they were given; of each kind, one has to match. `sort`: names of columns
+    or paths, `-` before it: descending.
+    """
 
     users: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
@@ -47,7 +49,7 @@ def words(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def folded(name: str) -> str:
-    """`never-fits`, `NeverFits` and `Never fits` are the same state."""
+    """The name of a state for comparisons: `never-fits`, `NeverFits` and `Never fits` are the same state."""
     return "".join(filter(str.isalnum, name)).lower()
 
 
@@ -86,5 +88,5 @@ def _key(listing: Listing[T], name: str, now: float) -> Callable[[T], Any]:
 
 
 def _comparable(value: Any) -> tuple[int, Any]:
-    """Numbers before texts, so that values of both kinds are sorted too."""
+    """A key that sorts numbers before texts, so that values of both kinds are sorted too."""
     return (0, value) if isinstance(value, int | float) else (1, str(value))

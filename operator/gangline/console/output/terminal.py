@@ -1,4 +1,5 @@
-"""Where the command prints: all output of the console passes through this module, which lets no foreign text through as it is.
+"""The only place where the command prints: all output of the console passes through this module, which lets no foreign text
+through as it is.
 
 Names, messages and files come from others, and their text may hold what moves the cursor, renames the window, hides or reverses
 what stands beside it. A test finds every other way to print.

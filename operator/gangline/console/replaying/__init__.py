@@ -1,1 +1,1 @@
-"""What `gangline replay` reads beside a trace: policies from files of QueuePolicies."""
+"""Reads what `gangline replay` takes beside a trace: policies from files of QueuePolicies."""

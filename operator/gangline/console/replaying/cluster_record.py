@@ -23,12 +23,12 @@ SHAKEN: Final = 5
 
 
 def opened(folder: Path) -> Source:
-    """Raises RecordError, ReplayError."""
+    """The record in a folder, to be replayed. Raises RecordError, ReplayError."""
     return preparing.source(reading.read(folder))
 
 
 def chosen(names: str) -> tuple[Policy, ...]:
-    """The cluster's own policy first, and those that are named. Raises ReplayError."""
+    """The policies to play: the cluster's own first, and those that are named. Raises ReplayError."""
     others = ",".join(name for name in (each.strip() for each in names.split(",")) if name and name != OWN.name)
     return preparing.with_own(policies.chosen(others) if others else (), OWN)
 
@@ -36,7 +36,7 @@ def chosen(names: str) -> tuple[Policy, ...]:
 def finished(
     source: Source, plan: Plan, prepared: Prepared, play: Callable[[], Replay], notes: Sequence[str] = ()
 ) -> Replay:
-    """All policies, what really happened, and what each policy saves against the cluster's own."""
+    """The replay with what really happened as its first policy, and with what each policy saves against the cluster's own."""
     done = play()
     measures = {story.policy: story.measures for story in done.stories}
     done.savings = savings(measures, done.shaken, OWN.name)

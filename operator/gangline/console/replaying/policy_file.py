@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read(text: str, file: str) -> tuple[list[Policy], list[str]]:
-    """Each QueuePolicy of a file, by its name, and what of it a replay does not play. Raises ReplayError."""
+    """The QueuePolicies of a file, and notes about what of them a replay does not play. Raises ReplayError."""
     if len(text) > LONGEST:
         raise ReplayError(f"{file} is longer than {LONGEST} characters")
     policies: list[Policy] = []

@@ -1,4 +1,4 @@
-"""What a run shows on a terminal, line by line, for a terminal of any size: queues, a page below them, counts and keys. Pure."""
+"""The picture of a run on a terminal of any size, line by line: queues, a page below them, counts and keys. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JOBS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`elapsed`: seconds since the run began; `now`: Unix seconds; `keys`: whether some are read."""
+    """The content of one picture. `elapsed`: seconds since the run began; `now`: Unix seconds; `keys`: whether some are read."""
 
     seen: Snapshot
     story: Story
@@ -29,8 +29,8 @@ class Frame:
     keys: bool = False
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """At most `height` lines. The counts and the keys are there in the smallest terminal; the page gets half of the rest, or
-        what the queues leave; these get what the page leaves.
+        """The picture in at most `height` lines. The counts and the keys are there in the smallest terminal; the page gets half
+        of the rest, or what the queues leave; these get what the page leaves.
         """
         foot = self._foot(width)[: max(0, height)]
         room = height - len(foot)

@@ -1,4 +1,4 @@
-"""What an example needs of a cluster with real nodes: images that are built here, and directories that all nodes share."""
+"""The needs of an example on a cluster with real nodes: images that are built here, and directories that all nodes share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IMAGES: Final[Mapping[str, Callable[[Callable[[str], object]], Path]]] = {
 
 @contextmanager
 def provided(example: Example, connection: Connection) -> Iterator[None]:
-    """The example's images are on the nodes, and its volumes' directories exist inside the block. Raises DevClusterError."""
+    """Provide the example's images on the nodes and, inside the block, the directories of its volumes. Raises DevClusterError."""
     made: list[Path] = []
     try:
         for path in _directories(example):
@@ -43,7 +43,7 @@ def provided(example: Example, connection: Connection) -> Iterator[None]:
 
 
 def needs_real_nodes(example: Example) -> bool:
-    """Whether the example's containers do something, which simulated nodes only pretend."""
+    """Whether the example's containers really compute, which simulated nodes only pretend."""
     return bool(_IMAGES.keys() & set(_images(example)))
 
 

@@ -89,10 +89,10 @@ class LiveScreen:
         self._draw()
 
     def conclude(self, seen: Snapshot) -> None:
-        """Nothing: the last picture stays."""
+        """Does nothing: the last picture stays."""
 
     def press(self, key: str) -> None:
-        """A key: shows another page, or ends the run as Ctrl-C does. Others mean nothing."""
+        """Handle a key: it shows another page, or ends the run as Ctrl-C does. Other keys mean nothing."""
         if key == END and not self._ending:
             self._ending = True  # a second one would break off what ends the run in order
             os.kill(os.getpid(), signal.SIGINT)
@@ -147,7 +147,7 @@ class LiveScreen:
                     self.press(key)
 
         def suspend() -> None:
-            """Ctrl-Z: the terminal is the shell's, as it was; it is ours again when the run goes on."""
+            """Suspend the run at Ctrl-Z: the terminal is the shell's, as it was; it is ours again when the run goes on."""
             termios.tcsetattr(fd, termios.TCSANOW, before)
             self._console.show_cursor(True)
             self._console.file.write("\n")

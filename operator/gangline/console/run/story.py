@@ -1,4 +1,4 @@
-"""What a run on a terminal tells besides its tables: what happened, and who waited and ran when. Pure."""
+"""The story of a run on a terminal, beside its tables: what happened, and who waited and ran when. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_BAR: Final = 20
 
 
 class Page(Enum):
-    """What is shown below the queues; the value is the key that shows it."""
+    """The pages that can be shown below the queues; the value is the key that shows one."""
 
     JOBS = "j"
     TIMELINE = "t"
@@ -98,7 +98,9 @@ def _bar(course: _Course, elapsed: float, columns: int) -> str:
 
 
 def _cells(course: _Course, elapsed: float, columns: int) -> Iterator[str]:
-    """What was at the middle of each cell's time; what was shorter than a cell is shown where it began."""
+    """The characters of a bar: each is the job's state at the middle of the cell's time. A state shorter than a cell is shown
+    where it began.
+    """
     begun = {min(int(at / elapsed * columns), columns - 1): mark for at, mark in course.changes if mark}
     for cell in range(columns):
         at = (cell + 0.5) / columns * elapsed

@@ -31,7 +31,7 @@ def command_file(directory: Path, name: str) -> Path:
 
 @dataclass(slots=True)
 class _Fate:
-    """How often a service has ended."""
+    """The restarts of a service: the pause before the next one, when it last started, and when it starts again."""
 
     pause: float = FIRST_PAUSE
     started: float = float("-inf")

@@ -27,7 +27,7 @@ class NoCheckoutError(Exception):
 
 
 def sources() -> Sources:
-    """What the image is made of. Raises NoCheckoutError."""
+    """The sources from which the image is made. Raises NoCheckoutError."""
     package, webhooks = Path(gangline.__file__).parent, Path(gangline_webhooks.__file__).parent
     root = package.parents[1]
     if not (root / LOCK).is_file():
@@ -66,7 +66,7 @@ def archive(say: Callable[[str], object]) -> Path:
 
 
 def _digest(chosen: Sources) -> str:
-    """Of all files that the image depends on, the code that builds it included, since it is part of the package."""
+    """A digest of all files that the image depends on, the code that builds it included, since it is part of the package."""
     digest = hashlib.sha256(REFERENCE.encode())
     for path in (chosen.lock, base.LOCK, *_files(chosen)):
         digest.update(str(path.relative_to(chosen.lock.parent)).encode())

@@ -74,7 +74,9 @@ def services_of(connection: Connection, *, detached: bool = False) -> Services:
 
 @contextmanager
 def named(name: str, say: Say, wishes: Wishes, local: Options | None = None) -> Iterator[Stack]:
-    """Like `standing`, on the named local control plane. Its data are kept; it is stopped only if it was down before."""
+    """Run the stack inside the block, as `standing` does, on the named local control plane. Its data are kept; it is stopped only
+    if it was down before.
+    """
     cluster = NamedCluster(name)
     was_up = cluster.status().up
     try:
@@ -138,12 +140,16 @@ def login(connection: Connection) -> list[str]:
 
 
 def _election(connection: Connection) -> list[str]:
-    """Leader election only with --kubeconfig: our own clusters have one operator, which need not wait for a stale Lease."""
+    """The operator's argument about leader election, which is used only with --kubeconfig: our own clusters have one operator,
+    which need not wait for a stale Lease.
+    """
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
 
 
 def _listen(connection: Connection) -> list[str]:
-    """The operator's port, where only a certain one is reached from this machine; pods reach it at the hub's address."""
+    """The arguments for the operator's port, where only a certain one is reached from this machine; pods reach it at the hub's
+    address.
+    """
     port = connection.service_port
     return ["--listen", f"127.0.0.1:{port}", "--progress-url", f"http://{HUB}:{port}"] if port else []
 

@@ -88,7 +88,9 @@ def _say(error: ApiError) -> str:
 
 
 async def look(api: ApiClient, namespace: str) -> Snapshot:
-    """All workloads and queues; those that the user may read, of `namespace` alone where need be, make it incomplete."""
+    """A snapshot of all workloads and queues. It is incomplete if the user may read only some of them, and then those of
+    `namespace` where need be.
+    """
     lists = await asyncio.gather(
         _visible(api, WORKLOADS, namespace), _visible(api, LOCAL_QUEUES, namespace), _visible(api, CLUSTER_QUEUES, None)
     )

@@ -24,15 +24,17 @@ _JSON: Final = "application/json"
 
 
 class NotServedError(Exception):
-    """Nobody answers there; the text says why, in one sentence."""
+    """Says that no operator answers, and why, in one sentence."""
 
 
 class NotAllowedError(Exception):
-    """The user may not ask; the text is the API server's."""
+    """Says that the user may not ask; the text is the API server's."""
 
 
 class NoAnswerError(click.ClickException):
-    """The operator has refused the question, or found nothing; the message is the operator's. `missing`: there is no such job."""
+    """Says that the operator has refused the question, or found nothing; the message is the operator's. `missing`: there is no
+    such job.
+    """
 
     def __init__(self, message: str, *, missing: bool = False) -> None:
         super().__init__(message)
@@ -45,7 +47,7 @@ async def get(api: ApiClient, path: str, query: Mapping[str, str | bool | int] |
 
 
 async def listed(api: ApiClient, path: str, query: Mapping[str, str | bool | int] | None = None) -> list[Json]:
-    """All items of a list. Raises as `get` does."""
+    """The items of all pages of a list. Raises as `get` does."""
     return [item async for item in _items(api, path, {"limit": 2 * question.DEFAULT_LIMIT, **(query or {})})]
 
 

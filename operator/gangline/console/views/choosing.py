@@ -22,7 +22,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`names`: as they were given. `selection`: of which jobs, where none was named."""
+    """The jobs that the user has chosen. `names`: as they were given. `selection`: of which jobs, where none was named."""
 
     names: tuple[str, ...] = ()
     selection: Selection = field(default_factory=Selection)

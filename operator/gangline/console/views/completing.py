@@ -29,7 +29,7 @@ def local_queues(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 def held(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What `hold` and `release` take: jobs, `localqueue/NAME`."""
+    """Complete what `hold` and `release` take: jobs, `localqueue/NAME`."""
 
     async def names(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
         queues = [(f"localqueue/{name}", about) for name, about in await _local_queues(api, namespace)]
@@ -47,7 +47,7 @@ def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 
 def cordoned(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What `cordon` and `uncordon` take: nodes, `localqueue/NAME`, `clusterqueue/NAME`."""
+    """Complete what `cordon` and `uncordon` take: nodes, `localqueue/NAME`, `clusterqueue/NAME`."""
 
     async def names(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
         asked = (_nodes(api), _local_queues(api, namespace), _cluster_queues(api))

@@ -34,7 +34,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`item`: as the operator answered it, with its times if these were asked for; {} where nobody answered."""
+    """A job in a list. `item`: as the operator answered it, with its times if these were asked for; {} where nobody answered."""
 
     view: WorkloadView
     item: Json = field(default_factory=dict[str, object])
@@ -45,7 +45,7 @@ def of_items(found: Iterable[Json]) -> list[Job]:
 
 
 def rows(views: Iterable[WorkloadView], now: float) -> Rows:
-    """The live table."""
+    """The rows of the live table."""
     return LISTING.rows([Job(view) for view in views], now)
 
 
@@ -235,5 +235,5 @@ STARTS: Final[Listing[Job]] = Listing(
 
 
 def by_start(found: Iterable[Job]) -> list[Job]:
-    """In the order of their expected starts."""
+    """The jobs in the order of their expected starts."""
     return sorted(found, key=lambda job: (times.start_of(job.item)[0] or float("inf"), job.view.created))

@@ -23,7 +23,7 @@ def node_of(name: str, *, or_queue: bool = False) -> str:
 
 
 async def node_named(api: ApiClient, name: str) -> Json:
-    """Raises click.ClickException if there is none."""
+    """The node of this name. Raises click.ClickException if there is none."""
     try:
         return await api.get(NODES, None, name)
     except NotFound:

@@ -57,7 +57,7 @@ async def what_if(api: ApiClient, namespace: str, submitted: Json, error: Except
 
 
 async def _load(api: ApiClient, error: Exception) -> ClusterFacts:
-    """Raises click.ClickException if the user may not list everything."""
+    """A local copy of the cluster's engine. Raises click.ClickException if the user may not list everything."""
     try:
         here = await world.load(api)
     except world.RefusedError as refused:

@@ -1,4 +1,4 @@
-"""What can be known where no operator answers: made from what the user may read, and silent about the rest."""
+"""Answers for when no operator answers: made from what the user may read, without what only an operator knows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def say(error: Exception, seen: Snapshot | None = None) -> None:
 
 
 async def look(api: ApiClient, namespace: str, error: Exception) -> Snapshot:
-    """All that the user may read. Says so."""
+    """A snapshot of all that the user may read, with a remark that says so."""
     seen = await access.look(api, namespace)
     say(error, seen)
     return seen

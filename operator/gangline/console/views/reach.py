@@ -59,7 +59,7 @@ async def was_here(api: ApiClient) -> bool:
 
 
 class Page(NamedTuple):
-    """An answer that is no JSON."""
+    """An answer as plain text, with its status."""
 
     status: int
     text: str
@@ -95,6 +95,6 @@ async def _through_proxy(api: ApiClient, where: Json, path: str) -> Json | None:
 
 
 def _proxied(where: Json, path: str) -> str:
-    """Where the API server's proxy leads to the pod. Raises KeyError for an operator that is in no pod."""
+    """The path of the pod through the API server's proxy. Raises KeyError for an operator that is in no pod."""
     namespace = where.get("namespace", names.SYSTEM_NAMESPACE)
     return f"/api/v1/namespaces/{namespace}/pods/{where['pod']}:{where['port']}/proxy{path}"

@@ -39,7 +39,9 @@ class NoSuchJob(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`view`, `workload`: None for a job without a Workload. `job`: None for a Workload without one, such as a group of pods."""
+    """The job that a command is to change. `view`, `workload`: None for a job without a Workload. `job`: None for a Workload
+    without one, such as a group of pods.
+    """
 
     title: str
     view: WorkloadView | None
@@ -95,7 +97,9 @@ async def _owner(api: ApiClient, namespace: str, workload: Json) -> tuple[Resour
 
 
 def _parent(workload: Json) -> Json | None:
-    """What serves and has made the group of this Workload: it owns it together with its pods."""
+    """The owner reference to the object that serves and has made the group of this Workload, which it owns together with its
+    pods; None without one.
+    """
     references = workload["metadata"].get("ownerReferences") or ()
     return next((each for each in references if each["kind"] in SERVING), None)
 
@@ -139,7 +143,7 @@ async def patched(api: ApiClient, resource: Resource, obj: Json, body: Json, *, 
 
 
 def not_allowed(resource: Resource, namespace: str | None, error: Forbidden) -> str:
-    """Who has the right, besides the API server's refusal."""
+    """The API server's refusal, and who has the right."""
     if resource.kind in _ROLES:
         where = f" in namespace {namespace}" if namespace else ""
         return f"{error.message}\nthe ClusterRole {_ROLES[resource.kind]} gives it{where}: an administrator has it"

@@ -59,7 +59,7 @@ _MODES = {"BestEffort": "best effort", "Easy": "EASY (in order of age, one reser
 
 
 def as_json(item: Json) -> dict[str, Any]:
-    """What `eta -o json` prints for an item: instants in Unix seconds, null if unknown."""
+    """The item as `eta -o json` prints it: instants in Unix seconds, null if unknown."""
     return {
         "namespace": item["namespace"],
         "name": item["jobName"],

@@ -69,7 +69,7 @@ class ClusterFacts:
         self.forecasts = Forecasts(self.mirror, self.engine.observe, now=lambda: self.now)
 
     def _mode_of(self, cluster_queue: str) -> Mode:
-        """As the operator left it."""
+        """The mode of a ClusterQueue that the operator last recorded: its policy, or what it has fallen back to."""
         queue = self.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
         found = fallen_back.of_queue(self.mirror.policy_of(queue), cluster_queue) if queue is not None else None
         return found.mode if found is not None else POLICY
@@ -91,7 +91,7 @@ class ClusterFacts:
         self.mirror.know_pods()
 
     def _survey(self, objects: Mapping[Resource, list[Json]]) -> None:
-        """Know the cards of nodes, by which shares of them count."""
+        """Let the mirror know the cards of nodes, by which shares of them count."""
         for resource in (kube.NODES, kube.PODS, *INVENTORY):
             for obj in objects.get(resource, ()):
                 try:
@@ -155,7 +155,7 @@ class _OwnForesight:
         return evacuation(engine.facts(), engine.settings, self.world.now, node, names.VACATE)
 
     async def past(self, namespace: str, since: float, most: int) -> list[Run]:
-        """The operator's history is not this process's to read."""
+        """No runs: the operator's history is not this process's to read."""
         return []
 
 
@@ -182,7 +182,7 @@ async def load(api: ApiClient) -> ClusterFacts:
 
 
 def _named(answer: Mapping[str, Any] | None, workloads: Sequence[Json]) -> Mapping[str, Any] | None:
-    """The operator's forecasts by `namespace/name`: it tells anybody, and so names no workload."""
+    """The operator's forecasts by `namespace/name`. The operator answers anybody, and so names no workload."""
     if answer is None:
         return None
     found = ((key_of(obj), answer.get(alias(obj["metadata"]["uid"]))) for obj in workloads)

@@ -17,4 +17,4 @@ from gangline.control.answers.refusals import NotWaitingError as NotWaitingError
 
 
 class Answers(JobAnswers, QueueAnswers, RecordAnswers):
-    """All answers from one source."""
+    """The answers about jobs, queues and the record of the past, from one source."""

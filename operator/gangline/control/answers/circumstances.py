@@ -1,4 +1,4 @@
-"""What a job's state is to be seen with: limits of its quota, ends of others, room on nodes, what its job says."""
+"""Completes the view of a job's state: limits of its quota, expected ends of others, room on nodes, and what its job says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_ENDS: Final = 50
 
 
 def limits(source: Source, queue: str, view: WorkloadView, sight: Sight) -> dict[tuple[str, str], QuotaLimits]:
-    """What keeps its ClusterQueue from more of what it lacks."""
+    """The limits that keep the workload's ClusterQueue from more of what the workload lacks, by flavor and resource."""
     found: dict[tuple[str, str], QuotaLimits] = {}
     for o in parse(view.message).obstacles:
         known = source.engine.quota_limits(queue, o.flavor, o.resource) if o.kind == "short" else None
@@ -42,7 +42,7 @@ def limits(source: Source, queue: str, view: WorkloadView, sight: Sight) -> dict
 
 
 def with_ends(source: Source, views: Sequence[WorkloadView]) -> list[WorkloadView]:
-    """With the expected ends of the largest of them."""
+    """The views, of which the largest that hold quota get their expected ends (`MOST_ENDS` at most)."""
     largest = sorted((view for view in views if view.held), key=lambda view: -view.gpus)[:MOST_ENDS]
     ends = {view.key: end for view in largest if (end := expected_end(source, view.key)) is not None}
     return [
@@ -54,8 +54,8 @@ def with_ends(source: Source, views: Sequence[WorkloadView]) -> list[WorkloadVie
 def as_the_engine_says(
     source: Source, sight: Sight, view: WorkloadView, jobs: Mapping[str, str]
 ) -> tuple[WorkloadView, str]:
-    """Why it waits and what has to happen, where its condition does not say so: behind the head of a StrictFIFO queue, and for
-    how many nodes. "" = its condition says it.
+    """The view with the engine's reason, and what has to happen before the workload starts, where the workload's condition does
+    not say so: it is behind the head of a StrictFIFO queue, or waits for nodes. "" = its condition says it.
     """
     if (
         view.hidden
@@ -99,7 +99,7 @@ MOST_WARNINGS: Final = 3
 
 
 def with_warnings(view: WorkloadView, warned: Mapping[str, Sequence[Warned]], now: float) -> WorkloadView:
-    """With what the latest Warning events say of the job and of its Workload since its state began."""
+    """The view with the latest Warning events about the job and its Workload since the workload's state began."""
     about = [each for uid in {view.job_uid, view.uid} - {""} for each in warned.get(uid, ())]
     since = [each for each in about if each.at >= view.since and each.note not in view.message]
     if not since:
@@ -114,7 +114,7 @@ def with_warnings(view: WorkloadView, warned: Mapping[str, Sequence[Warned]], no
 
 
 def with_job(view: WorkloadView, job: Json) -> WorkloadView:
-    """With what its job, not its Workload, says."""
+    """The view with facts that only the job has: its user, and a warning about wrong runtime hints."""
     fault, user = runtime_hint_fault(job), user_of(job) or view.user
     if not fault and user == view.user:
         return view

@@ -1,4 +1,4 @@
-"""What all answers begin with: who may know what, and workloads as they stand, read in slices, for one asker.
+"""The common base of all answers: who may know what, and workloads as they stand, read in slices, for one asker.
 
 Between two slices the event loop goes on. What is said of a job is made from what its asker may see (`sight`), so nothing has
 to be taken out of it afterwards.
@@ -43,7 +43,9 @@ Routes = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which jobs are wanted: of a namespace ("" = all), of a ClusterQueue ("" = all), finished ones too, with their times."""
+    """The jobs that a question is about: of a namespace ("" = all), of a ClusterQueue ("" = all), with finished ones and with
+    forecast times if wanted.
+    """
 
     namespace: str = ""
     cluster_queue: str = ""
@@ -84,7 +86,9 @@ class Desk:
         self._order = order
 
     async def prepare(self) -> None:
-        """Read of all Workloads, in slices, what each answer needs of them: the next one has to read only what changed since."""
+        """Read all Workloads, in slices, for the facts that each answer needs: the next answer has to read only what changed
+        since.
+        """
         await self._brief(self._workloads())
 
     def _strangers(self) -> list[tuple[ForeignPod, Belonging]]:
@@ -111,7 +115,9 @@ class Desk:
         return record.as_json() if record is not None else None
 
     def _fallen_back(self, cluster_queue: str) -> Json | None:
-        """What a ClusterQueue follows instead of its QueuePolicy, because of its floor."""
+        """The mode that a ClusterQueue follows instead of its QueuePolicy, because of its floor, with since when and why; None if
+        it follows the policy.
+        """
         queue = self.source.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
         found = fallen_back.of_queue(self.source.mirror.policy_of(queue), cluster_queue) if queue is not None else None
         return {"mode": found.mode, "since": found.since / 1000, "message": found.why} if found is not None else None
@@ -195,7 +201,7 @@ class Desk:
                 yield key, raw
 
     def _view(self, key: str, raw: Json, routes: Routes) -> WorkloadView | None:
-        """The same as `view_of`, read once per version of those that were shown lately."""
+        """The view of a Workload, read once per version of those that were shown lately; None as `view_of`."""
         queue = self._queue_of(raw, routes)
         kept = self._read.get(key)
         if kept is not None and kept[0] is raw and kept[1] == queue:
@@ -208,7 +214,9 @@ class Desk:
         return view
 
     async def _views(self, keys: Sequence[str], routes: Routes) -> list[WorkloadView]:
-        """As they are, with the engine's positions. A workload that is deleted meanwhile, or can't be read, is left out."""
+        """The workloads with these keys, as views with the engine's positions. A workload that is deleted meanwhile, or can't be
+        read, is left out.
+        """
         found: list[WorkloadView] = []
         places: dict[str, dict[str, int]] = {}
         widths = Widths(self.source.mirror, self.source.engine)

@@ -168,7 +168,7 @@ def _smaller(view: WorkloadView, queue: QueueView) -> str:
 
 
 def _matching(queue: QueueView, obstacles: Sequence[Obstacle]) -> str:
-    """What would let some flavor match: the resource, the flavor, or the pods' selectors and tolerations."""
+    """The change that would let some flavor match: the resource, the flavor, or the pods' selectors and tolerations."""
     missing = sorted({o.resource for o in obstacles if o.kind == "undeclared"})
     if missing:
         what = ", ".join(missing)
@@ -182,7 +182,7 @@ def _matching(queue: QueueView, obstacles: Sequence[Obstacle]) -> str:
 
 
 def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: Sequence[Obstacle]) -> str:
-    """What has to become free; each pod set needs one of its flavors."""
+    """The amounts that have to become free; each pod set needs one of its flavors."""
     ways: dict[str, list[str]] = {}
     for o in short:
         ways.setdefault(o.pod_set, []).append(_release(view, queue, snapshot, o))
@@ -303,7 +303,7 @@ def _holder(w: WorkloadView, o: Obstacle, queue: QueueView, now: float) -> str:
 
 
 def _end(w: WorkloadView, now: float) -> str:
-    """Its expected end: as likely as not before the first time, nine times in ten before the second."""
+    """The expected end of a workload, as text: as likely as not before the first time, nine times in ten before the second."""
     if w.end is None or w.latest_end is None:
         return ""
     first, last = age(w.end - now), age(w.latest_end - now)

@@ -135,7 +135,7 @@ class JobAnswers(Desk):
         return {key: replace(each, record=self._record(key, routes)) for key, each in known.items()}
 
     def _record(self, key: str, routes: Routes) -> Json | None:
-        """How starts of a waiting workload's ClusterQueue have come true."""
+        """The record of how promised starts in a waiting workload's ClusterQueue have come true."""
         raw = self.source.mirror.get(kube.WORKLOADS, key)
         return self._queue_record(self._queue_of(raw, routes)) if raw is not None and self._waits(key) else None
 

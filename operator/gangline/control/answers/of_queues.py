@@ -92,8 +92,8 @@ class QueueAnswers(Desk):
         return Listed(rows, max(0, len(found) - page.offset - len(shown)))
 
     async def moves(self, asker: Asker, namespace: str, node: str) -> list[Json]:
-        """Who would leave a node, were it vacated: see `moves`. The node is of a flavor that the namespace's queues offer, unless
-        the asker sees everything. Raises NoSuchNodeError, NoPodsError, NoForecastsError.
+        """The jobs that would leave a node, were it vacated: see `moves`. The node is of a flavor that the namespace's queues
+        offer, unless the asker sees everything. Raises NoSuchNodeError, NoPodsError, NoForecastsError.
         """
         if self.source.pods is None:
             raise NoPodsError("pods are not known here")
@@ -156,6 +156,8 @@ class QueueAnswers(Desk):
         return as_item(shown, None), told
 
     async def what_if(self, asker: Asker, namespace: str, job: object) -> Json:
-        """When a job of the namespace would start: see `whatif`. Raises WrongJobError, NoForecastsError."""
+        """The expected start of a job that is not submitted, in the namespace: see `whatif`. Raises WrongJobError,
+        NoForecastsError.
+        """
         sight = await asker.sight({namespace}, self._own_queues(namespace, self._routes()))
         return await whatif.what_if(self.source, self._foresight, sight, self._job_names(), namespace, job)

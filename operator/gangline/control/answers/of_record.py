@@ -32,13 +32,13 @@ class RecordAnswers(Desk):
 
     @property
     def events_log(self) -> Log:
-        """Raises NoEventsError."""
+        """The log of events. Raises NoEventsError."""
         if self.log is None:
             raise NoEventsError("nobody remembers here what happened")
         return self.log
 
     def check_events(self, namespace: str, cluster_queue: str) -> None:
-        """Raises NoSuchQueueError, NoEventsError."""
+        """Check that events of this queue can be answered. Raises NoSuchQueueError, NoEventsError."""
         self._check_queue(Wish(namespace, cluster_queue), self._routes())
         _ = self.events_log
 
@@ -141,7 +141,7 @@ def _is_of(each: Happening, namespace: str, cluster_queue: str) -> bool:
 
 
 def swap_row(swap: RecordedSwap, view: WorkloadView) -> Json:
-    """Of a hidden gang: its size, when, and how long it took."""
+    """A swap as a row of an answer. The row of a hidden gang has its size, the times and how long the swap took."""
     times: dict[str, Any] = {
         "detected": swap.detected,
         "decided": swap.decided,

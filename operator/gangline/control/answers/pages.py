@@ -10,7 +10,7 @@ from gangline.kube.resources import Json
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`limit` entries after the first `offset`; no limit: all of them."""
+    """The part of a list that is wanted: `limit` entries after the first `offset`; no limit: all of them."""
 
     offset: int = 0
     limit: int | None = None

@@ -1,4 +1,4 @@
-"""Why a question has no answer; the text is for the asker."""
+"""The reasons why a question has no answer, as exceptions whose text is for the asker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class NotReadableError(Exception):
 
 
 class NoPodsError(Exception):
-    """Who sits on which node is not known."""
+    """The process does not know which pods are on which node."""
 
 
 class NotWaitingError(Exception):
@@ -24,7 +24,7 @@ class NoSuchQueueError(LookupError):
 
 
 class NoEventsError(Exception):
-    """Nobody remembers what happened."""
+    """The process keeps no log of what happened to jobs."""
 
 
 class NoSuchNodeError(LookupError):

@@ -1,4 +1,5 @@
-"""What one asker may read: jobs of these namespaces in full, all others reduced to size, times and an opaque label.
+"""The part of the cluster that one asker may read: jobs of some namespaces in full, all others reduced to size, times and an
+opaque label.
 
 Labels are keyed hashes with a secret of the process: the same job has the same label in every answer of one leader, and nobody
 can tell from it which job that is.
@@ -29,7 +30,9 @@ _PATH: Final = re.compile(r"(preempt(?:or|ee) path: )(/[^;\s]*)")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """`everything`: all namespaces. `queues`: ClusterQueues that the asker knows of, because LocalQueues of hers lead there."""
+    """The namespaces and queues that one asker may see. `everything`: all namespaces. `queues`: ClusterQueues that the asker
+    knows of, because LocalQueues of hers lead there.
+    """
 
     everything: bool = False
     namespaces: frozenset[str] = frozenset()
@@ -40,7 +43,9 @@ class Sight:
         return self.everything or namespace in self.namespaces
 
     def workload(self, view: WorkloadView) -> WorkloadView:
-        """As the asker may see it. A hidden one is made anew from what may be seen, so that nothing else comes along."""
+        """The workload as the asker may see it. A hidden one is made anew from what may be seen, so that nothing else comes
+        along.
+        """
         queue = self.queue_name(view.cluster_queue)
         if self.sees(view.namespace):
             return replace(
@@ -77,7 +82,9 @@ class Sight:
         )
 
     def queue(self, view: QueueView) -> QueueView:
-        """Its quota and use belong to the whole cohort's arithmetic; its name may not be the asker's to know."""
+        """The queue as the asker may see it. Its quota and use belong to the whole cohort's arithmetic; its
+        name may be hidden.
+        """
         name = self.queue_name(view.name)
         return view if name == view.name else replace(view, name=name, reason="", message="")
 
@@ -85,14 +92,14 @@ class Sight:
         return name if not name or self.everything or name in self.queues else f"queue-{self._hash(name)}"
 
     def label(self, key: str) -> str:
-        """Stands for the job whose Workload has this key."""
+        """The label that stands for the job whose Workload has this key."""
         return f"hidden-{self._hash(key)}"
 
     def _hash(self, name: str) -> str:
         return hashlib.blake2b(name.encode(), key=self.secret, digest_size=_DIGEST).hexdigest()
 
     def name(self, key: str, jobs: Mapping[str, str]) -> str:
-        """What a workload is called: its job's name in `jobs`, else its key, or its label if it may not be seen."""
+        """The name of a workload for the asker: its job's name in `jobs`, else its key, or its label if it may not be seen."""
         if not self.sees(key.partition("/")[0]):
             return self.label(key)
         return jobs.get(key, key)
@@ -107,10 +114,10 @@ ALL: Final = Sight(everything=True)
 
 
 class Asker(Protocol):
-    """Who asks."""
+    """The user who asks, with that user's rights."""
 
     async def sight(self, namespaces: Collection[str], queues: Collection[str]) -> Sight:
-        """What the asker may see of the jobs of these namespaces; `queues` are known to the asker."""
+        """The asker's sight of the jobs of these namespaces; `queues` are known to the asker."""
         ...
 
 
@@ -135,5 +142,7 @@ def _with_names(text: str, name: Callable[[str], str] = str, queue_name: Callabl
 
 
 def _is_fraction(key: str) -> bool:
-    """`5/8 nodes` is a number of nodes. Namespaces of digits alone are hidden as all others are, in objects."""
+    """Whether a text such as `5/8` (of `5/8 nodes`) is a fraction and no key. Namespaces of digits alone are hidden as all others
+    are, in objects.
+    """
     return key.replace("/", "").isdigit()

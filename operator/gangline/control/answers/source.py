@@ -1,4 +1,4 @@
-"""What answers are made of: the mirror, the engine and the forecasts of one process, the operator's or a command's own."""
+"""The source of all answers: the mirror, the engine and the forecasts of one process, the operator's or a command's own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class NoForecastsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`now` returns milliseconds since the epoch; `forecasts` is None where none are made."""
+    """The state of one process from which answers are made. `now` returns milliseconds since the epoch; `forecasts` is None where
+    none are made.
+    """
 
     mirror: Mirror
     engine: Engine
@@ -67,7 +69,7 @@ class Foresight(Protocol):
 
     @property
     def ledger(self) -> Ledger | None:
-        """What was promised; None where nobody keeps it."""
+        """The record of promised starts; None where none is kept."""
         ...
 
     async def outlook(self, workload: str = "") -> Outlook:
@@ -75,15 +77,15 @@ class Foresight(Protocol):
         ...
 
     async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
-        """What follows if one more workload were submitted now: see `rehearsals.rehearse`."""
+        """Plays what follows if one more workload were submitted now: see `rehearsals.rehearse`."""
         ...
 
     async def preemption(self, workload: str) -> Preemption:
-        """Whom a waiting workload would preempt now: see `preemptions.preemption`."""
+        """The workloads that a waiting workload would preempt now: see `preemptions.preemption`."""
         ...
 
     async def evacuation(self, node: str) -> tuple[Move, ...]:
-        """Which gangs would leave a node, were it vacated now: see `evacuations.evacuation`."""
+        """The gangs that would leave a node, were it vacated now: see `evacuations.evacuation`."""
         ...
 
     async def past(self, namespace: str, since: float, most: int) -> list[Run]:
@@ -92,7 +94,7 @@ class Foresight(Protocol):
 
 
 class OperatorForesight:
-    """The operator's, in processes of low priority. `forecasting` is None where no forecasts are made."""
+    """The operator's foresight, in processes of low priority. `forecasting` is None where no forecasts are made."""
 
     def __init__(self, source: Source, forecasting: Forecasting | None) -> None:
         self._source = source
@@ -121,7 +123,7 @@ class OperatorForesight:
         return [replace(each, outlook=forecasting.expected.ledger.moved(each.outlook)) for each in found]
 
     async def preemption(self, workload: str) -> Preemption:
-        """Also where no forecasts are made: a round of decisions needs none."""
+        """Works without forecasts, too: a round of decisions needs none."""
         engine, now = self._source.engine, self._source.now()
         facts, settings = engine.facts(), engine.settings
         return await _simulated(
@@ -129,7 +131,7 @@ class OperatorForesight:
         )
 
     async def evacuation(self, node: str) -> tuple[Move, ...]:
-        """Also where no forecasts are made."""
+        """Works without forecasts, too: a round of decisions needs none."""
         engine, now = self._source.engine, self._source.now()
         facts, settings = engine.facts(), engine.settings
         return await _simulated(

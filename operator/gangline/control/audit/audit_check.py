@@ -169,7 +169,9 @@ class _Replayed:
         self._engine = None
 
     def _ask_for_missed_starts(self, now: model.Millis) -> None:
-        """Once nothing is left to decide: every change must have woken all whom it could serve."""
+        """Record starts that the engine missed, once nothing is left to decide: every change must have woken all whom it could
+        serve.
+        """
         assert self._engine is not None
         due = self._engine.next_wakeup(now)
         if due is None or due > now:

@@ -1,5 +1,5 @@
-"""Whether the AdmissionChecks that Gangline answers are active: one place that judges and writes it, for all their controllers.
+"""Keeps the condition Active of the AdmissionChecks that Gangline answers, in one place for all their controllers.
 
-In: AdmissionChecks, and what each controller's room says about its own. Out: the condition Active of the checks. Checks of other
-controllers are left to them.
+In: AdmissionChecks, and what each controller's package says about its own. Out: the condition Active of the checks. Checks of
+other controllers are left to them.
 """

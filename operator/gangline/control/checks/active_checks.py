@@ -26,7 +26,9 @@ Judge: TypeAlias = Callable[[Json], Activity]
 
 
 class ActiveChecks(Part):
-    """`judges`: by `spec.controllerName`. All checks are judged again when one of them, or a configuration, has changed."""
+    """Judges AdmissionChecks. `judges`: by `spec.controllerName`. All checks are judged again when one of them, or a
+    configuration, has changed.
+    """
 
     name = "checks"
     kinds = (kube.PROVISIONING_REQUESTS,)
@@ -40,7 +42,7 @@ class ActiveChecks(Part):
         self._look_at_all = False
 
     def observe(self, resource: Resource, event: Event) -> None:
-        """A full list: the kind may be served only now."""
+        """Judge all checks again after a full list: the kind may be served only now."""
         if isinstance(event, Synced):
             self._look_at_all = True
 
@@ -73,5 +75,5 @@ class ActiveChecks(Part):
             self._writes.send(key, "status", body, priority=Priority.LIFECYCLE, failed=partial(self._refused, key))
 
     def _refused(self, key: ObjectKey, error: Exception) -> None:
-        """After a conflict the watch shows the check as it is now, and it is judged again."""
+        """Log the refusal. After a conflict the watch shows the check as it is now, and it is judged again."""
         log.info("condition Active of %s: %s", key, error)

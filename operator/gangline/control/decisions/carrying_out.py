@@ -112,7 +112,7 @@ class Decisions(Part):
         self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
     def _pods_follow(self, workload: Json | None) -> bool:
-        """Whether pods are known to come of it: it is a job's, a pod's or a pod group's."""
+        """Whether pods are known to follow from the Workload: it is a job's, a pod's or a pod group's."""
         return workload is not None and (self._mirror.job_of(workload) is not None or composition.is_of_pods(workload))
 
     def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
@@ -135,7 +135,7 @@ class Decisions(Part):
         self._metrics.kueue.reserved(after, queue, waited, admitted=decision.admitted)
 
     def _ask_checks(self, decision: model.AskChecks) -> None:
-        """A workload that waits is told its checks after a while, like the reason why it waits."""
+        """Write the checks of a workload into its status; of one that waits only after a while, like the reason why it waits."""
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is not None and (condition_of(raw, names.QUOTA_RESERVED) or {}).get("status") != "True":
             change = status_changes.list_checks(decision)
@@ -241,7 +241,7 @@ class Decisions(Part):
         )
 
     def _report_cause(self, decision: model.Evict, workload: Json) -> None:
-        """What led to the deactivation, as far as Kueue has an event of its own for that."""
+        """Record the event that Kueue has for the cause of a deactivation; other causes have none."""
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             limit = workload["spec"].get("maximumExecutionTimeSeconds", 0)
             note = f"The maximum execution time ({limit}s) exceeded"
@@ -313,7 +313,7 @@ class Decisions(Part):
         self._explain(decision.workload, explanation.reason, change, report)
 
     def _requests(self, workload: str) -> Sequence[Json]:
-        """What it counts for, if anything is added to or transformed of what its pod templates request."""
+        """The requests that count for the Workload, if they differ from those of its pod templates; empty if they do not."""
         raw, value = self._mirror.get(kube.WORKLOADS, workload), self._mirror.workload_value(workload)
         try:
             ordinary = raw is None or value is None or counting.as_written(raw, value.pod_sets)
@@ -384,7 +384,7 @@ def grace_of(workload: Json) -> int:
 
 
 def _queued_since(before: Json) -> int:
-    """When the workload last entered its queue, in ms; `before` is its status, with its metadata."""
+    """The time at which the workload last entered its queue, in ms; `before` is its status, with its metadata."""
     return queued_since({"metadata": before["metadata"], "status": before})
 
 

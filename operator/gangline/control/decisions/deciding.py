@@ -1,4 +1,4 @@
-"""When the engine decides, how many decisions it makes at a time, and how each is carried out."""
+"""Decides when the engine makes decisions and how many at a time, and hands each on to be carried out."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Deciding(Part):
         observe: Callable[[model.Change], None],
         quarantine: Quarantine,
     ) -> None:
-        """`observe` passes a fact to the engine and to the other readers of its facts."""
+        """Let this engine decide. `observe` passes a fact to the engine and to the other readers of its facts."""
         self._engine = engine
         self._decisions = decisions
         self._writer = writer

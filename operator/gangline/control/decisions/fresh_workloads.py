@@ -39,7 +39,9 @@ class FreshWorkloads(Part):
                 self._writes.change(key, "fresh", status_changes.first_said(WAITS), priority=Priority.PENDING_REASON)
 
     def _waits(self, workload: Json) -> bool:
-        """It has no condition yet, and nothing keeps it from being tried that would be said instead."""
+        """Whether the Workload has no condition yet and waits to be tried. If something keeps it from being tried, another part
+        says so.
+        """
         spec, meta = workload["spec"], workload["metadata"]
         if condition_of(workload, names.QUOTA_RESERVED) is not None or true_condition(workload, names.FINISHED):
             return False

@@ -86,7 +86,7 @@ class FloorProcess:
 
 
 class Played:
-    """What the process keeps: the floor, and what it says."""
+    """The state of the floor's process: the floor, and the verdict after each turn."""
 
     def __init__(self, beginning: Beginning) -> None:
         self._floor = Floor(beginning.settings, beginning.fallen_back)

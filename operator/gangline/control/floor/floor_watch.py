@@ -44,7 +44,7 @@ _FAILURES: Final = (OSError, ValueError, subprocess.SubprocessError, pickle.Pick
 
 
 class Player(Protocol):
-    """See `FloorProcess`."""
+    """The interface of `FloorProcess`."""
 
     def turn(self, turn: Turn) -> Verdict: ...
 
@@ -52,7 +52,7 @@ class Player(Protocol):
 
 
 class FloorWatch(Part):
-    """One per operator."""
+    """The part that feeds the floor's process and follows its verdicts. There is one per operator."""
 
     name = "floor"
 
@@ -105,7 +105,7 @@ class FloorWatch(Part):
         self._facts.append((self._now(), self._as_configured(change)))
 
     def _as_configured(self, change: model.Change) -> model.Change:
-        """A ClusterQueue as its policy says, whatever its mode."""
+        """The change with a ClusterQueue as its policy says, whatever its mode."""
         if not isinstance(change, model.Put) or not isinstance(change.item, model.ClusterQueue):
             return change
         queue = change.item
@@ -150,7 +150,7 @@ class FloorWatch(Part):
             self._task = asyncio.ensure_future(self._take_turn())
 
     def _wanted(self) -> bool:
-        """Some queue has a floor."""
+        """Whether some queue has a floor."""
         if not self._mirror.objects[kube.QUEUE_POLICIES]:
             return False
         return any(self._has_floor(name, queue) for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items())

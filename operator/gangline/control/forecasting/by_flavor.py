@@ -1,4 +1,6 @@
-"""Which flavors a waiting workload may get, and how long it would run on each, where the flavors differ."""
+"""Runtime estimates by flavor: the flavors that a waiting workload may get, and how long it would run on each,
+where they differ.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def offered(mirror: Mirror, value: model.Workload) -> list[str]:
 def estimates(
     mirror: Mirror, forecaster: Forecaster, waiting: Mapping[str, Forecast], now: float
 ) -> dict[str, dict[str, Forecast]]:
-    """For these waiting workloads (by key, with their estimate on any flavor), the estimate on each flavor that they may get.
+    """The estimates of these waiting workloads (by key, with their estimate on any flavor) on each flavor that they may get.
 
     Workloads for which the flavor makes no difference are left out. `now` in Unix seconds.
     """

@@ -1,4 +1,6 @@
-"""Which gangs would leave a node, were it vacated now: one round of decisions with nobody waiting. Blocks."""
+"""Simulates that a node is vacated now: which gangs would leave it, found in one round of decisions with nobody
+waiting. Blocks.
+"""
 
 from __future__ import annotations
 

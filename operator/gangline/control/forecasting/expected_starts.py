@@ -1,4 +1,4 @@
-"""When waiting workloads are expected to start: kept for API requests, and written to the status of GPUJobs.
+"""The expected starts of waiting workloads, kept for API requests and written to the status of GPUJobs.
 
 The outlook is computed in a separate process from all facts that the engine knows; this process pays for a copy of the facts. It
 is computed only while a GPUJob waits or a client asked lately, and so rarely that it takes a small part of one core.
@@ -98,7 +98,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What the status of a GPUJob holds. Times in milliseconds; `at` in monotonic seconds."""
+    """The expected start and forecast in the status of a GPUJob. Times in milliseconds; `at` in monotonic seconds."""
 
     p50: model.Millis | None
     p90: model.Millis | None
@@ -305,7 +305,7 @@ class Expected:
 
 
 def _recorded(job: Json) -> _Recorded:
-    """What the status holds from before this process started."""
+    """The expected start and forecast that the status of a GPUJob has from before this process started."""
     status = job.get("status") or {}
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
     estimate = None

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class ForecastMetrics(Collector):
-    """Coverage is `covered / finished`, which should be near the quantile; the mean log error is `error / finished`."""
+    """The collector of these metrics. Coverage is `covered / finished`, which should be near the quantile; the mean log error is
+    `error / finished`.
+    """
 
     def __init__(self, forecasting: Forecasting) -> None:
         self._of = forecasting

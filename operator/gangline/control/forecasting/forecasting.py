@@ -57,11 +57,8 @@ PATIENCE: Final = 5.0
 
 
 class Forecasting(Part):
-    """One per operator. `leading` says whether this process may write history; `wake` is called when estimates moved.
-
-    `synced` returns when everything was listed once: before that, a workload may be seen without the job that gives its runtime
-    hints. `knows_better` says whether the engine has a better estimate than a forecast for a workload; `wanted` says whether
-    anyone has to be notified of expected starts.
+    """The forecasting service, one per operator. `leading` says whether this process may write history; `wake` is called when
+    estimates moved.
     """
 
     name = "forecasts"
@@ -153,7 +150,9 @@ class Forecasting(Part):
             await asyncio.sleep(PAUSE)
 
     def lead(self) -> None:
-        """From now on this process writes the history, including runs that ended before: the former leader may have died."""
+        """Begin to lead: from now on this process writes the history, including runs that ended before, since the former leader
+        may have died.
+        """
         for run in self._unwritten.values():
             self.history.put(run)
         self._unwritten.clear()
@@ -343,7 +342,7 @@ class Forecasting(Part):
 
 
 def alias(uid: str) -> str:
-    """What stands for a Workload in an answer that anybody may read: who can list Workloads knows which one it is.
+    """The name of a Workload in an answer that anybody may read: a hash of its uid. Who can list Workloads knows which one it is.
 
     The uid itself must not be shown: a running job proves by it that a progress report is its own.
     """

@@ -1,4 +1,6 @@
-"""How many runs of each tenant, and of each size, took no longer than their q90: honest on the whole may be wrong for some."""
+"""Counts how many runs of each tenant, and of each size, took no longer than their q90: forecasts that are right on the whole may
+be wrong for some.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ class Coverage(NamedTuple):
 
 @dataclass(slots=True)
 class Groups:
-    """A tenant is a LocalQueue; a size is 1, 2-8 or >8 accelerators."""
+    """The counts of finished runs by group. A tenant is a LocalQueue; a size is 1, 2-8 or >8 accelerators."""
 
     counts: dict[Group, Coverage] = field(default_factory=dict[Group, Coverage])
 
     def ended(self, run: Run, at_start: Forecast) -> None:
-        """A run that has finished, and its forecast when it started."""
+        """Count a run that has finished, with its forecast when it started."""
         covered = run.seconds is not None and run.seconds <= at_start.values[_Q90]
         tenant = Group("tenant", f"{run.namespace}/{run.queue}")
         if tenant in self.counts or len(self.counts) < MOST_TENANTS:
@@ -53,5 +55,5 @@ class Groups:
 
 
 def counts_of(rows: list[list[Any]]) -> dict[Group, Coverage]:
-    """From what `Groups.saved` made. Raises TypeError or ValueError for anything else."""
+    """Read counts that `Groups.saved` made. Raises TypeError or ValueError for anything else."""
     return {Group(str(by), str(name)): Coverage(int(ended), int(covered)) for by, name, ended, covered in rows}

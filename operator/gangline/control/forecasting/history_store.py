@@ -40,7 +40,7 @@ class History:
     """Ended runs on their way to the store, and the model trained on them. Used from one event loop."""
 
     def __init__(self, url: str, model_file: Path, *, wall: Callable[[], float] = time.time) -> None:
-        """`url` as HistoryStore takes it; `model_file` is the path of the trained model."""
+        """Open the history. `url` as HistoryStore takes it; `model_file` is the path of the trained model."""
         self.written = self.dropped = 0
         self.error = ""  #: the database's last error, "" while it accepts writes
         self._url = url
@@ -146,7 +146,7 @@ class History:
 
     @property
     def trained_at(self) -> float | None:
-        """When the model on the disk was trained, in Unix seconds; None where there is none."""
+        """The time at which the model on the disk was trained, in Unix seconds; None where there is none."""
         try:
             return self._model_file.stat().st_mtime
         except OSError:

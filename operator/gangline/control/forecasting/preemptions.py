@@ -1,4 +1,6 @@
-"""Whom a waiting workload would preempt, were it next in all queues: one round of decisions with nobody else waiting. Blocks."""
+"""Simulates whom a waiting workload would preempt, were it next in all queues: one round of decisions with nobody else waiting.
+Blocks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from gangline.engine.model import Admit, Change, Millis, Preempt, Put, Settings,
 
 @dataclass(frozen=True, slots=True)
 class LostWork:
-    """`unsaved`: seconds of its work that would be lost, since its start or its last checkpoint."""
+    """A workload that would be preempted. `unsaved`: seconds of its work that would be lost, since its start or its last
+    checkpoint.
+    """
 
     workload: str
     reason: str
@@ -20,7 +24,7 @@ class LostWork:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """`starts`: it needs no victims. `obstacle`: why there is neither room nor victims."""
+    """The outcome for a waiting workload. `starts`: it needs no victims. `obstacle`: why there is neither room nor victims."""
 
     starts: bool
     victims: tuple[LostWork, ...] = ()

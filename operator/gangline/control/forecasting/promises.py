@@ -1,4 +1,4 @@
-"""The promise ledger: what waiting workloads were told of their starts, each time that moved and why, and what came true.
+"""The ledger of promises: the starts that waiting workloads were promised, each time that one moved and why, and what came true.
 
 The leader keeps it: of workloads that wait in full, of those that started lately until others have. Sums by ClusterQueue
 outlive the process (`tallies`).
@@ -40,7 +40,9 @@ LEAST_WAIT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What was said at one time. `cause`: why it is another than before, "" for the first. `drawn`: p90 as the courses had it."""
+    """The start that a workload was promised at one time. `cause`: why it differs from the promise before, "" for the first.
+    `drawn`: p90 as the simulated courses had it.
+    """
 
     at: Millis
     p50: Millis
@@ -50,7 +52,7 @@ class Promise:
     drawn: Millis | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Instants in Unix seconds."""
+        """The promise as JSON, instants in Unix seconds."""
         p90 = None if self.p90 is None else self.p90 / 1000
         said = {"because": self.because, "cause": self.cause}
         return {"at": self.at / 1000, "p50": self.p50 / 1000, "p90": p90, **said}
@@ -58,7 +60,7 @@ class Promise:
 
 @dataclass(slots=True)
 class Told:
-    """All that was said of one wait, oldest first; `started`: 0 while it lasts."""
+    """The promises that were made during one wait, oldest first; `started`: 0 while the workload waits."""
 
     promises: list[Promise]
     started: Millis = 0
@@ -71,7 +73,7 @@ class Told:
 
 @dataclass(slots=True)
 class Record:
-    """How first promises of one ClusterQueue came true, the latest ones in detail.
+    """The record of how first promises of one ClusterQueue came true, the latest ones in detail.
 
     `errors`: |start - p50| as parts of the wait. `outcomes`: when the courses' p90 was due, and the logarithm of the wait as a
     part of theirs.
@@ -107,14 +109,16 @@ class Record:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Record:
-        """From what `saved` made. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read a record that `saved` made. Raises KeyError, TypeError or ValueError for anything else."""
         errors = deque(map(float, row["errors"]), maxlen=ERRORS)
         outcomes = deque(((int(due), float(excess)) for due, excess in row.get("outcomes", ())), maxlen=OUTCOMES)
         return cls(int(row["starts"]), int(row["within_p50"]), int(row["within_p90"]), errors, outcomes)
 
 
 class Ledger:
-    """One per operator."""
+    """The promises to workloads that wait or have started, and the record of each ClusterQueue. There is one
+    ledger per operator.
+    """
 
     def __init__(self) -> None:
         #: ClusterQueue -> its record
@@ -125,7 +129,9 @@ class Ledger:
     def told(
         self, starts: Iterable[ExpectedStart], now: Millis, queues: Mapping[str, str] | None = None
     ) -> dict[str, ExpectedStart]:
-        """What is promised now to all that wait, whose starts the courses have so. `queues`: their ClusterQueues."""
+        """Promise starts to all workloads that wait, and return what is promised. `starts` are those of the simulated courses,
+        `queues` the workloads' ClusterQueues.
+        """
         queues = queues or {}
         margins = self.margins(now, frozenset(queues.values()))
         found: dict[str, ExpectedStart] = {}
@@ -144,7 +150,7 @@ class Ledger:
         return found
 
     def moved(self, seen: Outlook) -> Outlook:
-        """An outlook with each p90 where it is promised; nothing is kept of it."""
+        """The outlook with each p90 moved as a promise would move it; nothing is kept of it."""
         queues = queues_in(seen)
         margins = self.margins(seen.now, frozenset(queues.values()))
         starts = {
@@ -169,7 +175,7 @@ class Ledger:
         return {queue: _margin(each) for queue, each in found.items() if len(each) >= LEAST_OUTCOMES}
 
     def started(self, workload: str, cluster_queue: str, at: Millis) -> None:
-        """It holds quota now. Nothing is counted of one that was promised nothing."""
+        """Count the promise to a workload that holds quota now. A workload that was promised nothing is not counted."""
         known = self._open.pop(workload, None)
         if known is None:
             return
@@ -186,7 +192,7 @@ class Ledger:
         self._kept.pop(workload, None)
 
     def of(self, workload: str) -> Told | None:
-        """The present wait, else the last one."""
+        """The promises of the workload's present wait, else of the last one."""
         return self._open.get(workload) or self._kept.get(workload)
 
 

@@ -1,4 +1,4 @@
-"""What follows if one more workload were submitted: the engine played forward with facts that are not the cluster's. Blocks."""
+"""Plays the engine forward as if one more workload were submitted, with facts that are not the cluster's. Blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """`obstacle`: the engine's message where the workload starts in too few courses; "" otherwise."""
+    """The outcome of a rehearsal. `obstacle`: the engine's message where the workload starts in too few courses; "" otherwise."""
 
     outlook: Outlook
     obstacle: str = ""

@@ -31,7 +31,7 @@ def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: Hints) 
 
 
 def finished_at(raw: Json) -> float | None:
-    """When the workload's job ended, in Unix seconds; None while it has not."""
+    """The time at which the workload's job ended, in Unix seconds; None while it has not."""
     row = condition_of(raw, names.FINISHED)
     if row is None or row.get("status") != "True":
         return None
@@ -55,7 +55,7 @@ def log_of(seconds: float) -> float:
 
 
 def _job_name(raw: Json) -> str:
-    """Of what serves, too: the names of its Workloads differ from one time to the next."""
+    """The name of the job, or of the object that serves: names of its Workloads differ from one time to the next."""
     meta = raw["metadata"]
     owner = controller_of(raw)
     parent = (meta.get("annotations") or {}).get(names.JOB_OWNER_NAME)

@@ -62,7 +62,7 @@ class _Open:
     at_start: Forecast | None = None  # the estimate when it started, with which its end is compared
 
     def rest(self, whole: Forecast) -> Forecast:
-        """Of an estimate of the whole runtime, what is left after its earlier runs."""
+        """The estimate of what is left after the workload's earlier runs, from an estimate of the whole runtime."""
         return whole.after(self.least).less(self.saved)
 
 
@@ -97,8 +97,9 @@ class Forecasts:
         noted: Callable[[], None] = lambda: None,
         knows_better: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """`store` gets every ended run; `noted` is called when there are facts to process. `knows_better` says whether the
-        engine has a better estimate for a workload from another source."""
+        """Estimate for this mirror. `store` gets every ended run; `noted` is called when there are facts to process.
+        `knows_better` says whether the engine has a better estimate for a workload from another source.
+        """
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
         #: … and by tenant and size
@@ -278,7 +279,7 @@ class Forecasts:
         self._begin()
 
     def _begin(self) -> None:
-        """Estimates are wanted from now on: every open workload needs one."""
+        """Begin to make estimates: every open workload needs one."""
         if not self._was_wanted:
             self._was_wanted = True
             self._unasked.update(dict.fromkeys(self._open))
@@ -408,7 +409,7 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
 
 
 def _hints(job: tuple[kube.Resource, Json] | None, workload: Json) -> Hints:
-    """Those of the job or, where there is none, of the Workload."""
+    """The runtime hints of the job or, where there is none, of the Workload."""
     if job is not None:
         return JOB_KINDS[job[0]].runtime_hints(job[1])
     return Hints(runtime_hints.annotated(workload))

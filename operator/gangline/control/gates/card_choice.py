@@ -1,4 +1,4 @@
-"""The cards of the pods of placed gangs, as pods are told: `gangline.io/cards`, and HAMi's annotation for pods that ask HAMi.
+"""The cards of the pods of placed gangs, as annotations of the pods: `gangline.io/cards`, and HAMi's for pods that ask HAMi.
 
 Which of the cards of its host a pod gets is decided when its gate is taken off, and stands on the pod from then on: whoever looks
 later, after a crash too, gives the others the cards that are left. Of a pod with a claim it is decided when that is written.
@@ -45,7 +45,7 @@ class CardChoice:
                 self._kept[key_of(pod)] = cards
 
     def annotations(self, pod: Json, place: Mapping[str, str]) -> dict[str, str]:
-        """What a pod is told that starts in this place; nothing where cards do not bound it."""
+        """The annotations of a pod that starts in this place, which name its cards; none where cards do not bound it."""
         left = self._left.get(place.get(self._level, ""))
         chosen = self._kept.get(key_of(pod)) or (left.pop(0) if left else "")
         if not chosen:

@@ -81,7 +81,9 @@ class GateRemoval(Part):
 
     @abstractmethod
     def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
-        """Each pod that may start, and the merge patch that removes its gate. It sees its pods through `_as_asked`."""
+        """Yields each pod that may start, and the merge patch that removes its gate. Implementations see pods through
+        `_as_asked`.
+        """
 
     def _as_asked(self, pod: Json) -> Json:
         """The pod as it will be once its gate is removed, if that was asked for and is not known to have failed."""
@@ -142,8 +144,8 @@ class GateRemoval(Part):
             self._metrics.kueue.gate_removed(self.gate, workload, self._now())
 
     def _failed(self, workload: str, pod: str, asked: _Asked, error: ApiError) -> None:
-        """After a conflict the pod's newest version has to be seen: an earlier try, its answer lost, may have come through. That
-        version may have been seen already, while the answer was on its way.
+        """Try again later. After a conflict the pod's newest version has to be seen: an earlier try, its answer lost, may have
+        come through. That version may have been seen already, while the answer was on its way.
         """
         if isinstance(error, NotFound):
             self._asked.pop(pod, None)
@@ -157,5 +159,5 @@ class GateRemoval(Part):
 
 
 def runs(workload: model.Workload) -> bool:
-    """It is admitted, and stays so: an evicted one still holds its quota while its pods end."""
+    """Whether the workload is admitted and stays so: an evicted one still holds its quota while its pods end."""
     return workload.admission is not None and workload.admitted and not workload.evicted and not workload.finished

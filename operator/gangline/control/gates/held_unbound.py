@@ -57,7 +57,7 @@ class HeldUnbound(Part):
                 self._holding[key] = workload.admission.cluster_queue, held
 
     def seconds(self, now: int) -> Mapping[tuple[str, ...], float]:
-        """By ClusterQueue, up to now."""
+        """The accelerator seconds by ClusterQueue, up to now."""
         self._count(now)
         return {(queue,): milliseconds / 1000 for queue, milliseconds in self._seconds.items()}
 
@@ -67,5 +67,5 @@ class HeldUnbound(Part):
 
 
 def can_not_be_bound(pod: Pod) -> bool:
-    """It lives, and neither has a node nor gets one from the scheduler as things are."""
+    """Whether the pod lives, and neither has a node nor gets one from the scheduler as things are."""
     return pod.alive and not pod.node and (pod.at_node_gate or pod.unschedulable)

@@ -107,7 +107,7 @@ def destinations(
     places: Places | None,
     domains: DomainsOf,
 ) -> Iterator[tuple[Pod, Json | None]]:
-    """Each pod of a gang that need not wait any longer, with its new affinity; None: any node will do.
+    """The pods of a gang that need not wait any longer, each with its new affinity; None: any node will do.
 
     `counts` are the pods of each pod set, `labels` those of the domains that pod sets take whole. Pods that are at a node already
     use the room there. The others get the nodes in order of their ranks, so that neighbours in rank are near each other where the

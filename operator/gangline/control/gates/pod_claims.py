@@ -29,7 +29,9 @@ _LONGEST_NAME: Final = 200
 
 
 class PodClaims:
-    """`again` and `later` have the pods of a Workload looked at again, at once or in a while."""
+    """Writes the ResourceClaims of pods. `again` and `later` have the pods of a Workload looked at again, at
+    once or in a while.
+    """
 
     def __init__(
         self,
@@ -52,8 +54,8 @@ class PodClaims:
         return next((claim["metadata"]["annotations"].get(names.CARDS) or "" for claim in there), "")
 
     def are_there(self, workload: str, pod: Json, asked: Mapping[str, Any], cards: str) -> bool:
-        """Whether a pod that starts on these cards has what it claims; if not, the next write is sent. `asked`: annotations of
-        its template, as admitted.
+        """Whether the claims of a pod that starts on these cards exist; if not, the next write for that is sent. `asked`:
+        annotations of its template, as admitted.
         """
         wanted = claim_of(pod, asked, cards)
         if wanted is None:
@@ -112,7 +114,7 @@ def claim_of(pod: Json, asked: Mapping[str, Any], cards: str) -> Json | None:
 
 
 def _claims(pod: Json) -> bool:
-    """It names the template that there is not."""
+    """Whether the pod names the ResourceClaimTemplate for which the operator makes claims itself: no such template exists."""
     return any(
         row.get("name") == card_claims.CLAIM and row.get("resourceClaimTemplateName") == card_claims.BY_OPERATOR
         for row in pod["spec"].get("resourceClaims") or ()

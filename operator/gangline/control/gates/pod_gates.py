@@ -72,8 +72,8 @@ def ungating(
     pods: Iterable[Json],
     claimed: Callable[[Json], str] = lambda pod: "",
 ) -> list[tuple[Json, Json]]:
-    """Each gated pod that has a domain, and the merge patch that removes its gate. `pod_sets` come from the Workload's spec;
-    `claimed`: the cards for which a pod that waits has a claim.
+    """The gated pods that have a domain, each with the merge patch that removes its gate. `pod_sets` come from the Workload's
+    spec; `claimed`: the cards for which a pod that waits has a claim.
     """
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return []
@@ -110,8 +110,8 @@ def _pod_set_of(pod: Json) -> str:
 
 
 def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[str, Json]) -> dict[str, int]:
-    """Where the indexes of a pod set begin: of two that are placed as one group, a leader and its workers, the larger is numbered
-    after the smaller.
+    """The first indexes of pod sets: of two that are placed as one group, a leader and its workers, the larger is numbered after
+    the smaller.
     """
     groups: dict[str, list[model.PodSetAssignment]] = {}
     for each in assigned:

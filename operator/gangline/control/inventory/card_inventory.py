@@ -35,7 +35,7 @@ class _Pod:
 
 
 class CardInventory:
-    """`workload_of`: the Workload that a pod was proven to belong to, "" = none."""
+    """The cards of all nodes. `workload_of`: the Workload that a pod was proven to belong to, "" = none."""
 
     def __init__(self, workload_of: Callable[[str], str]) -> None:
         self._workload_of = workload_of
@@ -118,7 +118,7 @@ class CardInventory:
             self._note(key)
 
     def look_again(self, nodes: Iterable[str]) -> None:
-        """Pods of these nodes may belong to other Workloads now."""
+        """Look again at who uses cards of these nodes: their pods may belong to other Workloads now."""
         self._stale_uses.update(node for node in nodes if node in self._on)
 
     def _note(self, pod: str) -> None:
@@ -130,7 +130,7 @@ class CardInventory:
     def refresh(self) -> tuple[list[NodeCards], bool]:
         """The nodes whose cards or their users have changed, and whether any card has come, gone or changed itself.
 
-        A node that has no cards any more is told once, without devices.
+        A node that has no cards any more is reported once, without devices.
         """
         different = False
         if self._stale_slices:
@@ -156,7 +156,7 @@ class CardInventory:
                 self._published[device.node].append(device)
 
     def _survey(self, name: str) -> bool:
-        """Whether its cards are other ones than before."""
+        """Read the cards of a node anew. Returns whether they have changed."""
         own = self._nodes.get(name)
         found = inventory.node_devices(own, self._published.get(name, ())) if own is not None else ()
         before = self._devices.pop(name, ())
@@ -193,11 +193,11 @@ class CardInventory:
         return tuple(replace(use, names=pod.names) for use in uses) if pod.names else uses
 
     def of(self, node: str) -> NodeCards | None:
-        """None: nothing is known of its cards."""
+        """The cards of a node; None where nothing is known of them."""
         return self._cards.get(node)
 
     def sizes(self) -> sharing.Sizes:
-        """Of all cards."""
+        """The sizes of all cards in the cluster."""
         devices = (device for devices in self._devices.values() for device in devices)
         return sharing.sizes_of(devices, self._policies)
 
@@ -229,7 +229,7 @@ def _groups(labels: Json) -> Iterator[str]:
 
 
 def _uses_cards(spec: Json, annotations: Json) -> bool:
-    """Most pods do not."""
+    """Whether a pod uses cards. Most pods do not."""
     if spec.get("resourceClaims") or not _ASKING.isdisjoint(annotations):
         return True
     containers = (each for part in ("containers", "initContainers") for each in spec.get(part) or ())

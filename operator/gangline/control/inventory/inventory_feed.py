@@ -25,7 +25,7 @@ _SLICES: Final = (kube.RESOURCE_SLICES, kube.OLD_RESOURCE_SLICES)
 
 
 def put(cards: CardInventory, resource: Resource, key: str, obj: Json | None) -> None:
-    """The newest version of an object of one of the kinds that say something of cards; None if it was deleted.
+    """Store the newest version of an object of one of the kinds that say something of cards; None if it was deleted.
 
     Raises ParseError: then nothing has changed.
     """
@@ -40,12 +40,12 @@ def put(cards: CardInventory, resource: Resource, key: str, obj: Json | None) ->
 
 
 def of_node(cards: NodeCards) -> Change:
-    """The fact for the engine; without cards nothing is known of the node's."""
+    """The engine's fact about the cards of a node; without cards nothing is known of them."""
     return Put(cards) if cards.devices else Gone(NodeCards, cards.node)
 
 
 class InventoryFeed(Part):
-    """An object that cannot be read is quarantined, and what it said before stays in force.
+    """Feeds the inventory. An object that cannot be read is quarantined, and what it said before stays in force.
 
     `count_anew` is called when shares may count differently; `tell` is told of each node whose cards or users have changed.
     `selectors`: where the selectors of claims are evaluated, in its own time.
@@ -85,7 +85,7 @@ class InventoryFeed(Part):
             self._put_devices(resource, event.key, None)
 
     def _put_devices(self, resource: Resource, key: str, obj: Json | None) -> None:
-        """Of slices: the devices that claims can get, whatever cards are among them."""
+        """Read a ResourceSlice for the devices that claims can get, whatever cards are among them."""
         if resource == kube.RESOURCE_SLICES:
             self._supplied = True
             work = partial(limited, partial(self._mirror.rules.put, resource, key, obj))

@@ -18,7 +18,7 @@ _Pool: TypeAlias = tuple[Slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """`slices` hold. On `partial` nodes there may be cards that are in none of them."""
+    """The slices that hold. On `partial` nodes there may be cards that are in none of them."""
 
     slices: tuple[Slice, ...] = ()
     partial: frozenset[str] = frozenset()
@@ -30,7 +30,7 @@ class SlicePools:
         self._complete: dict[str, _Pool] = {}
 
     def publish(self, slices: Iterable[Slice]) -> Published:
-        """All slices as they are now, in a fixed order."""
+        """The slices of each pool that hold, given all slices as they are now, in a fixed order."""
         pools: dict[str, list[Slice]] = {}
         for each in slices:
             pools.setdefault(each.pool, []).append(each)

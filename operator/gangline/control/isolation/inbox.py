@@ -45,7 +45,7 @@ class _Queue:
     newest: dict[_Subject, int] | None = None
 
     def lag(self) -> None:
-        """From now on only the newest version of each object is kept."""
+        """Keep only the newest version of each object from now on."""
         if self.newest is None:
             self.newest = {
                 (resource, key_of(event.obj)): place

@@ -1,4 +1,4 @@
-"""How much of an object is kept: all of it, or only its head.
+"""Decides how much of an object is kept: all of it, or only its head.
 
 An object of a user is measured as it comes from the API server, and what its namespace has where it enters the mirror. Its head
 is kept if it has too many values or levels, or if its namespace stores too much already. A head says what is needed to hold the
@@ -48,7 +48,7 @@ _GROUPS: Final = (names.GROUP, names.OWN_GROUP)
 
 
 class Measure(NamedTuple):
-    """`weight`: bytes of memory, about. `values`: at least as many as the object has."""
+    """The size of an object. `weight`: bytes of memory, about. `values`: at least as many as the object has."""
 
     weight: int
     values: int
@@ -56,7 +56,7 @@ class Measure(NamedTuple):
 
 
 def measure(resource: Resource, obj: Json) -> Measure:
-    """How large an object is; `excess` says by what it is too large, "" if it is not."""
+    """The size of an object; `excess` says by what it is too large, "" if it is not."""
     try:
         text = orjson.dumps(obj)
     except orjson.JSONEncodeError:  # of more than 254 levels
@@ -77,7 +77,7 @@ def measure(resource: Resource, obj: Json) -> Measure:
 
 
 def head(resource: Resource, obj: Json, why: str) -> Json:
-    """What is kept of an object that is not kept whole; `why`: a sentence for its owner."""
+    """The head of an object, which stands for an object that is not kept whole; `why`: a sentence for its owner."""
     found: Json = {
         "apiVersion": obj.get("apiVersion"),
         "kind": obj.get("kind"),
@@ -133,7 +133,9 @@ def _is_short(value: Any) -> bool:
 
 
 def _status(resource: Resource, obj: Json) -> Json:
-    """As it is, for it says whether pods may still run. Users do not write it."""
+    """The status as it is, for it says whether pods may still run, and users do not write it; only the short fields of one that
+    is too large.
+    """
     status = mapping_at(obj, ("status",))
     if resource != kube.WORKLOADS and (
         object_size.has_more_than(MOST_VALUES // 2, status) or object_size.is_deeper_than(MOST_LEVELS, status)
@@ -179,7 +181,7 @@ class Intake:
     _wanted: dict[tuple[Resource, str], None] = field(default_factory=dict[tuple[Resource, str], None])
 
     def take(self, resource: Resource, obj: Json, runs: Callable[[], bool] = lambda: False) -> Json:
-        """The object, or its head. `runs`: a Workload of it holds quota."""
+        """The object as it is kept: whole, or its head. `runs`: a Workload of it holds quota."""
         namespace = obj["metadata"].get("namespace")
         if not namespace:
             return obj
@@ -208,7 +210,7 @@ class Intake:
         )
 
     def forget(self, resource: Resource, key: str) -> None:
-        """The object is not kept any more."""
+        """Forget an object that is not kept any more."""
         ref, namespace = (resource, key), key.rpartition("/")[0]
         weight = self._weights.pop(ref, None)
         if weight is None:
@@ -219,7 +221,7 @@ class Intake:
         self._stop_waiting(namespace, ref)
 
     def give_up(self, resource: Resource, key: str) -> None:
-        """The object could not be read again: its head is kept until it changes."""
+        """Keep the head of an object that could not be read again, until the object changes."""
         self._stop_waiting(key.rpartition("/")[0], (resource, key))
 
     def _stop_waiting(self, namespace: str, ref: tuple[Resource, str]) -> None:
@@ -229,7 +231,7 @@ class Intake:
         self._wanted.pop(ref, None)
 
     def want(self, resource: Resource, key: str) -> None:
-        """A Workload of the object holds quota: it is read before others."""
+        """Have an object read again before others: a Workload of it holds quota."""
         if (resource, key) in self._waiting.get(key.rpartition("/")[0], ()):
             self._wanted[resource, key] = None
 

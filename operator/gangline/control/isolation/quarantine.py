@@ -32,7 +32,7 @@ MOST: int = 10_000
 
 @dataclass(slots=True)
 class Quarantine:
-    """Which objects have which errors, by the work that failed (`stage`)."""
+    """The errors of each object, by the work that failed (`stage`)."""
 
     report: Report
     #: whose objects are worked on next
@@ -94,7 +94,7 @@ class Quarantine:
         self._errors.pop((resource, key), None)
 
     def count(self) -> Mapping[tuple[str, ...], float]:
-        """Kind -> number of objects in quarantine."""
+        """The number of objects in quarantine, by kind."""
         return Counter((resource.kind,) for resource, _ in self._errors)
 
     def __contains__(self, subject: Subject) -> bool:

@@ -51,7 +51,7 @@ class CpuUse:
         self.total = 0.0
 
     def _weight(self) -> float:
-        """What a second counts that is used now."""
+        """The score of one CPU second that is used now."""
         half_lives = (self._clock() - self._base) / HALF_LIFE
         if half_lives > _REBASE:
             self._base += half_lives * HALF_LIFE
@@ -68,7 +68,7 @@ class CpuUse:
         return score
 
     def score(self, namespace: str) -> float:
-        """For comparisons: the lower, the less was used lately."""
+        """The namespace's score, to compare it with others: the lower, the less CPU time was used lately."""
         return self._scores.get(namespace, 0.0)
 
     def most(self, number: int) -> dict[str, float]:

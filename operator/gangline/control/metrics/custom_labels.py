@@ -24,5 +24,5 @@ class CustomLabels:
         return tuple(f"custom_{label.name}" for kind in kinds for label in self._of[kind])
 
     def values(self, kind: str, obj: Json | None) -> Values:
-        """What an object of this kind gives; empty texts for None."""
+        """The label values of an object of this kind; empty texts for None."""
         return tuple(label.value(obj) if obj is not None else "" for label in self._of[kind])

@@ -46,7 +46,7 @@ class Scrape:
     def __init__(
         self, engine: Engine, metrics: KueueMetrics, tally: WorkloadTally, get: Get, names: Names, kept: Sheets
     ) -> None:
-        """`kept`: the lines of the last scrape, which this one replaces."""
+        """Begin a scrape. `kept`: the lines of the last scrape, which this one replaces."""
         self._engine, self._metrics, self._tally = engine, metrics, tally
         self._kept = kept
         self._sheet: Sheet = []
@@ -171,7 +171,7 @@ class Scrape:
         self._put("kueue_cluster_queue_weighted_share", labels, figures.weighted_share)
 
     def _by_workload_labels(self, name: str, own: str, custom: str) -> None:
-        """Series by labels of Workloads, as far as there are any of these labels."""
+        """Add series by labels of Workloads, as far as there are any of these labels."""
         active, inadmissible, admitted = self._engine.workloads_of(name)
         for status, workloads in ((ACTIVE, active), (INADMISSIBLE, inadmissible)):
             for values, count in self._counted(workloads):
@@ -189,7 +189,9 @@ class Scrape:
     def _local_queues(
         self, queue: str, figures: ClusterQueueFigures, unadmitted: Mapping[str, Mapping[tuple[str, str], int]]
     ) -> None:
-        """Those of a ClusterQueue, and what both of them do not admit."""
+        """Add the metrics of a ClusterQueue's LocalQueues, and the counts of workloads that are not admitted, by LocalQueue and
+        in sum.
+        """
         own = f'cluster_queue="{escaped(queue)}"'
         custom = self._values(CLUSTER_QUEUE, kube.CLUSTER_QUEUES, queue)
         together: Counter[tuple[str, str]] = Counter()
@@ -211,7 +213,7 @@ class Scrape:
             self._put("kueue_unadmitted_workloads", f"{own},{reasons},{self._role}{custom}", count)
 
     def _orphans(self) -> Iterator[None]:
-        """LocalQueues whose ClusterQueue does not exist: nothing is queued in them."""
+        """Add the series of LocalQueues whose ClusterQueue does not exist: nothing is queued in them."""
         for key in sorted(self._names(kube.LOCAL_QUEUES)):
             raw = self._get(kube.LOCAL_QUEUES, key) or {}
             queue = (raw.get("spec") or {}).get("clusterQueue", "")
@@ -223,7 +225,7 @@ class Scrape:
                 yield
 
     def _local_queue_labels(self, key: str) -> str | None:
-        """Its labels; None if it is not shown."""
+        """The labels of a LocalQueue; None if it is not shown."""
         raw = self._get(kube.LOCAL_QUEUES, key)
         if raw is None or not self._metrics.settings.shows(raw):
             return None

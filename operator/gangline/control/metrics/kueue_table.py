@@ -1,4 +1,4 @@
-"""Every metric of Kueue: its name, type and labels, as Kueue has them, and when it is there.
+"""The table of Kueue's metrics: name, type and labels of each, as Kueue has them, and when it has series.
 
 The registry is made from this table, and so is docs/reference/metrics.md. A row with `absent` has no series: it says why.
 """
@@ -434,7 +434,7 @@ RECOMPUTATIONS: Final = "kueue_preemption_target_recomputations_total"
 
 
 def read_at_scrape(metric: Metric) -> bool:
-    """Whether its values are read off the engine; the others are counted as things happen."""
+    """Whether the metric's values are read off the engine at a scrape; those of others are counted as things happen."""
     return metric.kind == GAUGE or metric.name == RECOMPUTATIONS
 
 

@@ -70,7 +70,7 @@ class KueueMetrics:
     # --- deciding ---
 
     def attempted(self, *, success: bool, seconds: float) -> None:
-        """A round of deciding tried workloads."""
+        """Count a round of deciding that tried workloads."""
         values = (SUCCESS if success else INADMISSIBLE, self.role)
         self._add("kueue_admission_attempts_total", "", values)
         self._add("kueue_admission_attempt_duration_seconds", "", values, seconds)
@@ -78,7 +78,7 @@ class KueueMetrics:
     # --- admission ---
 
     def reserved(self, workload: Json, queue: str, waited: float, *, admitted: bool) -> None:
-        """A workload got quota, `waited` seconds after it was queued; `admitted`: and nothing else stands in its way."""
+        """Count a workload that got quota, `waited` seconds after it was queued; `admitted`: nothing else stands in its way."""
         place = self._place(workload, queue)
         self._both("quota_reserved_workloads_total", place, place.priority_class)
         self._both("quota_reserved_wait_time_seconds", place, place.priority_class, amount=waited)
@@ -87,7 +87,9 @@ class KueueMetrics:
             self.admitted(workload, queue, waited, 0.0 if checked else None)
 
     def admitted(self, workload: Json, queue: str, waited: float, checks: float | None) -> None:
-        """A workload was admitted: seconds since it was queued, and since its quota was reserved (None: it has no checks)."""
+        """Count a workload that was admitted: seconds since it was queued, and since its quota was reserved (None: it has no
+        checks).
+        """
         place = self._place(workload, queue)
         self._both("admitted_workloads_total", place, place.priority_class)
         self._both("admission_wait_time_seconds", place, place.priority_class, amount=waited)
@@ -99,7 +101,7 @@ class KueueMetrics:
             self._add("kueue_cohort_subtree_admitted_workloads_total", cohort, values)
 
     def ready(self, workload: Json, now: int) -> None:
-        """All pods of a workload are ready for the first time since it was admitted. `now`: ms since the epoch."""
+        """Count that all pods of a workload are ready for the first time since it was admitted. `now`: ms since the epoch."""
         place = self._place(workload, _queue_of(workload))
         row, admitted = condition_of(workload, names.PODS_READY), condition_of(workload, names.ADMITTED)
         queued = (now - queued_since(workload)) / 1000
@@ -111,18 +113,18 @@ class KueueMetrics:
     # --- other clusters ---
 
     def dispatched(self, queue: str, cluster: str) -> None:
-        """A copy of a workload was created in a worker cluster."""
+        """Count a copy of a workload that was created in a worker cluster."""
         self._add("multikueue_workloads_dispatched_total", queue, (queue, cluster, self.role))
 
     def admitted_elsewhere(self, queue: str, cluster: str) -> None:
-        """A worker cluster admitted a workload of this ClusterQueue."""
+        """Count a workload of this ClusterQueue that a worker cluster admitted."""
         self._add("multikueue_workloads_admitted_total", queue, (queue, cluster, self.role))
 
     # --- ends ---
 
     def evicted(self, workload: Json, reason: str, cause: str = "", *, held: Json | None = None) -> None:
-        """An eviction was written into the workload's status. `held`: the workload before that write, which may have released
-        its quota, too; None: it did not.
+        """Count an eviction that was written into the workload's status. `held`: the workload before that write, which may have
+        released its quota, too; None: it did not.
         """
         held = workload if held is None else held
         place = self._place(workload, _queue_of(held))
@@ -139,17 +141,17 @@ class KueueMetrics:
             self._queue("pods_ready_to_evicted_time_seconds", place, reason, cause, amount=seconds)
 
     def preempted(self, preemptor: Json, reason: str) -> None:
-        """A workload was preempted for this one."""
+        """Count a workload that was preempted for this one."""
         local_queue = self._get(kube.LOCAL_QUEUES, _local_queue_of(preemptor))
         queue = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
         self._queue("preempted_workloads_total", self._place(preemptor, queue), reason)
 
     def slice_replaced(self, old: Json, queue: str) -> None:
-        """A slice of an elastic job was replaced by another one."""
+        """Count a slice of an elastic job that was replaced by another one."""
         self._queue("replaced_workload_slices_total", self._place(old, queue))
 
     def released(self, workload: Json, queue: str, now: int) -> None:
-        """An evicted workload holds no quota of `queue` any more."""
+        """Count how long an evicted workload took until it held no quota of `queue` any more."""
         row = condition_of(workload, names.EVICTED)
         if row is not None and row.get("status") == "True" and queue:
             seconds = (now - conditions.millis_of(row.get("lastTransitionTime"))) / 1000
@@ -168,7 +170,7 @@ class KueueMetrics:
     # --- jobs and pods ---
 
     def workload_created(self, kind: str, job: Json, workload: Json) -> None:
-        """A Workload was created for a new job; one that has changed since has no such time."""
+        """Count how long it took to create the Workload of a new job; for a job that has changed since nothing is counted."""
         if (job["metadata"].get("generation") or 0) > 1:
             return
         born = [conditions.millis_of(each["metadata"].get("creationTimestamp")) for each in (job, workload)]
@@ -177,7 +179,7 @@ class KueueMetrics:
         self._add("kueue_workload_creation_latency_seconds", "", values, (born[1] - born[0]) / 1000)
 
     def gate_removed(self, gate: str, workload: Json, now: int) -> None:
-        """A pod of an admitted workload lost a scheduling gate."""
+        """Count a pod of an admitted workload that lost a scheduling gate."""
         row, queue = condition_of(workload, names.ADMITTED), _queue_of(workload)
         place = self._place(workload, queue)
         if row is None or row.get("status") != "True" or place.queue is None:
@@ -190,7 +192,7 @@ class KueueMetrics:
     # --- objects that go ---
 
     def forget(self, resource: Resource, key: str) -> None:
-        """A ClusterQueue, LocalQueue or Cohort was deleted, or one of these queues has other labels now: its series go."""
+        """Drop the series of a ClusterQueue, LocalQueue or Cohort that was deleted, or of a queue that has other labels now."""
         wanted = {
             kube.CLUSTER_QUEUES: ("cluster_queue", "preempting_cluster_queue"),
             kube.LOCAL_QUEUES: ("name",),
@@ -201,7 +203,7 @@ class KueueMetrics:
                 family.forget(key)
 
     def keep_cohorts(self, known: Collection[str]) -> None:
-        """The series of other cohorts go: of a cohort without an object, nothing says that its last queue has left."""
+        """Drop the series of all cohorts but these: of a cohort without an object, nothing says that its last queue has left."""
         for family in self._families.values():
             if family.metric.owner == "cohort":
                 for gone in set(family.owners()).difference(known):
@@ -210,7 +212,7 @@ class KueueMetrics:
     # --- out ---
 
     def text(self) -> Iterator[bytes]:
-        """All counters and histograms, in many small texts."""
+        """The text of all counters and histograms, in many small parts."""
         for family in self._families.values():
             yield family.head
             for owner in family.owners():
@@ -281,7 +283,7 @@ def build_info() -> str:
 
 
 def queued_since(workload: Json) -> int:
-    """When the workload last entered its queue, in ms: its creation, or its last requeueing."""
+    """The time at which the workload last entered its queue, in ms: its creation, or its last requeueing."""
     requeued = condition_of(workload, names.REQUEUED)
     times = [conditions.millis_of(workload["metadata"].get("creationTimestamp"))]
     if requeued is not None and requeued.get("status") == "True":

@@ -29,7 +29,9 @@ _OWNERS: Final = {kube.CLUSTER_QUEUES: CLUSTER_QUEUE, kube.LOCAL_QUEUES: LOCAL_Q
 
 
 class Facet(NamedTuple):
-    """What counts of one Workload. `why`: reason and cause of one that is not admitted. `queue`: whose quota it holds."""
+    """The facts of one Workload that metrics count. `why`: reason and cause of one that is not admitted. `queue`: whose quota it
+    holds.
+    """
 
     state: str
     local_queue: str
@@ -50,7 +52,9 @@ class WorkloadTally(Part):
         gone: Callable[[str], None] = lambda queue: None,
         cohorts: Callable[[], Collection[str]] | None = None,
     ) -> None:
-        """`gone` is called for each ClusterQueue that was deleted; `cohorts` names all cohorts that there are."""
+        """Count for these metrics. `gone` is called for each ClusterQueue that was deleted; `cohorts` names all cohorts that
+        there are.
+        """
         self._metrics = metrics
         self._now = now
         self._gone = gone
@@ -69,7 +73,7 @@ class WorkloadTally(Part):
         self.unadmitted: Counter[tuple[str, str, str]] = Counter()
 
     def custom(self, workload: str) -> Values:
-        """What a Workload gives as labels."""
+        """The values of the custom labels of a Workload."""
         facet = self._facets.get(workload)
         return facet.custom if facet is not None else self._metrics.custom.values(WORKLOAD, None)
 
@@ -92,7 +96,7 @@ class WorkloadTally(Part):
             self._observe_cohort(resource, event.obj)
 
     def _observe_cohort(self, resource: Resource, obj: Json) -> None:
-        """A Cohort that is there again, or a changed ClusterQueue or Cohort that names one."""
+        """Note a Cohort that is there again, or a changed ClusterQueue or Cohort that names one."""
         above = _NAMES_COHORT.get(resource)
         if above is None:
             return
@@ -106,7 +110,9 @@ class WorkloadTally(Part):
             self.deleted_cohorts.discard((obj.get("spec") or {}).get(above) or "")
 
     def _observe_labels(self, resource: Resource, obj: Json) -> None:
-        """Other labels begin other series: as in Kueue, those before are not shown any more, but for the counters of Cohorts."""
+        """Note the custom labels of an object. Other labels begin other series: as in Kueue, those before are not shown any more,
+        but for the counters of Cohorts.
+        """
         labels = self._metrics.custom.values(_OWNERS[resource], obj)
         if labels and self._labels.setdefault((resource, key_of(obj)), labels) != labels:
             self._labels[resource, key_of(obj)] = labels
@@ -114,7 +120,7 @@ class WorkloadTally(Part):
                 self._metrics.forget(resource, key_of(obj))
 
     def act(self, now: int) -> None:
-        """The counters of a cohort begin anew when it is named again, also where nobody has looked meanwhile."""
+        """Begin the counters of a cohort anew when it is named again, also where nobody has looked meanwhile."""
         if self._regrouped and self._cohorts is not None:
             self._metrics.keep_cohorts(self._cohorts())
         self._regrouped = False

@@ -1,4 +1,4 @@
-"""What changed in the mirror, by the reader that has to look at it. Each reader subscribes to its kinds of change."""
+"""Sets of changed keys, one for each reader that has to look at them. Each reader subscribes to its kinds of change."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from gangline.kube.resources import Json, controller_of, key_of
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """What a foreign pod belongs to, as its JSON says: its controller ("" = none), and the queue that its own label names."""
+    """The controller of a foreign pod as its JSON says ("" = none), and the queue that the pod's own label names."""
 
     kind: str = ""
     name: str = ""
@@ -47,7 +47,7 @@ class ForeignPods:
             self.observe(model.Gone(model.ForeignPod, key))
 
     def bound(self) -> Iterator[tuple[model.ForeignPod, Belonging]]:
-        """All that take room on a node, with what they belong to."""
+        """The foreign pods that take room on a node, each with what it belongs to."""
         return iter(self._known.values())
 
 

@@ -45,11 +45,11 @@ LARGEST_SHAPE = 16 << 10
 
 
 class HeadError(ValueError):
-    """Only the head of an object is kept; the message says why."""
+    """Says that only the head of an object is kept, and why."""
 
 
 def without_nulls(value: Any) -> Any:
-    """The same JSON without null fields in any object."""
+    """A copy of the JSON without null fields in any object."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
@@ -167,11 +167,11 @@ class Mirror(OwnedObjects):
                 self.intake.want(*owner)
 
     def _is_held(self, job: Json) -> bool:
-        """A Workload of the job holds quota."""
+        """Whether a Workload of the job holds quota."""
         return any(true_condition(each, names.QUOTA_RESERVED) is not None for each in self.workloads_of(job))
 
     def know_pods(self) -> None:
-        """All pods are known: flavors with a topology may be used."""
+        """Note that all pods are known: flavors with a topology may be used from now on."""
         if not self.pods_known:
             self.pods_known = True
             self.observe(model.Put(model.Topology(OF_POLICY, (HOSTNAME,))))
@@ -228,7 +228,7 @@ class Mirror(OwnedObjects):
             self.complain(obj, error)
 
     def _value_of(self, resource: Resource, obj: Json) -> model.Item | None:
-        """What the engine is told of an object; None if it is told nothing."""
+        """The engine's value of an object; None for an object that does not concern the engine."""
         if is_head(obj) and resource in READERS:
             raise HeadError(why_head(obj))
         if resource == kube.WORKLOADS:
@@ -278,7 +278,7 @@ class Mirror(OwnedObjects):
             self.observe(model.Put(held))
 
     def _look_at_images(self) -> None:
-        """Images of pods and nodes are read while some policy looks at them."""
+        """Read images of pods and nodes while some policy looks at them."""
         wanted = any(policy_reader.looks_at_images(policy) for policy in self.objects[kube.QUEUE_POLICIES].values())
         if self.rules.look_at_images(wanted):
             for name, node in self.objects[kube.NODES].items():
@@ -371,7 +371,7 @@ class Mirror(OwnedObjects):
     # --- steps.Lookups ---
 
     def recovery_for(self, workload: str) -> model.Recovery | None:
-        """What is done for a gang when its nodes fail; None for a deleted gang."""
+        """The recovery of a gang whose nodes fail; None for a deleted gang."""
         value = self.workload_value(workload)
         if value is None:
             return None

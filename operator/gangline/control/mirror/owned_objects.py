@@ -1,4 +1,4 @@
-"""Who owns whom among the watched objects: jobs, the Workloads and jobs that they control, prebuilt Workloads that they name."""
+"""Finds the owners of watched objects: jobs, the Workloads and jobs that they control, and prebuilt Workloads that they name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def has_finished(workload: Json) -> bool:
 
 
 def _lets_children_run(workload: Json) -> bool:
-    """The job of the Workload holds quota, or held it while it ran; a slice that was replaced or given up says nothing."""
+    """Whether the job of the Workload holds quota, or held it while it ran; a slice that was replaced or given
+    up says nothing.
+    """
     written = workload["metadata"].get("annotations") or {}
     if written.get(names.ELASTIC) == "true" and has_finished(workload):
         return False
@@ -58,7 +60,7 @@ def _lets_children_run(workload: Json) -> bool:
 
 @dataclass(slots=True)
 class OwnedObjects(StoredObjects):
-    """All watched objects, and the questions that their owner references answer."""
+    """The watched objects, and the questions that their owner references answer."""
 
     #: owner uid -> what it owns
     _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict, kw_only=True)
@@ -71,7 +73,7 @@ class OwnedObjects(StoredObjects):
     _heirs: slices.Heirs = field(default_factory=slices.Heirs, kw_only=True)
 
     def index(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
-        """An object was stored instead of `old`, or removed (`new` is None): whom it belongs to, and whom it names."""
+        """Index an object that was stored instead of `old`, or removed (`new` is None): whom it belongs to, and whom it names."""
         before = controller_uid(old) if old else None
         after = controller_uid(new) if new else None
         if before != after and before is not None:
@@ -241,7 +243,7 @@ class OwnedObjects(StoredObjects):
         return found, False
 
     def is_nested_too_deep(self, job: Json) -> bool:
-        """Whether it has more owners, one above the other, than are looked at."""
+        """Whether the job has more owners, one above the other, than are looked at."""
         for _ in range(MOST_OWNERS + 1):
             ref = self.owner_of(job) or self._external_owner_of(job)
             if ref is None or not owners.creates(owner := self.objects[ref[0]][ref[1]], job):
@@ -250,7 +252,7 @@ class OwnedObjects(StoredObjects):
         return True
 
     def _is_queued(self, resource: Resource, owner: Json) -> bool:
-        """It holds, or waits for, quota by itself: what it creates needs none."""
+        """Whether the owner holds, or waits for, quota by itself: what it creates needs none."""
         kind = JOB_KINDS.get(resource)
         if kind is not None and kind.owns_children:
             return True

@@ -100,7 +100,7 @@ class Pod:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs or will run: it has neither ended nor is being deleted."""
+        """Whether the pod runs or will run: it has neither ended nor is being deleted."""
         return not self.ended and not self.terminating
 
     def bound(self, count: int) -> model.BoundPod:
@@ -137,12 +137,12 @@ def claimed_slice(pod: Json) -> str:
 
 
 def waits_at_elastic_gate(pod: Json) -> bool:
-    """It waits until a slice of its job is admitted with so many pods."""
+    """Whether the pod waits until a slice of its job is admitted with so many pods."""
     return any(gate.get("name") == names.ELASTIC_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def waits_at_node_gate(pod: Json) -> bool:
-    """It waits until it is known to which node or domain it is sent, whatever gang it belongs to."""
+    """Whether the pod waits until it is known to which node or domain it is sent, whatever gang it belongs to."""
     return not deleting(pod) and names.DOMAIN_GATE in _gates(pod)
 
 
@@ -223,7 +223,8 @@ def _kept(pod: Json) -> Json:
 
 
 def _keeps_name(meta: Json, owner: Json | None) -> bool:
-    """Its controller names pods itself, as those of Kubeflow do. Executors of Spark, whose owner is a pod, differ by run.
+    """Whether the pod's controller names pods itself, as those of Kubeflow do. Executors of Spark, whose owner is a pod, differ
+    by run.
 
     The place of a pod that is queued itself is its group's, whatever its successor is called.
     """
@@ -241,7 +242,9 @@ def _unscheduled(pod: Json) -> str:
 
 
 def _refused(pod: Json) -> str:
-    """Why the scheduler can't bind it, where that lies in its node: it makes no room for it, and the pod waits for no claim."""
+    """The scheduler's message, where the reason lies in the pod's node: the scheduler makes no room for the pod, and the pod
+    waits for no claim. Otherwise "".
+    """
     why = str((condition_of(pod, "PodScheduled") or {}).get("message") or "")
     nominated = (pod.get("status") or {}).get("nominatedNodeName")
     waits = nominated or any(word in why.lower() for word in _NOT_YET)
@@ -254,7 +257,7 @@ def _is_unschedulable(pod: Json) -> bool:
 
 
 def _completed(pod: Json) -> bool:
-    """Its containers have ended well. It is not ready from then on, and a moment later its phase is Succeeded."""
+    """Whether the pod's containers have ended well. It is not ready from then on, and a moment later its phase is Succeeded."""
     ready = condition_of(pod, "Ready") or {}
     return ready.get("status") == "False" and ready.get("reason") == "PodCompleted"
 

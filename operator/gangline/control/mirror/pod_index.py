@@ -51,7 +51,7 @@ class PodReported:
 
 
 class PodIndex:
-    """All pods of gangs, and the pods that wait at a Gangline gate.
+    """The pods of gangs, and the pods that wait at a Gangline gate.
 
     `observe` receives the engine's facts; `counts` returns how many pods a Workload's pod sets have. Without `owners`, a pod's
     claim to a gang is trusted.
@@ -130,7 +130,7 @@ class PodIndex:
         return 0 < revision(manifest) < known.version
 
     def move(self, old: str, new: str) -> None:
-        """Pods of one slice of an elastic job are those of another one from now on."""
+        """Move the pods of one slice of an elastic job to another one."""
         for key in sorted(self._of.get(old, ())):
             pod = replace(self._pods[key], workload=new)
             self._note_gate(key, pod)
@@ -188,7 +188,7 @@ class PodIndex:
         return [self._pods[key] for key in sorted(self._on.get(node, ()))]
 
     def seats(self, requests: Callable[[str, str], model.Requests]) -> Iterator[Seat]:
-        """Every bound pod that has not ended. `requests` returns what a pod of a Workload's pod set asks for."""
+        """The seats of bound pods that have not ended. `requests` returns what a pod of a Workload's pod set asks for."""
         counted: set[str] = set()
         for pod, belonging in self._foreign.bound():
             of = self._pods.get(pod.key)
@@ -199,7 +199,7 @@ class PodIndex:
                 yield Seat(key, pod.node, requests(pod.workload, pod.pod_set), pod.workload)
 
     def sent(self, requests: Callable[[str, str], model.Requests]) -> Iterator[Seat]:
-        """Every pod that was sent to a node and is not bound yet."""
+        """The seats of pods that were sent to a node and are not bound yet."""
         for key, pod in self._pods.items():
             if pod.sent and pod.alive:
                 yield Seat(key, pod.sent, requests(pod.workload, pod.pod_set), pod.workload)
@@ -217,7 +217,7 @@ class PodIndex:
         return [pod for _, pod in sorted(self._at_node_gate.get(workload, {}).items())]
 
     def with_pods_at_node_gate(self) -> Collection[str]:
-        """The Workloads of such pods."""
+        """The Workloads with pods that wait until their node or domain is known."""
         return self._at_node_gate.keys()
 
     def report_changes(self) -> None:
@@ -238,7 +238,8 @@ class PodIndex:
 
 
 def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:
-    """At most as many pods as a gang can have: per pod set its count of living pods, and `SPARE` times as many others.
+    """The pods without those that exceed what a gang can have: per pod set its count of living pods, and `SPARE` times as many
+    others.
 
     Of the living pods the oldest count, since the job's controller deletes the excess; of ended or terminating ones the newest.
     """
@@ -267,7 +268,7 @@ class PodFeed(Part):
     def __init__(
         self, pods: PodIndex, owners: PodOwners, quarantine: Quarantine, *, all_listed: Callable[[], None]
     ) -> None:
-        """`all_listed` is called when every existing pod has been stored."""
+        """Feed `pods`; `all_listed` is called when every existing pod has been stored."""
         self._pods = pods
         self._owners = owners
         self._quarantine = quarantine
@@ -284,7 +285,7 @@ class PodFeed(Part):
             self._all_listed()
 
     def _follow(self, owner: str, first: str, changed: str) -> None:
-        """Pods of elastic jobs belong to the slice that holds quota now."""
+        """Move the pods of an elastic job to the slice that holds quota now."""
         current = self._owners.mirror.current_slice(owner, first)
         if current is None:
             return

@@ -1,4 +1,4 @@
-"""Which gang a pod belongs to: its annotation names a Workload, and its owners have to prove it.
+"""Decides to which gang a pod belongs: its annotation names a Workload, and its owners have to prove it.
 
 Anyone who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers
 leads to the owner of the Workload; each controller must exist with the referenced uid in the pod's namespace. A pod without that
@@ -32,7 +32,7 @@ from gangline.kube.resources import Json, controller_uid, deleting, key_of
 
 
 def lost_its_job(workload: Json) -> bool:
-    """It belonged to a job once, which is gone, or was parted from it."""
+    """Whether the Workload belonged to a job once, which is gone, or from which it was parted."""
     meta = workload["metadata"]
     return not meta.get("ownerReferences") and names.JOB_UID in (meta.get("labels") or {})
 
@@ -84,7 +84,7 @@ class PodOwners:
         return found
 
     def _was_left_behind(self, pod: Json) -> bool:
-        """The operator parted it from its gang. The annotation alone, which anybody can write, does not do that."""
+        """Whether the operator parted the pod from its gang. The annotation alone, which anybody can write, does not do that."""
         if controller_uid(pod) is not None or not deleting(pod):
             return False
         if names.LEFT_BEHIND not in (pod["metadata"].get("annotations") or {}):

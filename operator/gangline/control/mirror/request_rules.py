@@ -1,6 +1,7 @@
-"""What the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead, ResourceClaimTemplates with the
-devices that they can get, and DeviceClasses that stand for resources. And what is known of its cards, by which shares of them
-count."""
+"""The rules by which the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead,
+ResourceClaimTemplates with the devices that they can get, DeviceClasses that stand for resources, and the known sizes of cards,
+by which shares of them count.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ class RequestRules:
         return found
 
     def put(self, resource: Resource, key: str, obj: Json | None) -> None:
-        """The newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
+        """Store the newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
         if resource == kube.LIMIT_RANGES:
             self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
         elif resource == kube.RUNTIME_CLASSES:
@@ -90,13 +91,13 @@ class RequestRules:
             self._supply_changed |= self._supply.put_slice(key, found)
 
     def put_cards(self, cards: Sizes) -> None:
-        """What is known of all cards of the cluster now."""
+        """Replace what is known of all cards of the cluster."""
         if cards != self._cards:
             self._cards, self._changed_for_all = cards, True
             self._forget()
 
     def look_at_images(self, wanted: bool) -> bool:
-        """Whether placement policies look at the images of pods and nodes. Returns whether that is new."""
+        """Set whether placement policies look at the images of pods and nodes. Returns whether that is new."""
         if wanted == self.images:
             return False
         self.images, self._changed_for_all = wanted, True
@@ -104,7 +105,7 @@ class RequestRules:
         return True
 
     def _forget(self) -> None:
-        """Rules that all namespaces have in common have changed."""
+        """Drop the rules made for each namespace, since something that all have in common has changed."""
         self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources, cards=self._cards, images=self.images)
         self._by_namespace.clear()
 
@@ -129,12 +130,12 @@ class RequestRules:
 
     @property
     def postponed(self) -> bool:
-        """Some claims count as nothing for now, or as before, because their selectors are not evaluated yet."""
+        """Whether some claims count as nothing for now, or as before, because their selectors are not evaluated yet."""
         return self._supply.waits
 
     @property
     def unfinished(self) -> bool:
-        """More claims have to be counted anew than were in the last round."""
+        """Whether more claims have to be counted anew than were in the last round."""
         return bool(self._stale)
 
     def try_again(self) -> None:
@@ -181,7 +182,7 @@ class RequestRules:
             self._supply.forget(namespace)
 
     def _use(self, namespace: str, before: Claim | None, found: Claim | None) -> None:
-        """What a claim counts as is known as long as some template of the namespace asks for just that."""
+        """Count the templates of a namespace that ask for a claim. What the claim counts as is remembered while there is one."""
         used = self._used.setdefault(namespace, Counter())
         if found is not None:
             used[found] += 1
@@ -214,7 +215,7 @@ class RequestRules:
             self._forget()
 
     def take_changed(self) -> Callable[[Json], bool] | None:
-        """Whether a Workload may count differently than when this was last asked; None if none does."""
+        """A function that says whether a Workload may count differently than at the last call; None if none does."""
         if self._supply_changed or self._stale:
             self._recharge()
         namespaces, classes, claims = self._changed_namespaces, self._changed_classes, self._changed_claims

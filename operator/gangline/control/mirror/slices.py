@@ -32,7 +32,9 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """`running` is the slice with quota, `waiting` the one that waits: to replace it, or to start the job."""
+    """The slices of a job that count: `running` is the slice with quota, `waiting` the one that waits: to replace it, or to start
+    the job.
+    """
 
     running: Json | None
     waiting: Json | None
@@ -47,12 +49,12 @@ class Slices:
 
 
 def replacement_for(workload: Json) -> str:
-    """The key of the slice that it replaces, "" = of none."""
+    """The key of the slice that the Workload replaces, "" = of none."""
     return _annotations(workload).get(names.REPLACEMENT_FOR, "")
 
 
 def is_slice(workload: Json) -> bool:
-    """It is of an elastic job."""
+    """Whether the Workload is of an elastic job."""
     return _annotations(workload).get(names.ELASTIC) == "true"
 
 
@@ -62,7 +64,7 @@ def slice_name(workload: Json) -> str:
 
 
 def has_ended(workload: Json) -> bool:
-    """It was declared finished as a slice, not as the job's Workload: the job goes on without it."""
+    """Whether the Workload was declared finished as a slice, not as the job's Workload: the job goes on without it."""
     row = true_condition(workload, names.FINISHED)
     if row is None or not is_slice(workload):
         return False
@@ -70,7 +72,7 @@ def has_ended(workload: Json) -> bool:
 
 
 def slices_of(workloads: Sequence[Json]) -> Slices:
-    """`workloads` are the job's own, without those that are finished."""
+    """The slices of a job. `workloads` are the job's own, without those that are finished."""
     ordered = sorted(
         workloads, key=lambda each: (each["metadata"].get("creationTimestamp", ""), each["metadata"]["uid"])
     )
@@ -91,7 +93,7 @@ def slices_of(workloads: Sequence[Json]) -> Slices:
 
 
 def _may_replace(waiting: Json, running: Json) -> bool:
-    """It names the slice that runs; and nobody has deactivated that one, which would be in vain otherwise."""
+    """Whether the waiting slice names the running one, which nobody has deactivated: that would be in vain otherwise."""
     return replacement_for(waiting) == key_of(running) and running["spec"].get("active") is not False
 
 
@@ -130,12 +132,12 @@ def counts(pod_sets: Sequence[Json]) -> dict[str, int]:
 
 
 def resized(pod_sets: Sequence[Json], sizes: Mapping[str, int]) -> list[Json]:
-    """The same pod sets with other counts."""
+    """A copy of the pod sets with other counts."""
     return [{**row, "count": sizes.get(row["name"], row.get("count", 1))} for row in pod_sets]
 
 
 def is_cut(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Some pod set has fewer pods than before, and none has more."""
+    """Whether some pod set has fewer pods than before, and none has more."""
     return before != now and all(now.get(name, 0) <= count for name, count in before.items())
 
 
@@ -143,7 +145,7 @@ def is_cut(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
 
 
 def first(body: Json) -> Json:
-    """The Workload of an elastic job that has none."""
+    """The first Workload of an elastic job that has none."""
     return _annotated(body, {names.SLICE_NAME: body["metadata"]["name"]})
 
 
@@ -166,18 +168,18 @@ def _reserved(workload: Json) -> bool:
 
 
 def ended_by(workload: Json) -> str:
-    """The reason of its Finished condition."""
+    """The reason of the Workload's Finished condition."""
     return (condition_of(workload, names.FINISHED) or {}).get("reason", "")
 
 
 class Heirs:
-    """Which Workloads name another one as the slice that they replace."""
+    """The Workloads that name another one as the slice that they replace."""
 
     def __init__(self) -> None:
         self._by_slice: dict[str, set[str]] = {}
 
     def put(self, key: str, old: Json | None, new: Json | None) -> None:
-        """A Workload has changed."""
+        """Note a Workload that has changed."""
         before, after = (replacement_for(each) if each is not None else "" for each in (old, new))
         if before and before != after:
             found = self._by_slice.get(before, set())

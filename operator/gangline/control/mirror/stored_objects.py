@@ -28,7 +28,7 @@ def is_placed(workload: Json) -> bool:
 
 @dataclass(slots=True)
 class StoredObjects:
-    """All watched objects, newest versions, and which jobs are managed."""
+    """The watched objects in their newest versions, and the rule which jobs are managed."""
 
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict, kw_only=True)
     #: which jobs are managed, as configured
@@ -94,7 +94,7 @@ class StoredObjects:
         return found.toleration_seconds if found.enabled else None
 
     def recovery_of(self, queue: str) -> model.Recovery:
-        """What is done for a ClusterQueue's gangs when nodes fail: as its policy says, else the default."""
+        """The recovery of a ClusterQueue's gangs whose nodes fail: as its policy says, else the default."""
         found = self.objects[kube.CLUSTER_QUEUES].get(queue)
         return (policy_reader.recovery(self.policy_of(found)) if found is not None else None) or model.Recovery()
 
@@ -118,7 +118,9 @@ class StoredObjects:
         return (found["metadata"].get("labels") or {}).get("kubernetes.io/hostname", node)
 
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
-        """By the label, else the pods' PriorityClass (`workload.priority_source`), else the cluster's default one, else 0."""
+        """The priority of a job, and the class that gives it: by the label, else the pods' PriorityClass
+        (`workload.priority_source`), else the cluster's default one, else 0.
+        """
         default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
         return priority_of(job, pod_sets, self._class, default)
 

@@ -48,7 +48,7 @@ class Tracking:
         return track is not None and track.doubts > 0
 
     def seen(self, key: ObjectKey, obj: Json) -> bool:
-        """The watch shows `obj`. Returns True when it may be used now, False when it is outdated or held back."""
+        """Note that the watch shows `obj`. Returns True when it may be used now, False when it is outdated or held back."""
         version = revision(obj)
         if 0 < version < self._answered.get(key, 0):
             return False
@@ -63,7 +63,7 @@ class Tracking:
         return True
 
     def gone(self, key: ObjectKey, uid: str) -> None:
-        """The watch shows that the object was deleted: held versions and later answers of it are void."""
+        """Note that the watch shows the object as deleted: held versions and later answers of it are void."""
         self._answered.pop(key, None)
         track = self._tracks.get(key)
         if track is not None:
@@ -76,7 +76,9 @@ class Tracking:
         return track is not None and (track.gone != "" or track.shown > base)
 
     def end(self, key: ObjectKey, answer: Json | None, *, doubt: bool) -> Json | None:
-        """A write is resolved with the object it answered (None: no news). Returns the version to use now, if any."""
+        """Note that a write is resolved, with the object that was answered (None: no news). Returns the version to use now, if
+        any.
+        """
         track = self._tracks[key]
         track.writes -= 1
         track.doubts -= doubt

@@ -112,7 +112,7 @@ def unqueued() -> tuple[Resource, ...]:
 
 
 def makers() -> tuple[Resource, ...]:
-    """All kinds whose objects make pods."""
+    """The kinds whose objects make pods."""
     return (*JOB_KINDS, kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS, *unqueued())
 
 
@@ -129,7 +129,7 @@ def optional() -> frozenset[Resource]:
 
 
 def resources() -> list[Resource]:
-    """All resources that have to be watched."""
+    """The resources that have to be watched."""
     return [*COUNTING, *INVENTORY, *READERS, *PLAIN, *JOB_KINDS, *_foreign(), *unqueued()]
 
 

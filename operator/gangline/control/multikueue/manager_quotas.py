@@ -42,8 +42,8 @@ _ONE_FLAVOR = "Quota automation requires that the manager-side ClusterQueue has 
 
 
 class ManagerQuotas(Part):
-    """`clusters` are the connections; one that was lost less than `patience` seconds ago counts with what was last seen of it.
-    `show` is called with a ClusterQueue whose condition has changed.
+    """Writes the quotas. `clusters` are the connections; one that was lost less than `patience` seconds ago counts with what was
+    last seen of it. `show` is called with a ClusterQueue whose condition has changed.
     """
 
     name = "manager quotas"
@@ -71,11 +71,11 @@ class ManagerQuotas(Part):
         self.show: Callable[[str], None] = lambda queue: None
 
     def automation_of(self, queue: str) -> Automation | None:
-        """What its condition says; None for a ClusterQueue that sends nothing to other clusters."""
+        """The state that the ClusterQueue's condition shows; None for a ClusterQueue that sends nothing to other clusters."""
         return self._automations.get(queue)
 
     def note(self) -> None:
-        """Queues of another cluster have changed, or a connection."""
+        """Note that queues of another cluster have changed, or a connection."""
         self._changed = True
         self._wake()
 
@@ -109,7 +109,7 @@ class ManagerQuotas(Part):
                 self.show(name)
 
     def _check_of(self, queue: Json) -> Json | None:
-        """Its check by which workloads are sent to other clusters."""
+        """The AdmissionCheck by which a ClusterQueue sends workloads to other clusters; None if it has none."""
         rules = (queue["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
         checks = (self._mirror.get(kube.ADMISSION_CHECKS, rule["name"]) for rule in rules)
         return next((check for check in checks if check is not None and activity.is_ours(check)), None)
@@ -163,7 +163,7 @@ class ManagerQuotas(Part):
         )
 
     def _failed(self, key: ObjectKey, error: ApiError) -> None:
-        """After a conflict the watch shows the queue as it is now."""
+        """Log the failure. After a conflict the watch shows the queue as it is now."""
         if not self._writes.expected(error):
             log.warning("quotas of %s: %s", key, error)
 

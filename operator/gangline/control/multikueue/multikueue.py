@@ -147,23 +147,23 @@ class MultiKueue(Part):
         await self._clusters.close()
 
     def sends(self, workload: Json) -> bool:
-        """Whether its pods run in another cluster, if they run at all."""
+        """Whether the pods of the Workload run in another cluster, if they run at all."""
         chosen = (workload.get("status") or {}).get("clusterName")
         return self._settings.enabled and (bool(chosen) or self._views.row(workload) is not None)
 
     def may_run(self, workload: Json) -> bool:
-        """Whether pods of it may still run in another cluster."""
+        """Whether pods of the Workload may still run in another cluster."""
         view = self._views.of(workload, self._now())
         return view is not None and stopping.may_run(view)
 
     def pods_ready(self, workload: Json) -> bool:
-        """Whether its cluster says that all of its pods are ready."""
+        """Whether the Workload's cluster says that all of its pods are ready."""
         chosen = self._clusters.all().get((workload.get("status") or {}).get("clusterName") or "")
         copy = chosen.store.copy(key_of(workload)) if chosen is not None and chosen.connected else None
         return copy is not None and copy.row(names.PODS_READY) is not None
 
     def judge(self, check: Json) -> Activity:
-        """Whether a check of this controller is active."""
+        """The activity of a check of this controller: whether it is active, and why."""
         if not self._settings.enabled:
             return activity.OFF
         return activity.activity_of(
@@ -271,14 +271,16 @@ class MultiKueue(Part):
     # --- news ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A Workload is not in doubt any more, perhaps without a change that the mirror shows."""
+        """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
             raw = self._mirror.get(kube.WORKLOADS, message.key.text)
             if raw is not None and "admissionChecks" in raw["status"]:
                 self._changed.add(message.key.text)
 
     def _note(self, key: str) -> None:
-        """A cluster shows a copy, or its job, differently. What nobody knows here is left to `_tidy`."""
+        """Look again at a Workload whose copy, or its job, a cluster shows differently. A Workload that is not known here is left
+        to `_tidy`.
+        """
         workload = self._mirror.get(kube.WORKLOADS, key)
         if copies.is_family(key) or workload is not None:
             self._again(key)
@@ -288,13 +290,13 @@ class MultiKueue(Part):
             self._wake()
 
     def _look_at_next(self, workload: Json) -> None:
-        """A slice is over: the one after it is sent now."""
+        """Look at the slice after one that is over: it is sent now."""
         if next_ := self._chains.current(workload):
             self._changed.update(next_)
             self._wake()
 
     def _look_at_slices(self, workload: Json) -> None:
-        """A job was withdrawn: copies of its other slices may go, too."""
+        """Look at the other slices of a job that was withdrawn: their copies may go, too."""
         self._changed.update(self._chains.siblings(workload))
 
     def _note_move(self) -> None:

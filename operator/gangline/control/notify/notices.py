@@ -1,4 +1,4 @@
-"""Who is notified of what: from something that happened to a job to the messages and their receivers.
+"""Makes the messages about something that happened to a job, and finds who receives them.
 
 A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of its
 own (`gangline.io/notify-to`) to receivers that ask for one, if the policy permits this address. `outbox` delivers.
@@ -66,7 +66,7 @@ class Notice:
 
     @property
     def namespace(self) -> str:
-        """Whose notice it is."""
+        """The namespace whose notice it is."""
         return self.workload.partition("/")[0]
 
     @property
@@ -86,7 +86,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How often a receiver may be sent a message. Seconds."""
+    """The limits of messages to a receiver: how long notices are collected for one (seconds), and how many leave in an hour."""
 
     digest: float = 0.0
     max_per_hour: int = 60
@@ -106,7 +106,7 @@ class Notices(Part):
     def __init__(
         self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis], messages: Messages | None = None
     ) -> None:
-        """`messages` publishes each expected start whose move was reported."""
+        """Notify from this mirror. `messages` publishes each expected start whose move was reported."""
         self._mirror = mirror
         self._deliver = deliver
         self._now = now
@@ -222,7 +222,9 @@ class Notices(Part):
 
 @bounded.parser(_LONGEST_ADDRESS, instead=False, worst=("a", "@", "a@"))
 def is_address(text: str) -> bool:
-    """Whether it can stand for {to}: e-mail, channel, phone number; without characters that could change the rest of a URL."""
+    """Whether the text can stand for {to}: e-mail, channel, phone number; without characters that could change
+    the rest of a URL.
+    """
     return bool(text) and _ADDRESS.fullmatch(text) is not None
 
 

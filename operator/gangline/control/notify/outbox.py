@@ -65,7 +65,9 @@ class _Sent:
     rows: deque[tuple[float, str]] = field(default_factory=deque[tuple[float, str]])
 
     def free(self, now: float, most: int, namespace: str | None = None) -> float:
-        """When fewer than `most` messages are less than an hour old; counted are those of one namespace alone, or all."""
+        """The time at which fewer than `most` messages are less than an hour old; counted are those of one namespace alone, or
+        all.
+        """
         while self.rows and self.rows[0][0] <= now - HOUR:
             self.rows.popleft()
         times = [at for at, of in self.rows if namespace is None or of == namespace]
@@ -87,7 +89,7 @@ class _Box:
 
 @dataclass(slots=True)
 class _Tenant:
-    """What one namespace has in the outbox. `boxes`: of the addresses that its jobs gave."""
+    """The part of the outbox that belongs to one namespace. `boxes`: of the addresses that its jobs gave."""
 
     waiting: int = 0
     boxes: dict[Receiver, _Box] = field(default_factory=dict[Receiver, _Box])
@@ -179,7 +181,7 @@ class Outbox(Part):
         return self._tenants.setdefault(namespace, _Tenant())
 
     def _bound_reached(self, receiver: Receiver, namespace: str, tenant: _Tenant) -> str:
-        """Which bound keeps a notice from being queued, as the beginning of a sentence; "" for none."""
+        """The bound that keeps a notice from being queued, as the beginning of a sentence; "" for none."""
         if tenant.waiting >= MOST_WAITING:
             return f"{MOST_WAITING} notifications of namespace {namespace} wait already"
         if receiver.to and receiver not in tenant.boxes and len(tenant.boxes) >= MOST_ADDRESSES:
@@ -233,7 +235,9 @@ class Outbox(Part):
             await self._pause(pause, box.due_anew)
 
     def _due(self, receiver: Receiver, box: _Box) -> float:
-        """When the next message may leave. Where namespaces share the receiver, none of them alone uses the whole rate."""
+        """The time at which the next message may leave. Where namespaces share the receiver, none of them alone uses the whole
+        rate.
+        """
         now, most = self._clock(), box.terms.max_per_hour
         due = max(box.first + box.terms.digest, box.sent.free(now, most))
         namespaces = {notice.namespace for notice in box.waiting}

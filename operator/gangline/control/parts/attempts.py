@@ -1,4 +1,6 @@
-"""When a part may look at a key again: not while writes for it are in flight, and after a refusal only when a pause is over."""
+"""Decides when a part may look at a key again: not while writes for it are in flight, and after a refusal only when a pause is
+over.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +33,21 @@ class Attempts(Generic[K]):
         return self._in_flight[key] > 0
 
     def sent(self, key: K) -> None:
-        """A write for this key is in flight."""
+        """Note that a write for this key is in flight."""
         self._in_flight[key] += 1
 
     def resolved(self, key: K) -> None:
-        """A write for this key has succeeded or was refused."""
+        """Note that a write for this key has succeeded or was refused."""
         self._in_flight[key] -= 1
         if self._in_flight[key] <= 0:
             del self._in_flight[key]
 
     def forgive(self, key: K) -> None:
-        """The next refusal counts as the first one."""
+        """Forget refusals: the next one counts as the first one."""
         self._refusals.pop(key, None)
 
     def pause(self, key: K) -> None:
-        """Something about this key was refused: let it rest, longer after each refusal in a row."""
+        """Let a key rest, of which something was refused, longer after each refusal in a row."""
         before = self._refusals.get(key, 0)
         self._refusals[key] = before + 1
         self._pausing.add(key)

@@ -121,7 +121,7 @@ class Extender:
             return web.Response(status=429, text=f"{error}\n", headers=error.headers)
 
     async def _answered(self, policy: str, verb: str, body: bytes) -> Any:
-        """Whoever asks without a pause gets half of the time of this process: the rest is for admission."""
+        """Answer a request. Whoever asks without a pause gets half of the time of this process: the rest is for admission."""
         before = time.thread_time()
         try:
             document = bounded.load_json(body, most_bytes=LONGEST, most_values=MOST_VALUES)
@@ -140,7 +140,9 @@ class Extender:
         return filtered(asked, found) if verb == "filter" else prioritized(asked.names, found)
 
     def _check_key(self, policy: str, key: str) -> None:
-        """Raises PermissionError where the path has not the policy's key, or one where the policy has none."""
+        """Check the key in the path. Raises PermissionError where the path has not the policy's key, or one where the policy has
+        none.
+        """
         obj = self._mirror.objects[kube.QUEUE_POLICIES][policy]
         wanted = mapping(mapping(obj.get("metadata")).get("annotations")).get(names.EXTENDER_KEY)
         if wanted is None and not key:
@@ -150,7 +152,7 @@ class Extender:
             raise PermissionError(f"the key in the path is not that of the annotation {names.EXTENDER_KEY}")
 
     def _placement(self, policy: str) -> PlacementPolicy:
-        """Raises LookupError."""
+        """The placement of the QueuePolicy of this name. Raises LookupError."""
         obj = self._mirror.objects[kube.QUEUE_POLICIES].get(policy)
         placement = policy_reader.placement(obj) if obj is not None else None
         if placement is None:
@@ -159,7 +161,7 @@ class Extender:
 
 
 def filtered(asked: Asked, found: Mapping[str, str | tuple[int, ...]]) -> Json:
-    """ExtenderFilterResult. A node that is not known here is allowed: kube-scheduler knows better."""
+    """The ExtenderFilterResult of a request. A node that is not known here is allowed: kube-scheduler knows better."""
     failed = {name: reason for name in asked.names if isinstance(reason := found.get(name, ()), str)}
     allowed = [name for name in asked.names if name not in failed]
     if asked.objects is None:
@@ -170,7 +172,7 @@ def filtered(asked: Asked, found: Mapping[str, str | tuple[int, ...]]) -> Json:
 
 
 def prioritized(names_: Sequence[str], found: Mapping[str, str | tuple[int, ...]]) -> list[Json]:
-    """HostPriorityList: only the best nodes have the highest number, and an excluded one has 0."""
+    """The HostPriorityList of a request: only the best nodes have the highest number, and an excluded one has 0."""
     ranks = sorted({rank for rank in found.values() if isinstance(rank, tuple)})
     order = {rank: BEST * (number + 1) // len(ranks) for number, rank in enumerate(ranks)}
     priority = {name: order[rank] if isinstance(rank, tuple) else 0 for name, rank in found.items()}

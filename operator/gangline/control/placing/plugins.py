@@ -77,7 +77,7 @@ class Guarded:
 
 
 class Plugins:
-    """All scorers that this process loaded, and those that it could not load."""
+    """The scorers that this process loaded, and those that it could not load."""
 
     def __init__(self, scorers: OwnScorers = OWN_SCORERS) -> None:
         self._scorers = scorers
@@ -112,14 +112,14 @@ class Plugins:
         self._loaded, self._unloaded = {}, {}
 
     def trouble(self, name: str) -> str:
-        """Why a scorer has no say at present, "" = it has."""
+        """Why a scorer gives no points at present, "" = it does."""
         loaded = self._loaded.get(name)
         if loaded is not None:
             return loaded.trouble
         return f"cannot be loaded: {self._unloaded[name]}" if name in self._unloaded else "is not installed"
 
     def troubles(self) -> dict[str, str]:
-        """Of all scorers that have one."""
+        """The troubles of all scorers that have one, by name."""
         return self._unloaded | {name: each.trouble for name, each in self._loaded.items() if each.trouble}
 
     def failures(self) -> dict[tuple[str, ...], float]:

@@ -62,8 +62,8 @@ def _slices_of_named(view: JobView, unfinished: Sequence[Json]) -> list[Json]:
 
 
 def _is_heir(view: JobView, workload: Json) -> bool:
-    """The cluster that has sent the job sends it a larger size. The job takes it before it is admitted: only as a slice of this
-    job it asks for the difference alone.
+    """Whether the Workload is a larger size of the job that the sending cluster sends. The job takes it before it is admitted:
+    only as a slice of this job it asks for the difference alone.
     """
     origins = [(each["metadata"].get("labels") or {}).get(names.MULTIKUEUE_ORIGIN) for each in (view.job, workload)]
     ours = bool(origins[0]) and origins[0] == origins[1] and slices.is_slice(workload) and not deleting(workload)
@@ -112,7 +112,7 @@ def _plan(view: JobView, found: slices.Slices, lookups: Lookups) -> list[Step]:
 
 
 def _is_sized_by_job(view: JobView, newest: Json, before: dict[str, int], now: dict[str, int]) -> bool:
-    """Of a prebuilt Workload: it is cut with the job that names it. Who has made it makes it larger."""
+    """Whether a prebuilt Workload is cut with the job that names it. Whoever made the Workload makes it larger."""
     named = newest["metadata"]["name"] == prebuilt_workload(view.job)
     return named and job_workload.reserved(newest) and slices.is_cut(before, now)
 
@@ -132,8 +132,8 @@ def _finish(over: Sequence[slices.Over]) -> list[Step]:
 
 
 def _stop(view: JobView, running: Json, waiting: Json | None, lookups: Lookups) -> list[Step] | None:
-    """The job loses its quota: it is stopped, and only then its quota is released. A slice that waits takes its place in the
-    queue, as in Kueue. None: it keeps its quota.
+    """The steps for a job that loses its quota: it is stopped, and only then its quota is released. A slice that waits takes its
+    place in the queue, as in Kueue. None: it keeps its quota.
     """
     if deleting(running):
         return job_plan.stop_then(view, running, "Workload is deleted", lambda: [*job_workload.drop_finalizer(running)])
@@ -146,13 +146,15 @@ def _stop(view: JobView, running: Json, waiting: Json | None, lookups: Lookups) 
 
 
 def _changed_shape(view: JobView, everyone: Sequence[Json], lookups: Lookups) -> list[Step]:
-    """More than sizes changed: what holds quota is deleted, once the job is stopped, and the job queues again."""
+    """The steps for a job of which more than sizes changed: what holds quota is deleted, once the job is stopped, and the job
+    queues again.
+    """
     steps = job_plan.plan(_with(view, everyone[0]), lookups)
     return [*steps, *(DeleteWorkload(each) for each in everyone[1:] if not deleting(each))]
 
 
 def _resize(view: JobView, newest: Json, recorded: Sequence[Json], now: dict[str, int], lookups: Lookups) -> list[Step]:
-    """A slice that waits is changed, and one with quota is cut. One that has too little is to be replaced."""
+    """Change a slice that waits, cut one with quota, and have one that has too little replaced."""
     pod_sets = slices.resized(recorded, now)
     if not job_workload.reserved(newest) or slices.is_cut(slices.counts(recorded), now):
         return [
@@ -166,8 +168,8 @@ def _resize(view: JobView, newest: Json, recorded: Sequence[Json], now: dict[str
 
 
 def _outdated(view: JobView, workload: Json) -> Json:
-    """The note that what it has released was released of its former size. Its status can be counted anew only after the cut, and
-    quota of pods that run must not be given away in between.
+    """A note that the Workload's released pods were counted with its former size. Its status can be counted anew only after the
+    cut, and quota of pods that run must not be given away in between.
     """
     released = workloads.reclaimable_counts(workload)
     if not released or released == view.kind.reclaimable(view.job):
@@ -176,7 +178,7 @@ def _outdated(view: JobView, workload: Json) -> Json:
 
 
 def _counted_anew(workload: Json) -> list[Step]:
-    """The note goes when the status has other counts: the same numbers may come again, and be right then."""
+    """Remove the note of `_outdated` when the status has other counts: the same numbers may come again, and be right then."""
     noted = (workload["metadata"].get("annotations") or {}).get(names.OUTDATED_RECLAIMABLE)
     released = workloads.reclaimable_counts(workload)
     if noted is None or noted == shown_counts(released):
@@ -185,7 +187,9 @@ def _counted_anew(workload: Json) -> list[Step]:
 
 
 def _while_waiting(view: JobView, running: Json, waiting: Json, lookups: Lookups) -> list[Step]:
-    """The job runs with the old slice, or starts with it. Both follow it: its priority, its gates, and the new one its queue."""
+    """The steps for a job that runs with the old slice, or starts with it, while a new one waits. Both follow the job: its
+    priority, its gates, and the new one its queue.
+    """
     pod_sets = view.pod_sets()
     for each in () if prebuilt_workload(view.job) else (running, waiting):
         steps = job_workload.keep_in_step(view, each, pod_sets, lookups)

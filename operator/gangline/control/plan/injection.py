@@ -1,4 +1,4 @@
-"""What an admission adds to the pods of its job: labels and tolerations of flavors, scheduling gates, identity."""
+"""The labels, tolerations, scheduling gates and identity that an admission adds to the pods of its job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Merged:
 
 
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
-    """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
+    """The additions that the admission of `workload` makes to each pod set: flavor labels and tolerations, check updates,
+    identity.
+    """
     status, meta = workload["status"], workload["metadata"]
     record = swap_record.of(workload)
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
@@ -119,7 +121,8 @@ def _is_autoscaled(flavor: Json) -> bool:
 
 
 def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:
-    """Pods that are placed although their gang named no level for all of them say so, as if any place had been asked for.
+    """The infos, in which pods that are placed although their gang named no level for all of them say so, as if any place had
+    been asked for.
 
     Kueue needs it: after a change back to it, it opens the gate of a pod that is made again only where the pod asks.
     """
@@ -136,7 +139,7 @@ def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInf
 
 
 def behind_gate(infos: Sequence[PodSetInfo], resizable: Collection[str]) -> list[PodSetInfo]:
-    """Pods of elastic jobs wait behind a gate; it is removed from as many as are admitted."""
+    """The infos of an elastic job with a gate behind which its pods wait; it is removed from as many as are admitted."""
     gate = {"name": names.ELASTIC_GATE}
     return [
         replace(info, scheduling_gates=[gate, *info.scheduling_gates]) if info.name in resizable else info

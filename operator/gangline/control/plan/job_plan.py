@@ -149,7 +149,7 @@ def _keeps_quota(workload: Json) -> bool:
 
 
 def adopt(view: JobView, workload: Json) -> PatchWorkload:
-    """The job takes a prebuilt Workload."""
+    """The patch by which the job takes a prebuilt Workload."""
     body = workloads.adoption(view.kind, workload, view.job)
     if view.elastic:
         body["metadata"]["annotations"] = {names.CUT_WITH_JOB: "true"}
@@ -157,7 +157,7 @@ def adopt(view: JobView, workload: Json) -> PatchWorkload:
 
 
 def _hold_with_ancestor(view: JobView) -> list[Step]:
-    """A job that a queued one has created before it holds quota: its pods would run without any."""
+    """Suspend a job that a queued one has created before it holds quota: its pods would run without any."""
     kind, job = view.kind, view.job
     suspension = kind.declaration.suspension
     if deleting(job) or suspension.read(job) or kind.finished(job) is not None:
@@ -169,7 +169,8 @@ def _hold_with_ancestor(view: JobView) -> list[Step]:
 
 
 def _nested_too_deep(view: JobView) -> list[Step]:
-    """Whether an owner further up has quota for it is not known: as in Kueue it is left as it is, and gets no Workload.
+    """The steps for a job with more owners than are looked at: as in Kueue it is left as it is, and gets no Workload. Whether an
+    owner further up has quota for it is not known.
 
     With a queued owner among those that were looked at, it still waits for that one.
     """
@@ -179,7 +180,9 @@ def _nested_too_deep(view: JobView) -> list[Step]:
 
 
 def _make_anew(view: JobView) -> list[Step]:
-    """A child that was created while its owner was held, by a controller that would leave it so: it has run nothing yet."""
+    """Delete a child that was created while its owner was held, by a controller that would leave it so: it has
+    run nothing yet.
+    """
     job, kind = view.job, view.kind
     if not view.made_while_held or deleting(job) or not kind.is_suspended(job) or kind.is_active(job, view.children):
         return []
@@ -188,7 +191,7 @@ def _make_anew(view: JobView) -> list[Step]:
 
 
 def _unqueued(view: JobView) -> list[Step]:
-    """A job that is not managed is left alone, but one of Gangline's own kinds still has to be run."""
+    """The steps for a job that is not managed: it is left alone, but one of Gangline's own kinds still has to be run."""
     if not view.kind.owns_children or deleting(view.job):
         return []
     held = view.kind.is_suspended(view.job)
@@ -197,7 +200,7 @@ def _unqueued(view: JobView) -> list[Step]:
 
 
 def _hold(view: JobView, workload: Json) -> list[Step] | None:
-    """A job that its controller will not run has no quota, as in Kueue, once nothing of it runs; None for all others."""
+    """Take the quota of a job that its controller will not run, as in Kueue, once nothing of it runs; None for all others."""
     unrunnable = view.kind.declaration.on_hold
     if unrunnable is None:
         return None
@@ -210,7 +213,7 @@ def _hold(view: JobView, workload: Json) -> list[Step] | None:
 
 
 def _release_deleted(view: JobView) -> list[Step]:
-    """The job is being deleted: its quota is released when its last pod has ended.
+    """Release the quota of a job that is being deleted when its last pod has ended.
 
     With `--cascade=orphan` its Workload stays, and answers for the pods that stay (`control.plan.unowned_workloads`).
     """
@@ -254,7 +257,7 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
 
 
 def _check_kinds(view: JobView) -> None:
-    """Raises JobError for a job that could not run because the API server lacks a kind: it is not queued."""
+    """Check that the API server has the kinds that the job needs: one that could not run is not queued. Raises JobError."""
     needed = view.kind.needed_kinds(view.job) if isinstance(view.kind, NeedsKinds) else {}
     for resource, field in needed.items():
         if not view.served(resource):
@@ -262,7 +265,7 @@ def _check_kinds(view: JobView) -> None:
 
 
 def _ignored_fields(kind: JobKind, job: Json) -> list[Step]:
-    """Of a job that another object describes: what it asks for in vain."""
+    """Warn of fields that have no effect in a job whose pods another object describes."""
     ignored = kind.declaration.unused(job, lambda reference: job.get(DESCRIPTION))
     return [Note("Warning", "FieldIgnored", text) for text in ignored]
 
@@ -308,7 +311,7 @@ def in_sync(view: JobView, workload: Json) -> bool:
 
 
 def _goes_on(view: JobView, workload: Json) -> bool:
-    """A job that grew runs on while the admission checks of its new slice are open: pods beyond those that run wait."""
+    """Whether a job that grew runs on while the admission checks of its new slice are open: pods beyond those that run wait."""
     return view.elastic and reserved(workload) and bool(slices.replacement_for(workload))
 
 
@@ -331,7 +334,7 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
 
 
 def _not_kept(view: JobView, workload: Json, lost: Sequence[str]) -> list[Step]:
-    """What was written to start the job is not what was stored: an admission webhook has changed it. The job is held again."""
+    """Hold the job again: what was written to start it is not what was stored, since an admission webhook has changed it."""
     resource = view.kind.resource
     message = run_changes.lost_words(f"{resource.plural}.{resource.group}", lost)
     return [
@@ -358,7 +361,7 @@ def _start_accepted(workload: Json) -> list[Step]:
 
 
 def _checks_so_far(workload: Json) -> list[Step]:
-    """What the controllers of admission checks say, while they still decide."""
+    """An event with the messages of admission checks whose controllers still decide."""
     checks = (workload.get("status") or {}).get("admissionChecks") or () if reserved(workload) else ()
     told = [
         f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")
@@ -373,7 +376,9 @@ def _is_outdated(view: JobView, workload: Json) -> bool:
 
 
 def _expire(view: JobView, workload: Json) -> list[Step]:
-    """The maximum execution time is over: one of Gangline's kinds fails; other kinds are only suspended, as in Kueue."""
+    """End a job whose maximum execution time is over: one of Gangline's kinds fails; other kinds are only
+    suspended, as in Kueue.
+    """
     evicted = condition_of(workload, names.EVICTED) or {}
     if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
         return []
@@ -405,7 +410,7 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
 
 
 def _not_ready(workload: Json) -> list[Step]:
-    """The whole gang starts again: until then it does not count as running."""
+    """Record that the whole gang starts again: until then it does not count as running."""
     if not has(workload, names.PODS_READY):
         return []
     return [ChangeStatus(workload, "pods-ready", run_changes.pods_ready(False))]
@@ -449,7 +454,9 @@ def _cut(workload: Json) -> set[str]:
 
 
 def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[Step]:
-    """The user changed the job: a waiting Workload is updated; one that holds quota is deleted, and the job is queued again."""
+    """The steps for a job that the user changed: a waiting Workload is updated; one that holds quota is deleted, and the job is
+    queued again.
+    """
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
             PatchWorkload(workload, {"spec": {"podSets": pod_sets} | job_workload.changed_limit(workload, view.job)}),
@@ -462,7 +469,7 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
 
 
 def _out_of_sync(view: JobView, workload: Json) -> list[Step]:
-    """The prebuilt Workload does not describe the job: once the job is stopped, it is finished."""
+    """The steps for a prebuilt Workload that does not describe the job: once the job is stopped, the Workload is finished."""
     message = "The prebuilt workload is out of sync with its user job"
     stopping = _stop(view, None, message)
     if stopping or _still_stops(view):
@@ -471,7 +478,7 @@ def _out_of_sync(view: JobView, workload: Json) -> list[Step]:
 
 
 def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
-    """The Workload was declared finished while the job was not: the job must not run without quota."""
+    """Stop a job whose Workload was declared finished while the job was not: it must not run without quota."""
     if view.kind.is_suspended(view.job):
         return []
     return _stop(view, workload, "Workload is finished") + _sync(view, None)
@@ -491,7 +498,7 @@ def _delete_stranded(view: JobView) -> list[Step]:
 
 
 def _still_stops(view: JobView) -> bool:
-    """Pods of it may run, or come yet."""
+    """Whether pods of the job may run, or come yet."""
     kind, job = view.kind, view.job
     return view.may_start_pods or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children)
 

@@ -229,7 +229,7 @@ class JobPlanning(Part):
     # --- results of writes ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A write succeeded or was finally refused: the job is planned again from the current state."""
+        """Plan a job again from the current state after a write succeeded or was finally refused."""
         owner = message.owner
         self._wake()
         if owner is not None and owner[0] in JOB_KINDS:
@@ -256,7 +256,7 @@ class JobPlanning(Part):
             self._writes.send(target, "status", patch.body, priority=Priority.STATUS, slot="rejected")
 
     def _again(self, ref: JobRef) -> None:
-        """A write of the job is resolved, or its pause after a refused one is over."""
+        """Plan a job again: a write of it is resolved, or its pause after a refused one is over."""
         self._changed.add(ref)
         self._wake()
 
@@ -266,7 +266,7 @@ def _leaving(job: Json, workloads: Iterable[Json]) -> list[Json]:
 
 
 def completing(workload: Json, pods: Iterable[Pod]) -> bool:
-    """Pods of the gang have completed, and all others are ready.
+    """Whether pods of the gang have completed, and all others are ready.
 
     Each status above them says so in its own time: their Jobs', then that of a job that has Jobs.
     """
@@ -277,6 +277,8 @@ def completing(workload: Json, pods: Iterable[Pod]) -> bool:
 
 
 def _revision(job: Json, cluster: Json | None) -> str:
-    """What the names of an elastic job's Workloads differ by, as in Kueue: the generations of the job and of its RayCluster."""
+    """The part by which the names of an elastic job's Workloads differ, as in Kueue: the generations of the job and of its
+    RayCluster.
+    """
     parts = [each["metadata"].get("generation", 0) for each in (job, cluster) if each is not None]
     return "_".join(map(str, parts))

@@ -123,7 +123,9 @@ def follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups
 
 
 def keep_in_step(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
-    """What follows the job in every state: gates that it no longer lists; with quota, another WorkloadPriorityClass."""
+    """The steps by which the Workload follows its job in every state: gates that the job no longer lists and, with quota, another
+    WorkloadPriorityClass.
+    """
     job, spec = view.job, workload["spec"]
     if (gates := workloads.fewer_gates(workload, job)) is not None:
         return [

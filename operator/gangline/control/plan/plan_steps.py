@@ -14,7 +14,7 @@ from gangline.kube.resources import Json, Resource
 
 
 class Lookups(Protocol):
-    """What the plan needs to know about the rest of the cluster."""
+    """The questions that the plan asks about the rest of the cluster."""
 
     @property
     def labels_to_copy(self) -> Sequence[str]:

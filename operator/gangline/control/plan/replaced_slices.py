@@ -93,7 +93,7 @@ class ReplacedSlices(Part):
         )
 
     def _send_after(self, key: str, cluster: str) -> None:
-        """The job runs in another cluster: there, too, the new slice replaces the old one."""
+        """Let the new slice replace the old one in the cluster in which the job runs, too."""
         self._attempts.sent(key)
         self._writes.change(
             key,
@@ -138,7 +138,7 @@ def _inherit(cluster: str, status: Json, now: int) -> None:
 
 
 def _is_successor(new: Json, old: Json) -> bool:
-    """Both are in one namespace and of one job: nobody ends the Workload of another."""
+    """Whether both Workloads are in one namespace and of one job: nobody ends the Workload of another."""
     mine, its = new["metadata"], old["metadata"]
     jobs = [(meta.get("labels") or {}).get(names.JOB_UID, "") for meta in (mine, its)]
     return mine["namespace"] == its["namespace"] and jobs[0] == jobs[1] and mine["uid"] != its["uid"]

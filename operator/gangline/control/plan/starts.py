@@ -1,4 +1,4 @@
-"""What became of the writes that start jobs: an admission counts only as far as the API server has kept it.
+"""Keeps the answers to writes that start jobs: an admission counts only as far as the API server has kept it.
 
 Starting writes are strict, so an API server refuses a field that its CRD lacks, which it would drop otherwise. What a webhook has
 changed shows in the answer. Both are known for a moment only, until the plan of the job has recorded them on its Workload.
@@ -34,7 +34,7 @@ class Starts:
         return self._written.pop(ref, ())
 
     def why_refused(self, ref: JobRef) -> str:
-        """Why its start was refused, if that has not been recorded yet."""
+        """The reason why a job's start was refused, if that has not been recorded yet."""
         return self._refusals.pop(ref, "")
 
     def forget(self, ref: JobRef) -> None:
@@ -48,7 +48,7 @@ class Starts:
             self._written[ref] = infos
 
     def has_alternative(self, ref: JobRef, error: ApiError) -> bool:
-        """A write of this job was refused: whether another field than the refused one may be known.
+        """Whether, after a write of this job was refused, another field than the refused one may be known.
 
         If not, the reason is kept for the plan of the job.
         """

@@ -55,7 +55,7 @@ class UnownedWorkloads(Part):
         wake: Callable[[], None] = lambda: None,
         planned: Callable[[Json], bool] = lambda workload: False,
     ) -> None:
-        """`planned`: whether pods of the Workload's own plan for it."""
+        """Look after these Workloads. `planned`: whether pods of the Workload's own plan for it."""
         self._mirror = mirror
         self._departed = departed
         self._writes = writes
@@ -117,7 +117,9 @@ class UnownedWorkloads(Part):
             self._give_back(key, workload, now)
 
     def _give_back(self, key: str, workload: Json, now: int) -> None:
-        """One that never had a job was evicted: its author stops it and releases its quota, or that is done here."""
+        """Release the quota of an evicted Workload that never had a job: its author stops it and releases its quota, or that is
+        done here.
+        """
         evicted = true_condition(workload, names.EVICTED)
         if evicted is None or not job_workload.reserved(workload):
             return
@@ -131,7 +133,7 @@ class UnownedWorkloads(Part):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
     def _outlive(self, key: str, workload: Json) -> None:
-        """Its job is gone, and nobody will ever start it again: it ends when the pods that the job left have ended."""
+        """End a Workload whose job is gone, once the pods that the job left have ended: nobody will ever start it again."""
         evicted = job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)
         if evicted or deleting(workload):
             self._stop(key)

@@ -18,7 +18,9 @@ PATIENCE: Final = 5.0
 
 
 class UnseenStops:
-    """`again` is called with a job whose controller has said nothing for `patience` seconds."""
+    """Remembers jobs whose suspension their controllers may not have seen. `again` is called with a job whose controller has said
+    nothing for `patience` seconds.
+    """
 
     def __init__(self, again: Callable[[JobRef], None], patience: float = PATIENCE) -> None:
         self._again = again
@@ -27,7 +29,7 @@ class UnseenStops:
         self._since: dict[JobRef, tuple[str, float]] = {}
 
     def may_start_pods(self, ref: JobRef, kind: JobKind, job: Json, pods: Iterable[Pod]) -> bool:
-        """Whether its controller may still create pods of the suspended job, or has yet to delete some of these."""
+        """Whether the job's controller may still create pods of the suspended job, or has yet to delete some of these."""
         if not isinstance(kind, ShowsSuspension) or kind.has_seen_suspension(job):
             self.forget(ref)
             return False

@@ -21,7 +21,9 @@ from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
 
 
 class WorkloadWrites:
-    """Each write names its owner, to which its result is told. Nothing is counted or notified before a write has succeeded."""
+    """Sends writes of Workloads. Each names its owner, which gets the result. Nothing is counted or notified before a write has
+    succeeded.
+    """
 
     def __init__(self, writes: Writes, metrics: Metrics, notices: Notices) -> None:
         self._writes = writes
@@ -29,7 +31,9 @@ class WorkloadWrites:
         self._notices = notices
 
     def send(self, owner: JobRef, kind: str, job: Callable[[], Json | None], step: plan_steps.WorkloadStep) -> None:
-        """`kind` and `job` are what a new Workload is counted for; of a job that is gone nothing is counted."""
+        """Send the write of a step. `kind` and `job` are what a new Workload is counted for; of a job that is gone nothing is
+        counted.
+        """
         match step:
             case plan_steps.CreateWorkload(body):
                 key, done = ObjectKey.of(kube.WORKLOADS, body), partial(self._created, kind, job)
@@ -55,8 +59,8 @@ class WorkloadWrites:
         again: Callable[[JobRef], None],
         report: Callable[[JobRef, ObjectKey, ApiError], None],
     ) -> None:
-        """A write of the owner succeeded or was finally refused: `again` has it planned from the current state, and `report` gets
-        a refusal that was not to be expected.
+        """Settle a write of the owner that succeeded or was finally refused: `again` has the owner planned from the current
+        state, and `report` gets a refusal that was not to be expected.
         """
         attempts.resolved(owner)
         again(owner)

@@ -1,4 +1,4 @@
-"""What the owner of a group's pods wants of the group, where it has made the Workload: it knows how many pods there are to be."""
+"""The demand of the owner of a group's pods, where it has made the Workload: it knows how many pods there are to be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """`in_stages`: some pods are only created once others run. `pods`: the uids of those that the owner has made."""
+    """The pods that the owner of a group wants. `in_stages`: some are only created once others run. `pods`: the uids of those
+    that the owner has made.
+    """
 
     wanted: int
     in_stages: bool = False

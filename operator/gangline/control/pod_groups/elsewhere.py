@@ -1,4 +1,4 @@
-"""What a pod group has to know of other clusters in which its pods may run (`control.multikueue`)."""
+"""The questions of a pod group about other clusters in which its pods may run (`control.multikueue` answers them)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gangline.kube.resources import Json
 
 class Elsewhere(Protocol):
     def sends(self, workload: Json) -> bool:
-        """The pods of the Workload wait here, and run in another cluster if they run at all."""
+        """Whether the pods of the Workload wait here, and run in another cluster if they run at all."""
         ...
 
     def may_run(self, workload: Json) -> bool:
-        """Pods of it may still run there."""
+        """Whether pods of the Workload may still run in another cluster."""
         ...
 
     def pods_ready(self, workload: Json) -> bool:
-        """All of its pods are ready there, as far as that cluster says."""
+        """Whether all pods of the Workload are ready in their cluster, as far as that says so."""
         ...
 
 

@@ -18,7 +18,7 @@ POD_GROUPS: Final = Resource("", "v1", "podgroups", kind="PodGroup")
 
 
 class GroupIndex:
-    """All pods with the label `managed`."""
+    """The pods with the label `managed`, by their groups."""
 
     def __init__(self) -> None:
         #: groups with a pod that has changed, appeared or gone

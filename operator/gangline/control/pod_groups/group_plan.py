@@ -114,7 +114,8 @@ Step: TypeAlias = PodWrite | WorkloadStep | TellPod | TellWorkload
 
 
 def is_arriving(view: GroupView) -> bool:
-    """An import is making running pods members of this group, or has just done so: the others, or the Workload, will follow.
+    """Whether an import is making running pods members of this group, or has just done so: the others, or the Workload, will
+    follow.
 
     Until then nothing is stopped for the lack of them.
     """
@@ -164,8 +165,8 @@ def _is_ours(group: PodGroup, workload: Json) -> bool:
 
 
 def _is_offered(group: PodGroup, workload: Json) -> bool:
-    """An import has made it for pods of this group, which own it. It is marked only now: without pods of its own that are queued
-    it would go.
+    """Whether an import has made the Workload for pods of this group, which own it. It is marked only now: without pods of its
+    own that are queued it would go.
     """
     owners = {row["uid"] for row in workload["metadata"].get("ownerReferences") or ()}
     return any(pod.imported and pod.uid in owners for pod in group.pods)
@@ -210,7 +211,7 @@ def _without_workload(view: GroupView, lookups: Lookups) -> list[Step]:
 
 
 def _with_named_workload(view: GroupView, lookups: Lookups) -> list[Step]:
-    """A pod takes the Workload that it names as soon as there is one that is free; until then it waits."""
+    """Let a pod take the Workload that it names as soon as there is one that is free; until then it waits."""
     workload, pod = view.workload, view.group.pods[0]
     if workload is None or controller_uid(workload) is not None or deleting(workload) or not pod.counts:
         return _without_workload(view, lookups)
@@ -230,7 +231,7 @@ def _say_what_is_named(view: GroupView) -> TellPod:
 
 
 def _out_of_sync(view: GroupView, workload: Json) -> list[Step]:
-    """The prebuilt Workload does not describe the pod: once that does not run, it is finished."""
+    """The steps for a prebuilt Workload that does not describe the pod: once the pod does not run, the Workload is finished."""
     message = "The prebuilt workload is out of sync with its user job"
     if stopping := _stop(view, "NoMatchingWorkload", message):
         return stopping
@@ -239,7 +240,9 @@ def _out_of_sync(view: GroupView, workload: Json) -> list[Step]:
 
 
 def _with_leaving_workload(view: GroupView, workload: Json) -> list[Step]:
-    """Its Workload is being deleted: as in Kueue its pods go with it, those that wait or have ended as well."""
+    """Stop or delete the pods of a group whose Workload is being deleted: as in Kueue its pods go with it, those that wait or
+    have ended as well.
+    """
     pods = view.group.pods
     stopping = _stop(view, "WorkloadDeleted", "Workload is deleted")
     rest = [pod for pod in pods if not pod.started]
@@ -251,7 +254,7 @@ def _with_leaving_workload(view: GroupView, workload: Json) -> list[Step]:
 
 
 def _abandon(workload: Json) -> list[Step]:
-    """All pods are being deleted and will not be replaced: the group leaves its queue."""
+    """Take a group out of its queue: all of its pods are being deleted and will not be replaced."""
     return [*job_workload.drop_finalizer(workload), DeleteWorkload(workload)]
 
 
@@ -295,7 +298,8 @@ def _with_workload(view: GroupView, workload: Json, lookups: Lookups) -> list[St
 
 
 def _of_parent(view: GroupView, workload: Json, counts: dict[str, int], lookups: Lookups) -> list[Step]:
-    """Its Workload lives and dies with the owner of the pods, which also replaces them and changes what the Workload counts.
+    """Plan a group whose Workload lives and dies with the owner of the pods, which also replaces them and changes what the
+    Workload counts.
 
     Pods beyond that wait: if they were deleted, their owner would only make them again.
     """
@@ -325,14 +329,18 @@ def _of_parent(view: GroupView, workload: Json, counts: dict[str, int], lookups:
 
 
 def _replace_workload(view: GroupView, workload: Json) -> list[Step]:
-    """The Workload describes other pods than these: once none of them runs it goes, and the group is queued again."""
+    """The steps for a Workload that describes other pods than these: once none of them runs it goes, and the group is queued
+    again.
+    """
     if stopping := _stop(view, "NoMatchingWorkload", "No matching Workload"):
         return stopping
     return [] if view.active else _abandon(workload)
 
 
 def _adopt(kept: PodGroup, workload: Json) -> list[Step]:
-    """All pods own the Workload; this is also what proves that they belong to it. References to pods that are gone go."""
+    """Make all pods owners of the Workload, which also proves that they belong to it. References to pods that are gone are
+    removed.
+    """
     if kept.alone:
         return []
     known: Sequence[Json] = workload["metadata"].get("ownerReferences") or ()
@@ -361,7 +369,7 @@ def _say_what_is_missing(kept: PodGroup, workload: Json, missing: bool, now: int
 
 
 def _leave(view: GroupView, workload: Json) -> list[Step]:
-    """It is evicted: its quota is released when no pod runs any more."""
+    """Stop the pods of an evicted group: its quota is released when no pod runs any more."""
     evicted = condition_of(workload, names.EVICTED) or {}
     if stopping := _stop(view, f"WorkloadEvictedDueTo{evicted.get('reason', '')}", evicted.get("message") or ""):
         return stopping

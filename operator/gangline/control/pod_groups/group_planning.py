@@ -149,7 +149,7 @@ class GroupPlanning(Part):
         return found
 
     def touch(self, key: str) -> None:
-        """What the parent of the group of this key wants may have changed."""
+        """Plan a group again: what its parent wants of it may have changed."""
         self._index.changed.add((POD_GROUPS, key))
 
     # --- plans ---
@@ -183,7 +183,7 @@ class GroupPlanning(Part):
         return workload is not None and (deleting(workload) or job_workload.has(workload, names.EVICTED))
 
     def _orphaned(self, workload: Json) -> None:
-        """None of the pods that own it exists any more: it goes, as by Kubernetes' garbage collection."""
+        """Delete a Workload none of whose owning pods exists any more, as Kubernetes' garbage collection would."""
         rows = workload["metadata"].get("ownerReferences") or ()
         of_pods = bool(rows) and all((row.get("apiVersion"), row.get("kind")) == FRAMEWORK for row in rows)
         done = not of_pods or deleting(workload) or job_workload.has(workload, names.FINISHED)
@@ -247,8 +247,8 @@ class GroupPlanning(Part):
             self._carry_out(ref, step)
 
     def _workload_of(self, group: PodGroup, key: str) -> Json | None:
-        """The Workload of its name; of a pod that stands alone any that the pod controls, the one with quota first, unless it
-        names one.
+        """The Workload of the group's name; of a pod that stands alone any that the pod controls, the one with quota first,
+        unless it names one.
         """
         if not group.alone or group.prebuilt:
             return self._mirror.get(kube.WORKLOADS, key)
@@ -259,14 +259,16 @@ class GroupPlanning(Part):
         return workload is not None and self.elsewhere.sends(workload) and self.elsewhere.may_run(workload)
 
     def _seen(self, pod: Member) -> Member:
-        """A deleted pod that was left behind holds no place of its group, as long as its node is out of reach."""
+        """The pod as its group counts it. A deleted pod that was left behind holds no place, as long as its
+        node is out of reach.
+        """
         if not pod.left_behind or not pod.deleted or pod.ended:
             return pod
         out = out_of_reach_since(self._mirror.get(kube.NODES, pod.node)) is not None
         return replace(pod, lost=True, ready=False) if out else pod
 
     def _uses_quota(self, pod: Member) -> bool:
-        """It may run: it passes the gate, or has passed it, and its node, if it has one, can be reached."""
+        """Whether the pod may run: it passes the gate, or has passed it, and its node, if it has one, can be reached."""
         if self._pod_writes.is_starting(pod):
             return True
         if not pod.started:
@@ -311,7 +313,7 @@ class GroupPlanning(Part):
     # --- results of writes ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A write of a Workload succeeded or was finally refused: its group is planned again from the current state."""
+        """Plan a group again from the current state after a write of its Workload succeeded or was finally refused."""
         ref = message.owner
         if ref is None or ref[0] not in (POD_GROUPS, kube.PODS):
             return

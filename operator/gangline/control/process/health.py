@@ -1,4 +1,4 @@
-"""What probes of the operator are told: /healthz fails when the process should be restarted, /readyz while it cannot do its work.
+"""The probes of the operator: /healthz fails when the process should be restarted, /readyz while it cannot do its work.
 
 A standby is ready: it has listed everything and would lead at once. /readyz says who leads instead. Neither depends on the
 webhooks, which are processes with probes of their own: an operator that restarted because of them would help nobody.
@@ -23,7 +23,8 @@ BEAT: Final = 0.5
 
 
 class Pulse:
-    """Whether the main loop makes progress: its event loop runs, and its control loop takes the rounds that are due.
+    """The pulse of the main loop, which says whether it makes progress: its event loop runs, and its control loop takes the
+    rounds that are due.
 
     `behind`: the seconds for which a round of the control loop has been due. `run` beats in the main loop, everything else may be
     called from any thread.
@@ -53,8 +54,8 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`unlisted`: kinds that were never listed; `still`: seconds for which the main loop has made no progress; `standing`:
-    whether this process leads, or why not, in words. They are called from any thread.
+    """Answers probes. `unlisted`: kinds that were never listed; `still`: seconds for which the main loop has made no progress;
+    `standing`: whether this process leads, or why not, in words. They are called from any thread.
     """
 
     unlisted: Callable[[], list[str]]

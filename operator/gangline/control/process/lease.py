@@ -40,7 +40,7 @@ def steady_clock() -> float:
 
 
 def default_identity() -> str:
-    """Unique per process: a restarted pod of the same name must not mistake itself for its predecessor."""
+    """An identity that is unique per process: a restarted pod of the same name must not mistake itself for its predecessor."""
     return f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -212,7 +212,7 @@ class Elector:
         self._waiting = waiting
 
     def _wait_because(self, trouble: str) -> None:
-        """Attempts are repeated every two seconds, and the same trouble is logged once."""
+        """Note why this process does not lead. Attempts are repeated every two seconds, and the same trouble is logged once."""
         if trouble != self._waiting:
             logger.warning("Lease %s: %s", self._settings, trouble)
         self._waiting = trouble
@@ -271,6 +271,8 @@ class Elector:
         self._see(await replaced)
 
     def _request_timeout(self) -> float:
-        """Half of the deadline, so that a hanging request leaves time for a second one, and never beyond it."""
+        """The seconds for one request: half of the deadline, so that a hanging request leaves time for a second one, and never
+        beyond it.
+        """
         half = self._settings.renew_deadline / 2
         return max(0.1, min(half, self._time_left())) if self._started else half

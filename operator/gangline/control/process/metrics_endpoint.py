@@ -42,7 +42,7 @@ _SCHEME: Final = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """All metrics of the operator, in Prometheus' text format."""
+    """The page with all metrics of the operator, in Prometheus' text format."""
 
     metrics: Metrics
 
@@ -70,7 +70,7 @@ class SecuredMetrics:
     def __init__(
         self, client: ApiClient, page: MetricsPage, options: Options, namespace: str, tls: Handshakes = USUAL
     ) -> None:
-        """Raises OSError where the address is taken."""
+        """Bind the port. Raises OSError where the address is taken."""
         self._page = page
         self._options = options
         self._names = service_names(SERVICE, namespace)

@@ -165,7 +165,7 @@ class Operator:
         knows_better: Callable[[str], bool],
         wanted: Callable[[], bool],
     ) -> Forecasting | None:
-        """None where this machine lacks the libraries: admission goes on without forecasts."""
+        """Make the forecasting part; None where this machine lacks the libraries: admission goes on without forecasts."""
         try:
             from gangline.control.forecasting.forecasting import Forecasting
         except ImportError as error:
@@ -228,7 +228,7 @@ class Operator:
         return self.watches.unlisted() if not self._settled else []
 
     def _standing(self) -> str:
-        """Whether this process leads, or what it waits for."""
+        """The state of this process as text: it leads, or what it waits for."""
         if self.leading.is_set() and not self._lost:
             return "leading"
         waiting = self._unready or (self._elector.waiting if self._elector is not None else "")
@@ -377,8 +377,9 @@ class Operator:
         self._end_at_once(why or "the lease was lost")
 
     def _end_with_its_world(self, what: str) -> None:
-        """The store was restored from a backup. Nothing that this process knows or has planned is certain any more, and its
-        successor builds everything from what the store holds now."""
+        """End this process after the store was restored from a backup. Nothing that it knows or has planned is certain any more,
+        and its successor builds everything from what the store holds now.
+        """
         self._end_at_once(f"the cluster's store was restored from a backup: {what}")
 
     def _end_at_once(self, why: str) -> None:

@@ -24,7 +24,9 @@ from gangline.tls.context import USUAL, Handshakes
 
 @dataclass(frozen=True, slots=True)
 class ForecastOptions:
-    """Where finished runs are stored (an SQLAlchemy URL or the path of an SQLite file), and the model trained on them."""
+    """The places of the forecasts' data: finished runs (an SQLAlchemy URL or the path of an SQLite file), and the model trained
+    on them.
+    """
 
     history: str
     model_file: Path

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def in_order(what: str, seconds: float) -> AsyncIterator[None]:
-    """One step of the shutdown: if it fails or takes longer than `seconds`, that is logged, and the next step follows."""
+    """Run one step of the shutdown: if it fails or takes longer than `seconds`, that is logged, and the next step follows."""
     try:
         async with asyncio.timeout(seconds):
             yield

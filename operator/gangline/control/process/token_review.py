@@ -1,4 +1,4 @@
-"""Who sends a request with a bearer token: asks the API server (TokenReview), and caches the answer for some seconds.
+"""Finds out who sends a request with a bearer token: asks the API server (TokenReview), and caches the answer for some seconds.
 
 A known token never waits. Reviews of unknown ones are few at a time, and few of one address: whoever sends invented tokens can
 occupy neither the API server nor this server, nor make the cache forget valid ones.

@@ -78,7 +78,7 @@ class Watches:
         await self._group.wait_synced()
 
     async def first_lists(self) -> None:
-        """The same, with a line of log from time to time about what is missing."""
+        """Returns once everything but pods is listed, with a line of log from time to time about what is missing."""
         while not self._group.synced:
             try:
                 async with asyncio.timeout(SLOW_LISTS):
@@ -102,11 +102,11 @@ class Watches:
             log.warning("pods are not known after %g s: leading without them", PODS_WITHIN)
 
     def expect(self, resource: Resource, key: str, version: str) -> None:
-        """Somebody else saw this version of an object: a watch that does not bring it soon reconnects."""
+        """Note that somebody else saw this version of an object: a watch that does not bring it soon reconnects."""
         self._by_resource[resource].expect(key, version)
 
     def warn_of_absent_kinds(self) -> None:
-        """Kueue's kinds are enough to admit workloads, but missing Gangline kinds may be an oversight."""
+        """Warn of Gangline kinds that are missing. Kueue's kinds are enough to admit workloads, but that may be an oversight."""
         absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
         if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
             log.warning(

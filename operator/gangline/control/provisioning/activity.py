@@ -37,7 +37,7 @@ def config_of(check: Json, config_named: ConfigOf) -> ProvisioningRequestConfigS
 
 
 def activity_of(check: Json, config_named: ConfigOf, *, served: bool) -> Activity:
-    """`served`: the API server has ProvisioningRequests."""
+    """The condition Active of a check. `served`: the API server has ProvisioningRequests."""
     try:
         config_of(check, config_named)
     except UnusableError as error:

@@ -78,7 +78,7 @@ class Autoscalers(Part):
             self._wake()
 
     def _flavors(self) -> list[tuple[str, Json]]:
-        """Those about which nobody has decided."""
+        """The flavors without an annotation that says whether they can grow."""
         return [
             (key, flavor)
             for key, flavor in self._mirror.objects[kube.RESOURCE_FLAVORS].items()

@@ -31,7 +31,9 @@ def request(workload: Json, name: str, config: ProvisioningRequestConfigSpec, gr
 
 
 def is_current(request: Json, workload: Json, config: ProvisioningRequestConfigSpec) -> bool:
-    """Whether it asks as the configuration says now. The job's own parameters count as they were when it was made."""
+    """Whether the request asks as the configuration says now. The job's own parameters count as they were when the request was
+    made.
+    """
     spec = request["spec"]
     own, asked = _own_parameters(workload), spec.get("parameters") or {}
     return spec.get("provisioningClassName") == config.provisioning_class_name and all(
@@ -64,7 +66,7 @@ def digest_of(template: Json) -> str:
 
 
 def _own_parameters(workload: Json) -> dict[str, str]:
-    """Those that the job's annotations set."""
+    """The parameters that the job's annotations set."""
     annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
     return {
         key.removeprefix(names.PROVISIONING_PREFIX): value
@@ -84,7 +86,7 @@ def _flavored(group: Group, flavor: FlavorOf) -> PodSetInfo:
 
 
 def _count_limits(spec: Json) -> None:
-    """Limits count as requests where there are none: the autoscaler sees no API server's defaults."""
+    """Count limits as requests where there are none: the autoscaler sees no API server's defaults."""
     for holder in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ()), spec]:
         resources = holder.get("resources")
         if resources and resources.get("limits"):
@@ -107,7 +109,7 @@ def _head(resource: Resource, workload: Json, name: str) -> Json:
 
 
 def _reference(resource: Resource, owner: Json) -> Json:
-    """Without blockOwnerDeletion, which would need a right to the owner's finalizers."""
+    """An owner reference without blockOwnerDeletion, which would need a right to the owner's finalizers."""
     meta = owner["metadata"]
     head = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**head, "name": meta["name"], "uid": meta["uid"], "controller": True}

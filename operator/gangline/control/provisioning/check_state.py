@@ -33,7 +33,9 @@ def unconfigured(row: Json) -> Json:
 
 
 def not_needed(row: Json) -> Json:
-    """Ready without a request: what an earlier admission's request added to the pods does not apply."""
+    """The row of a check that is ready without a request: what an earlier admission's request added to the pods
+    does not apply.
+    """
     if row["state"] == READY:
         return row
     return {**_without(row, "podSetUpdates"), "state": READY, "message": NOT_NEEDED}

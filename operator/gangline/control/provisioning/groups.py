@@ -1,4 +1,6 @@
-"""Which pods of a workload are requested: its pod sets, without those that need no new nodes, and merged by the policy."""
+"""Groups the pods of a workload that are requested: its pod sets, without those that need no new nodes, and
+merged by the policy.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def _alike(one: Json, other: Json, policy: str | None) -> bool:
 
 
 def _requirements(spec: Json) -> Json:
-    """What decides where the pods can be scheduled. Absent requests count: containers are compared one by one."""
+    """The fields that decide where the pods can be scheduled. Absent requests count: containers are compared one by one."""
     requests = {
         part: [{"requests": (row.get("resources") or {}).get("requests"), "at": i} for i, row in enumerate(rows)]
         for part in ("containers", "initContainers")

@@ -25,7 +25,7 @@ def template_name(request: str, pod_set: str) -> str:
 
 
 def attempt_of(request: str, workload: str, check: str) -> int | None:
-    """Which attempt the request of this name is; None for a request of another workload or check."""
+    """The number of the attempt that a request of this name is; None for a request of another workload or check."""
     prefix = f"{workload}-{check}-"
     if request.startswith(prefix) and (number := bounded.whole(request.removeprefix(prefix))) is not None:
         return number
@@ -36,7 +36,7 @@ def attempt_of(request: str, workload: str, check: str) -> int | None:
 
 
 def _cut(name: str) -> str:
-    """A name that is too long ends in a digest. The API server accepts no dot before it."""
+    """The name; one that is too long ends in a digest. The API server accepts no dot before it."""
     if len(name) <= _LONGEST:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]

@@ -47,7 +47,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class SetChecks:
-    """Rows of `status.admissionChecks` that change: what each is, and what it becomes."""
+    """Change rows of `status.admissionChecks`: what each is, and what it becomes."""
 
     rows: Sequence[tuple[Json, Json]]
 
@@ -84,7 +84,7 @@ class DeleteTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request cannot be made as the workload and its flavors are; `message` goes to the check."""
+    """Report in the check that a request cannot be made as the workload and its flavors are; `message` says why."""
 
     check: str
     message: str
@@ -159,7 +159,7 @@ def _rows(workload: Json) -> list[Json]:
 
 
 def _check_plan(view: View, row: Json) -> _CheckPlan | None:
-    """None for a check of another controller."""
+    """The plan for one check of a workload; None for a check of another controller."""
     workload, check = view.workload, row["name"]
     if check not in view.checks:
         return None
@@ -235,7 +235,9 @@ def _make(
 
 
 def _template_step(view: View, check: str, body: Json) -> Sequence[Step] | None:
-    """None if the template is there as it should be; no step where it only has to be waited for."""
+    """The step that brings a PodTemplate to what it should be: None if it is so already; no step where it only has to be waited
+    for.
+    """
     there = view.template_named(_name(body))
     if there is not None and deleting(there):
         return ()
@@ -251,7 +253,7 @@ def _is_of(view: View, obj: Json) -> bool:
 
 
 def _is_leftover(view: View, obj: Json) -> bool:
-    """Its owner was deleted, and Kubernetes is about to delete it."""
+    """Whether the object's owner was deleted, so that Kubernetes is about to delete the object."""
     owner = controller_of(obj)
     return owner is not None and not view.exists(owner)
 

@@ -63,7 +63,7 @@ class Provisioning(Part):
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
-        """A full list: the kind may be served only now."""
+        """Look at all workloads again after a full list: the kind may be served only now."""
         if isinstance(event, Synced):
             self._look_at_all = True
 
@@ -84,7 +84,7 @@ class Provisioning(Part):
     # --- AdmissionChecks ---
 
     def judge(self, check: Json) -> Activity:
-        """Whether a check of this controller is active."""
+        """The activity of a check of this controller: whether it is active, and why."""
         return activity.activity_of(check, self._config_named, served=self._served(kube.PROVISIONING_REQUESTS))
 
     def _config_named(self, name: str) -> Json | None:
@@ -116,7 +116,9 @@ class Provisioning(Part):
         )
 
     def _checks_of(self, workload: Json) -> dict[str, ProvisioningRequestConfigSpec | None]:
-        """Its checks of this controller, each with its configuration."""
+        """The checks of a workload that this controller answers, each with its configuration; None for one that
+        cannot be used.
+        """
         found: dict[str, ProvisioningRequestConfigSpec | None] = {}
         for row in workload["status"].get("admissionChecks") or ():
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
@@ -188,7 +190,7 @@ class Provisioning(Part):
     # --- results of writes ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A Workload is not in doubt any more, perhaps without a change that the mirror shows."""
+        """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
             raw = self._mirror.get(kube.WORKLOADS, message.key.text)
             if raw is not None and "admissionChecks" in raw["status"]:
@@ -210,7 +212,9 @@ class Provisioning(Part):
             self._recorder.record(workload, "Normal", "ProvisioningRequestCreated", text, "Created")
 
     def _not_created(self, key: str, check: str, resource: Resource, body: Json, error: ApiError) -> None:
-        """Tell the check, unless it is there after all: the answer to an earlier attempt may have been lost."""
+        """Report in the check that an object could not be created, unless it is there after all: the answer to an earlier attempt
+        may have been lost.
+        """
         there = self._mirror.get(resource, key_of(body))
         owner = body["metadata"]["ownerReferences"][0]["uid"]
         self._attempts.resolved(key)
@@ -243,7 +247,7 @@ class Provisioning(Part):
         self._changed.add(key)
 
     def _again(self, key: str) -> None:
-        """The pause of a workload with a refused write is over."""
+        """Look again at a workload whose pause after a refused write is over."""
         self._changed.add(key)
         self._wake()
 

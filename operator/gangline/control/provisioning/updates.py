@@ -1,4 +1,6 @@
-"""What a provisioned request adds to the pods: the annotations by which they use its nodes, and node labels from its status."""
+"""The additions of a provisioned request to the pods: the annotations by which they use its nodes, and node labels from its
+status.
+"""
 
 from __future__ import annotations
 

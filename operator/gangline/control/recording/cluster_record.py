@@ -28,14 +28,16 @@ TICK: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """Where the history of the cluster is written, and how many bytes of it are kept."""
+    """The folder to which the history of the cluster is written, and how many bytes of it are kept."""
 
     folder: Path
     most_bytes: int = MOST_BYTES
 
 
 class ClusterRecord(Part):
-    """A standby writes nothing: it may share the folder with the leader, and begins with what it knows when it leads."""
+    """Writes the record while leading. A standby writes nothing: it may share the folder with the leader, and begins with what it
+    knows when it leads.
+    """
 
     name = "record"
 

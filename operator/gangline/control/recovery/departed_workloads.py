@@ -32,7 +32,7 @@ DEPARTED: Final = "WorkloadDeparted"
 
 @dataclass(slots=True)
 class _Remnant:
-    """What remains of a Workload: the uids of its pods, to which its job may add until it has stopped."""
+    """A departed Workload, and the uids of its pods, to which its job may add until it has stopped."""
 
     workload: Json
     pods: set[str] = field(default_factory=set[str])
@@ -73,7 +73,9 @@ class DepartedWorkloads(Part):
             self._quarantine.attempt("keeping its quota", kube.WORKLOADS, key, partial(self._look, name))
 
     def departed(self, workload: Json, now: model.Millis) -> None:
-        """The Workload (its last state) holds no quota any more. Raises ParseError where its former quota cannot be read."""
+        """Hold the quota of a Workload (its last state) that holds none itself any more. Raises ParseError where its former quota
+        cannot be read.
+        """
         left = _Remnant(workload)
         held = parse.holding(workload) if self._still_holds(left) else None
         if held is not None:

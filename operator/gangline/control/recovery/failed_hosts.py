@@ -1,4 +1,4 @@
-"""Which hosts of a placed gang count as failed, by Kueue's rules. Pure.
+"""Judges which hosts of a placed gang count as failed, by Kueue's rules. Pure.
 
 A node that is gone, or says nothing of its readiness, counts at once. A node that is not ready, or has a taint that the gang does
 not tolerate for ever, counts once the gang's pods there have ended or are terminating: until then they may run on.
@@ -47,7 +47,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found out about a gang's hosts. `due`: when time alone makes another one fail."""
+    """The failed hosts of a gang. `due`: when time alone makes another one fail."""
 
     failed: tuple[str, ...] = ()
     #: some host is not as it should be: the gang's pods decide when it counts
@@ -85,8 +85,8 @@ def failed_hosts(
     rules: Rules,
     now: int,
 ) -> Found:
-    """`busy`: names of nodes with pods of the gang that neither ended nor are terminating; `node_of`: host name -> the node, or
-    None; `tolerations`: those of a pod set.
+    """The failed hosts of a gang. `busy`: names of nodes with pods of the gang that neither ended nor are terminating; `node_of`:
+    host name -> the node, or None; `tolerations`: those of a pod set.
     """
     if not workload.admitted or workload.evicted or workload.finished:
         return Found()
@@ -111,7 +111,7 @@ def failed_hosts(
 
 
 def keeps_away(node: Json, tolerations: Iterable[Sequence[Json]]) -> bool:
-    """It has a taint that pods with some of these tolerations stand for a while at most."""
+    """Whether the node has a taint that pods with some of these tolerations stand for a while at most."""
     return _worst(node, tolerations) > 0
 
 
@@ -135,7 +135,7 @@ def _judge(
 
 
 def _worst(node: Json, tolerations: Iterable[Sequence[Json]]) -> int:
-    """0: all its taints are tolerated; 1: some only for a while; 2: some are not."""
+    """The rank of the node's worst taint. 0: all its taints are tolerated; 1: some only for a while; 2: some are not."""
     taints = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("effect") in _EFFECTS]
     if not taints:
         return 0
@@ -151,7 +151,9 @@ def _worst(node: Json, tolerations: Iterable[Sequence[Json]]) -> int:
 
 
 def _tolerates(toleration: Json, taint: Json) -> bool:
-    """Kubernetes' rule: an empty key or effect of the toleration matches all; Exists ignores the value."""
+    """Whether a toleration tolerates a taint, by Kubernetes' rule: an empty key or effect of the toleration matches all; Exists
+    ignores the value.
+    """
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):

@@ -53,8 +53,8 @@ _GANG_LABELS: Final = (
 
 
 def out_of_reach_since(node: Json | None) -> int | None:
-    """Since when the node's pods cannot be reached, in ms; 0 for a deleted, silent or out-of-service node, None for a reachable
-    one.
+    """The time since when the node's pods cannot be reached, in ms; 0 for a deleted, silent or out-of-service node, None for a
+    reachable one.
     """
     if node is None or gone_for_certain(node) or is_silent(node):
         return 0

@@ -1,4 +1,4 @@
-"""When each node last renewed its Lease, by this process's own clock.
+"""The times at which each node last renewed its Lease, by this process's own clock.
 
 A kubelet renews the Lease of its node every quarter of the Lease's duration. Only that a renewal arrived counts, and when: the
 times written in Leases are those of other clocks, and are compared for equality alone. Times here are seconds.
@@ -35,7 +35,7 @@ class NodeLeases:
         self._renewals: dict[str, _Renewal] = {}
 
     def put(self, lease: Json, now: float) -> bool:
-        """Returns whether the Lease was renewed; the first sight of it is no renewal, since it may be old."""
+        """Store a Lease. Returns whether it was renewed; the first sight of it is no renewal, since it may be old."""
         name, spec = lease["metadata"]["name"], lease.get("spec") or {}
         written, before = str(spec.get("renewTime")), self._renewals.get(name)
         if before is not None and before.written == written:

@@ -53,7 +53,7 @@ Probe = Callable[[str, int], Awaitable[bool]]
 
 
 async def answers(address: str, port: int) -> bool:
-    """Whether anything answers there: a refusal is an answer, too. Nothing is sent."""
+    """Whether anything answers at this address and port: a refusal is an answer, too. Nothing is sent."""
     try:
         async with asyncio.timeout(ANSWER_WITHIN):
             _, writer = await asyncio.open_connection(address, port)
@@ -157,7 +157,7 @@ class SilentNodes(Part):
         await Reflector(self._client, kube.LEASES, namespace=NAMESPACE).run(self.hear)
 
     def hear(self, event: Event) -> None:
-        """A Lease was renewed, or is gone."""
+        """Note that a Lease was renewed, or is gone."""
         if isinstance(event, Upsert):
             name = event.obj["metadata"]["name"]
             if self._leases.put(event.obj, self._clock()) and name in self._tainted:
@@ -217,18 +217,18 @@ class SilentNodes(Part):
         return any((policy["spec"].get("recovery") or {}).get("probeNodes") is True for policy in policies)
 
     def _is_ours(self, node: str) -> bool:
-        """Whether a gang of a queue whose policy asks has pods there."""
+        """Whether the node has pods of a gang whose queue has a policy that asks for probes."""
         policies = map(self._policy, {pod.workload for pod in self._pods.on(node)})
         return any(policy is not None and policy.enabled and policy.probe_nodes for policy in policies)
 
 
 def is_silent(node: Json) -> bool:
-    """Whether the node has the taint."""
+    """Whether the node has the taint of silent nodes."""
     return any(taint.get("key") == names.SILENT for taint in (node.get("spec") or {}).get("taints") or ())
 
 
 def _place(node: Json | None) -> tuple[str, int] | None:
-    """Where the node's kubelet listens."""
+    """The address and port of the node's kubelet; None for a node without an internal address."""
     status = (node or {}).get("status") or {}
     rows = status.get("addresses") or ()
     address = next((row.get("address") for row in rows if row.get("type") == "InternalIP"), None)

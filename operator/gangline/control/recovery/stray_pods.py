@@ -137,7 +137,9 @@ class StrayPods(Part):
         )
 
     def _refused(self, workload: str, error: ApiError) -> None:
-        """Of a conflict the watch tells more, and then it is looked at again."""
+        """End the attempt. After a conflict the watch shows the pod's newest version, and it is looked at again; after other
+        errors there is a pause.
+        """
         self._attempts.resolved(workload)
         if not isinstance(error, Conflict | NotFound):
             self._attempts.pause(workload)

@@ -39,7 +39,7 @@ REASON: Final = "KueueForcefullyDeleted"
 
 @dataclass(frozen=True, slots=True)
 class StuckPod:
-    """A pod that may be deleted by force and was told to end. `due`: when its grace period ends, in ms; `grace` in seconds."""
+    """A terminating pod that may be deleted by force. `due`: when its grace period ends, in ms; `grace` in seconds."""
 
     key: str
     uid: str
@@ -53,13 +53,13 @@ class StuckPod:
 
     @property
     def object(self) -> Json:
-        """What an event is about."""
+        """The pod as the object of an event."""
         namespace, _, name = self.key.rpartition("/")
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "uid": self.uid}}
 
 
 def stuck_pod(pod: Json) -> StuckPod | None:
-    """What the newest version of a pod says; None for a pod that nothing is done for."""
+    """The facts about a terminating pod that may be deleted by force; None for any other pod."""
     meta, status = pod["metadata"], pod.get("status") or {}
     if (meta.get("annotations") or {}).get(names.SAFE_TO_DELETE) != "true" or not meta.get("deletionTimestamp"):
         return None

@@ -1,4 +1,6 @@
-"""What a Workload's record and its pods tell about a swap: the pods it concerns, whether it is over, and its message. Pure."""
+"""Reads from a Workload's record and its pods how a swap stands: the pods it concerns, whether it is over, and
+its message. Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def runs(workload: Json) -> bool:
 
 
 def admitted_since(workload: Json) -> int:
-    """When its admission began, in milliseconds; 0 without one."""
+    """The time at which the workload's admission began, in milliseconds; 0 without one."""
     row = true_condition(workload, names.ADMITTED)
     return conditions.millis_of(row.get("lastTransitionTime")) if row is not None else 0
 

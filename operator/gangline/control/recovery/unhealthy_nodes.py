@@ -1,4 +1,4 @@
-"""`status.unhealthyNodes` as Kueue maintains it: the failed nodes of a placed gang, until its pods are placed elsewhere.
+"""Maintains `status.unhealthyNodes` as Kueue does: the failed nodes of a placed gang, until its pods are placed elsewhere.
 
 What follows is the engine's: the recovery moves the gang off the node as soon as the node is lost; where a policy leaves recovery
 to Kubernetes, or nobody makes the gang's pods anew for Gangline, it finds another place a moment after the node is listed here,
@@ -161,7 +161,7 @@ class Tolerations:
 
 
 def is_alive(pod: Json) -> bool:
-    """It runs, or will run."""
+    """Whether the pod runs, or will run."""
     return not deleting(pod) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 

@@ -55,7 +55,7 @@ class SelectorProcess:
         return self
 
     def fault(self, expression: str) -> str:
-        """Why it does not compile; "" if it does. Raises UnavailableError."""
+        """Why the expression does not compile; "" if it does. Raises UnavailableError."""
         self.spent = 0.0
         if expression in self._bad:
             return _COSTLY

@@ -40,7 +40,7 @@ _SPENT: Final = f"the CEL selectors of its namespace take more than {RATE:g} ms 
 
 
 class Evaluator(Protocol):
-    """What the thread asks. `spent`: CPU milliseconds of the last answer."""
+    """The evaluator that the thread asks. `spent`: CPU milliseconds of the last answer."""
 
     spent: float
 
@@ -51,7 +51,7 @@ class Evaluator(Protocol):
 
 
 class _Question(NamedTuple):
-    """Which devices of these groups an expression selects; without groups why it does not compile."""
+    """A question: which devices of these groups an expression selects; without groups, why it does not compile."""
 
     expression: str
     groups: tuple[Group, ...] = ()
@@ -81,7 +81,7 @@ class _Asker:
 
 
 class SelectorQueue:
-    """`selecting.Judges`. `wake` is called in the loop that asked first, after answers came."""
+    """A `selecting.Judges`: the judges of all namespaces. `wake` is called in the loop that asked first, after answers came."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class SelectorQueue:
             self._call_wake()
 
     def _fail(self, why: str) -> None:
-        """Nothing can be evaluated for now: whoever asked asks again."""
+        """Drop all questions, since nothing can be evaluated for now: whoever asked asks again."""
         with self._changed:
             self._trouble = why
             for asker in self._askers.values():

@@ -1,4 +1,4 @@
-"""Which pods a StatefulSet or a LeaderWorkerSet has really made, and what it wants of each pod group.
+"""Decides which pods a StatefulSet or a LeaderWorkerSet has really made, and what it wants of each pod group.
 
 Anyone who may create pods can write any label, annotation or owner reference. So a pod counts only if its controller exists with
 the referenced uid: the StatefulSet itself; or, of a LeaderWorkerSet, the StatefulSet of its leaders or of a leader's workers.
@@ -38,7 +38,7 @@ class Families:
         self._held = held
 
     def pods_of(self, ref: JobRef, parent: Json) -> list[HeldPod]:
-        """The pods that it has made."""
+        """The pods that the parent has made."""
         return [pod for pod in self._held.pods_of(ref) if self._has_made(ref, parent, pod)]
 
     def _has_made(self, ref: JobRef, parent: Json, pod: HeldPod) -> bool:
@@ -47,7 +47,7 @@ class Families:
         return self._is_of_set(pod, parent)
 
     def _is_of_set(self, pod: HeldPod, parent: Json, *, leads: bool = False) -> bool:
-        """`leads`: only leaders are asked about."""
+        """Whether the pod's StatefulSet is the parent's. `leads`: only leaders are asked about."""
         made_by = self._stateful_set_of(pod)
         if made_by is None:
             return False
@@ -65,13 +65,13 @@ class Families:
         return found if found is not None and found["metadata"]["uid"] == uid else None
 
     def is_outdated(self, pod: HeldPod) -> bool:
-        """Its StatefulSet has another revision by now, and rolls it out only once this pod has gone or is ready."""
+        """Whether the pod's StatefulSet has another revision by now, and rolls it out only once this pod has gone or is ready."""
         status = (self._stateful_set_of(pod) or {}).get("status") or {}
         current, update = status.get("currentRevision"), status.get("updateRevision")
         return bool(pod.revision) and pod.revision == current and current != update
 
     def demand(self, workload: Json) -> Demand | None:
-        """What its parent wants of the group of a Workload; None where no parent has it."""
+        """The demand of a parent for the group of a Workload; None where no parent has it."""
         named = parent_named(workload)
         if named is None:
             return None

@@ -19,7 +19,7 @@ _STATEFUL_SET = f"{kube.STATEFUL_SETS.api_version}/{kube.STATEFUL_SETS.kind}"
 
 
 class HeldIndex:
-    """All pods that wait for a parent of these frameworks."""
+    """The pods that wait for a parent of these frameworks."""
 
     def __init__(self, frameworks: Collection[str]) -> None:
         #: parents with a pod that has changed, appeared or gone
@@ -66,7 +66,7 @@ class HeldIndex:
         return [self._pods[key] for key in sorted(self._of.get(ref, ()))]
 
     def members_of(self, ref: JobRef, group: str) -> list[HeldPod]:
-        """Those of them that are members of the pod group of this key."""
+        """The pods that name this parent and are members of the pod group of this key."""
         return [self._pods[key] for key in sorted(self._in.get(group, ())) if key in self._of.get(ref, ())]
 
     def refs(self) -> list[JobRef]:

@@ -89,7 +89,7 @@ def plan(view: ParentView, lookups: Lookups) -> list[Step]:
 
 
 def _by_index(view: ParentView, size: int) -> tuple[dict[int, Json], list[Json]]:
-    """Its Workloads by their groups, and those of groups that it has no more."""
+    """The Workloads of a parent by their groups, and those of groups that it no longer has."""
     present: dict[int, Json] = {}
     surplus: list[Json] = []
     for name, workload in sorted(view.workloads.items()):
@@ -149,7 +149,9 @@ def _adapt(view: ParentView, workload: Json, group: Group, lookups: Lookups) -> 
 
 
 def _ownership(view: ParentView, workload: Json, group: Group) -> Json:
-    """A Workload that an older version, or a manager cluster, has made for it."""
+    """The owner and annotations for a Workload that an older version, or a manager cluster, has made for the parent; {} if it has
+    them.
+    """
     meta = workload["metadata"]
     owners: Sequence[Json] = meta.get("ownerReferences") or ()
     if any(row["uid"] == view.parent["metadata"]["uid"] for row in owners):
@@ -159,7 +161,7 @@ def _ownership(view: ParentView, workload: Json, group: Group) -> Json:
 
 
 def _following(view: ParentView, workload: Json, group: Group, lookups: Lookups) -> Json:
-    """What has to change in its spec; queue and pods only while it holds no quota."""
+    """The changes of a Workload's spec by which it follows its parent; queue and pods change only while it holds no quota."""
     spec, parent, reserved = workload["spec"], view.parent, job_workload.reserved(workload)
     if not group.size or (reserved and not workloads.names_another_class(workload, parent)):
         return {}
@@ -181,7 +183,8 @@ def _is_of_shape(workload: Json, group: Group) -> bool:
 
 
 def _resize(view: ParentView, workload: Json, group: Group) -> list[Step]:
-    """Quota is released when no pod uses it, and reserved for another number of pods only once it was released.
+    """Adapt quota to the size of the group: it is released when no pod uses it, and reserved for another number of pods only once
+    it was released.
 
     Kueue lets replicas of a StatefulSet change only to zero and from zero. But a change by the scale subresource passes by the
     webhooks: fewer replicas give back what the rest would use, and more than there were wait for the next start from zero.
@@ -205,7 +208,7 @@ def _resize(view: ParentView, workload: Json, group: Group) -> list[Step]:
 
 
 def _reclaim(view: ParentView, workload: Json, group: Group) -> list[Step]:
-    """It runs, and was made smaller or larger all the same."""
+    """Give back quota of a group that runs and was made smaller, or warn that it was made larger than its quota."""
     counted = {row["name"]: row.get("count", 1) for row in workload["spec"].get("podSets") or ()}
     free = {row["name"]: row["count"] for row in (workload.get("status") or {}).get("reclaimablePods") or ()}
     fewer = {row["name"]: counted.get(row["name"], 0) - row["count"] for row in group.pod_sets}
@@ -225,7 +228,7 @@ def _reclaim(view: ParentView, workload: Json, group: Group) -> list[Step]:
 
 
 def _members(view: ParentView, group: Group) -> list[HeldPod]:
-    """Its pods that have not ended; those that are deleted and still run are among them."""
+    """The pods of a group that have not ended; those that are deleted and still run are among them."""
     return [pod for pod in view.pods if pod.group == group.workload and not pod.ended]
 
 
@@ -245,7 +248,7 @@ def _pods(view: ParentView, size: int, pod_sets: Sequence[Json], present: Mappin
 
 
 def _pod(view: ParentView, group: Group, workload: Json | None, pod: HeldPod) -> list[Step]:
-    """Make it a member of its group; let it follow to another queue while it waits.
+    """Make the pod a member of its group; let it follow to another queue while it waits.
 
     A pod of an old revision that waits would keep its StatefulSet from rolling out the new one: it is replaced.
     """

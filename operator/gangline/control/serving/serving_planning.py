@@ -108,7 +108,7 @@ class ServingPlanning(Part):
         self._changed.update((resource, key) for resource in self._enabled for key in self._mirror.objects[resource])
 
     def demand(self, workload: Json) -> Demand | None:
-        """What the parent of a Workload wants of its pod group; None where no parent has made it."""
+        """The demand of the parent of a Workload for its pod group; None where no parent has made it."""
         return self._families.demand(workload) if self._enabled else None
 
     # --- plans ---
@@ -126,7 +126,7 @@ class ServingPlanning(Part):
                 self._attempts.pause(ref)
 
     def _note(self, key: str) -> None:
-        """A Workload has changed, appeared or gone: note which parent has it."""
+        """Note which parent has a Workload that has changed, appeared or gone."""
         workload = self._mirror.get(kube.WORKLOADS, key)
         named = parent_named(workload) if workload is not None else None
         ref = named[0] if named is not None else None
@@ -178,7 +178,7 @@ class ServingPlanning(Part):
             self._carry_out(ref, parent, step)
 
     def _workloads_of(self, ref: JobRef, parent: Json) -> dict[str, Json]:
-        """Its Workloads by their names: those that it owns, and those of its names that wait to be owned."""
+        """The Workloads of a parent by their names: those that it owns, and those of its names that wait to be owned."""
         namespace, uid = parent["metadata"]["namespace"], parent["metadata"]["uid"]
         found: dict[str, Json] = {}
         for key in self._owned.get(ref, ()):
@@ -209,7 +209,7 @@ class ServingPlanning(Part):
     # --- results of writes ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A write of a Workload succeeded or was finally refused: its parent is planned again from the current state."""
+        """Plan a parent again from the current state after a write of its Workload succeeded or was finally refused."""
         ref = message.owner
         if ref is None or ref[0] not in self._enabled:
             return

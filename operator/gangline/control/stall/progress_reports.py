@@ -140,16 +140,16 @@ class Progress:
 
     @property
     def median_step(self) -> float | None:
-        """Milliseconds; None before there is a pace."""
+        """The median time of a step, in milliseconds; None before there is a pace."""
         return median(time / steps for time, steps in self._paces) if self._paces else None
 
     @property
     def quiet(self) -> bool:
-        """Whether it is in a phase without steps."""
+        """Whether the run is in a phase without steps."""
         return self.phase in QUIET_PHASES
 
     def silence(self, now: Millis) -> Millis:
-        """For how long its step has not risen; in a quiet phase, for how long it has not reported."""
+        """The time for which the run's step has not risen; in a quiet phase, for which it has not reported."""
         return max(0, now - (self.reported if self.quiet else self.moved))
 
     def forecast(self, workload: str, started: Millis) -> RuntimeForecast | None:

@@ -1,4 +1,4 @@
-"""What an event of a Job says about pods that the API server refuses: the kind of refusal, its words, and when. Pure.
+"""Reads events of Jobs about pods that the API server refuses: the kind of refusal, its words, and when. Pure.
 
 Only an answer that a retry does not change counts: a quota, Pod Security, a webhook or policy that says no, an invalid template.
 A timeout, an error of a server or a webhook that cannot be reached does not: those pass.
@@ -41,7 +41,7 @@ _PASSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`at` is in milliseconds since the epoch, on the clock of the Job controller."""
+    """A refusal of pods. `at` is in milliseconds since the epoch, on the clock of the Job controller."""
 
     at: int
     reason: str
@@ -67,7 +67,7 @@ def _words(note: str) -> str:
 
 
 def _time(event: Json) -> int:
-    """When it was last seen."""
+    """The time at which the event was last seen."""
     times = (
         (event.get("series") or {}).get("lastObservedTime"),
         event.get("deprecatedLastTimestamp"),

@@ -124,7 +124,7 @@ class RefusedPods(Part):
             suspect(found)
 
     def _suspect(self, value: model.Workload, admission: model.Admission, raw: Json) -> _Suspect | None:
-        """None if it has all its pods."""
+        """The facts about an admitted gang that lacks pods; None if it has all of them."""
         ref = self._mirror.job_of(raw)
         job = self._mirror.get(*ref) if ref is not None else None
         wanted = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets)
@@ -146,7 +146,7 @@ class RefusedPods(Part):
             yield namespace
 
     async def _told(self, namespace: str) -> dict[str, Refusal]:
-        """Uid of a Job -> the last refusal that the events tell of."""
+        """The last refusal that the events tell of, by the uid of the Job."""
         selector = f"reason={refusals.FAILED_CREATE},regarding.kind=Job"
         found: dict[str, Refusal] = {}
         async for page in self._client.pages(kube.EVENTS, namespace, field_selector=selector, limit=EVENTS):
@@ -204,7 +204,7 @@ class RefusedPods(Part):
             self._writes.change(key, "pods-refused", change, priority=Priority.LIFECYCLE, done=done)
 
     def _show_on_job(self, workload: Json) -> None:
-        """A job whose kind has a status of its own shows the condition there as well."""
+        """Show the condition on a job whose kind has a status of its own as well."""
         row = condition_of(workload, names.PODS_REFUSED)
         ref = self._mirror.job_of(workload) if row is not None else None
         job = self._mirror.get(*ref) if ref is not None else None

@@ -67,7 +67,7 @@ class Evidence:
         return self.heartbeat is not None or self.median_step is not None
 
     def all_pods(self, spans: tuple[Millis, ...]) -> Millis:
-        """For how long all of its pods have been in this state; 0 where some are not measured."""
+        """The time for which all pods of the run have been in this state; 0 where some are not measured."""
         return min(spans) if len(spans) >= self.pods else 0
 
 

@@ -13,5 +13,5 @@ Change: TypeAlias = Callable[[Json, int], None]
 
 
 def rows_of(status: Json) -> conditions.Conditions:
-    """Its conditions; an empty list is put there where it has none."""
+    """The conditions of a status; an empty list is put there where it has none."""
     return status.setdefault("conditions", [])

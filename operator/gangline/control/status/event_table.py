@@ -14,7 +14,9 @@ _JOB, _WORKLOAD, _POLICY, _POD = "job", "Workload", "QueuePolicy", "Pod"
 
 
 class EventRow(NamedTuple):
-    """`about`: the kind of object ("job": of any job kind); `by`: whose reason it is; `when` completes "recorded when …"."""
+    """An event that the operator writes. `about`: the kind of object ("job": of any job kind); `by`: whose reason it is; `when`
+    completes "recorded when …".
+    """
 
     about: str
     by: str

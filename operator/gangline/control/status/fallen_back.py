@@ -1,4 +1,4 @@
-"""Which ClusterQueues do not follow their QueuePolicy because of its floor, as its status says."""
+"""The ClusterQueues that do not follow their QueuePolicy because of its floor, as the status of the QueuePolicy says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _MOST: Final = 500
 
 
 def recorded(policy: Json) -> dict[str, FallenBack]:
-    """By ClusterQueue. Raises AttributeError, TypeError or ValueError for what no operator wrote."""
+    """The modes of ClusterQueues that do not follow this policy, by ClusterQueue. Raises AttributeError, TypeError or ValueError
+    for what no operator wrote.
+    """
     found: dict[str, FallenBack] = {}
     status: Json = policy.get("status") or {}
     rows: object = status.get("fallenBack")
@@ -29,7 +31,7 @@ def recorded(policy: Json) -> dict[str, FallenBack]:
 
 
 def of_queue(policy: Json | None, cluster_queue: str) -> FallenBack | None:
-    """What a ClusterQueue follows instead of this policy, if anything."""
+    """The mode that a ClusterQueue follows instead of this policy; None if it follows the policy."""
     try:
         return recorded(policy).get(cluster_queue) if policy is not None else None
     except (AttributeError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What the status of a Workload says of its admission gates and preemption gates. Reasons and messages are Kueue's."""
+"""The changes to a Workload's status that concern admission gates and preemption gates. Reasons and messages are Kueue's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ GATED = "AdmissionGated"
 
 
 def is_gated(rows: conditions.Conditions) -> bool:
-    """It is said to wait for an admission gate. For a closed preemption gate, it waits with the same reason."""
+    """Whether the status says that the Workload waits for an admission gate. For a closed preemption gate, it waits with the same
+    reason.
+    """
     known, blocked = conditions.find(rows, names.QUOTA_RESERVED), conditions.find(rows, names.BLOCKED_ON_GATES)
     if known is None or known.get("status") != "False" or known.get("reason") != GATED:
         return False
@@ -22,7 +24,7 @@ def is_gated(rows: conditions.Conditions) -> bool:
 
 
 def gates_cleared(status: Json, now: int) -> None:
-    """The last admission gate was removed: it is decided about next."""
+    """Record that the last admission gate was removed: the workload is decided about next."""
     rows = rows_of(status)
     if is_gated(rows):
         message = "AdmissionGatedBy cleared, waiting for quota reservation"
@@ -30,7 +32,7 @@ def gates_cleared(status: Json, now: int) -> None:
 
 
 def close_gates(status: Json, reason: str, message: str, now: int) -> None:
-    """After an eviction its preemption gates are closed again."""
+    """Close the preemption gates of an evicted workload again."""
     rows = rows_of(status)
     if conditions.is_true(rows, names.BLOCKED_ON_GATES):
         conditions.put(rows, names.BLOCKED_ON_GATES, False, reason, message, now=now)

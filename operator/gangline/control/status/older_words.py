@@ -41,5 +41,5 @@ def translate(old: Json, status: Json) -> None:
 
 
 def _said(status: Json) -> bool:
-    """Whether a status says that, or whether, its Workload is admitted."""
+    """Whether a status has the condition Admitted, true or false."""
     return conditions.find(status.get("conditions"), names.ADMITTED) is not None

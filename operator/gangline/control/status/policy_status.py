@@ -20,7 +20,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a policy selects: the queues for which it is in force, those that another policy has, and names of no queue."""
+    """The queues that a policy selects: those for which it is in force, those that another policy has, and names of no queue."""
 
     matched: tuple[str, ...] = ()
     #: ClusterQueue -> the policy that is in force for it instead
@@ -29,7 +29,7 @@ class Selection:
 
 
 def selection(policy: Json, queues: Mapping[str, Json], in_force: Mapping[str, str]) -> Selection:
-    """`in_force`: ClusterQueue -> its policy."""
+    """The queues that a policy selects. `in_force`: ClusterQueue -> its policy."""
     own = policy["metadata"]["name"]
     selected = [name for name, queue in sorted(queues.items()) if _selects(policy, queue)]
     named = (policy["spec"].get("clusterQueues") or {}).get("names") or ()
@@ -126,7 +126,7 @@ def _put_scorers(
 
 
 def _ignored(chosen: Selection) -> str:
-    """What of the selection has no effect."""
+    """The part of a policy's message about selected queues for which it has no effect; "" if there are none."""
     told = ""
     if chosen.unknown:
         told += f"; no ClusterQueue has the name {_some(chosen.unknown)}"
@@ -144,6 +144,6 @@ def _some(names: Sequence[str]) -> str:
 
 
 def head_delays(seconds: Mapping[str, Mapping[str, float]], backfilling: Iterable[str]) -> dict[tuple[str, str], float]:
-    """(ClusterQueue, cause) -> seconds, including zeros for the queues that backfill."""
+    """The delays of heads in seconds, by (ClusterQueue, cause), including zeros for the queues that backfill."""
     found = {(queue, cause): 0.0 for queue in backfilling for cause in (BACKFILL, BUDGET, EARLY_END, STOPPING)}
     return found | {(queue, cause): s for queue, causes in seconds.items() for cause, s in causes.items()}

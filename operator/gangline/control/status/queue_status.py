@@ -16,7 +16,7 @@ from gangline.kube.resources import Json
 
 @dataclass(frozen=True, slots=True)
 class Automation:
-    """Whether the quota of a ClusterQueue is kept at the sum of those of other clusters, and why or why not."""
+    """The automation of a ClusterQueue's quota: whether it is kept at the sum of those of other clusters, and why or why not."""
 
     on: bool
     reason: str
@@ -96,7 +96,7 @@ def _active(status: model.QueueStatus, old: Json, now: int, generation: int) -> 
 
 
 def _flavors(rows: Sequence[model.ResourceUsage], *, borrowed: bool) -> list[Json]:
-    """Grouped by flavor in the queue's order: `[{name, resources: [{name, total, borrowed}]}]`."""
+    """The amounts grouped by flavor in the queue's order: `[{name, resources: [{name, total, borrowed}]}]`."""
     flavors: dict[str, list[Json]] = {}
     for row in rows:
         entry: Json = {"name": row.resource, "total": quantity.format(row.total, row.resource)}

@@ -1,4 +1,5 @@
-"""What the status of a Workload says of its run: overdue, stalled, pods refused, ready, moved, finished, and pods that are done.
+"""The changes to a Workload's status that concern its run: overdue, stalled, pods refused, ready, moved, finished, and pods that
+are done.
 
 Condition types, reasons and messages are Kueue's, where Kueue has them.
 """
@@ -50,7 +51,7 @@ def pods_refused(holds: bool, reason: str, message: str) -> Change:
 
 
 def lost_words(what: str, lost: Sequence[str]) -> str:
-    """That the API server has not kept what an admission adds to pods. `what`: the resource that was written."""
+    """The sentence that the API server has not kept what an admission adds to pods. `what`: the resource that was written."""
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     return (
         f"The API server did not keep what the admission adds to the pods ({lost[0]}{more}): "
@@ -98,7 +99,7 @@ def pods_ready(ready: bool) -> Change:
 
 
 def not_started(status: Json, now: int) -> None:
-    """Its quota was taken back by somebody else: its pods do not count as ready."""
+    """Record that pods do not count as ready after somebody else took the workload's quota back."""
     rows = rows_of(status)
     known = conditions.find(rows, names.PODS_READY)
     if known is not None and not conditions.is_true(rows, names.QUOTA_RESERVED):

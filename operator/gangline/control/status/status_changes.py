@@ -32,7 +32,7 @@ _NOT_TRIED = ("", "PendingEvaluation", "Pending", "Suspended", DEACTIVATED)
 
 
 def _no_reservation(rows: conditions.Conditions, now: int) -> None:
-    """Without quota a workload is not admitted."""
+    """Record that the workload is not admitted, since it has no quota."""
     conditions.put(rows, names.ADMITTED, False, "NoReservation", "The workload has no reservation", now=now)
 
 
@@ -81,7 +81,7 @@ def going_on(admitted: Change, seconds: int) -> Change:
 
 
 def imported(admission: model.Admission, checks: Iterable[str]) -> Change:
-    """A running job is adopted: its Workload is admitted as it runs, and its `checks` count as passed."""
+    """Admit the Workload of an adopted job as the job runs; its `checks` count as passed."""
 
     def change(status: Json, now: int) -> None:
         rows = rows_of(status)
@@ -97,14 +97,14 @@ def imported(admission: model.Admission, checks: Iterable[str]) -> Change:
 
 
 def _queue(rows: conditions.Conditions) -> None:
-    """What it asks for can be counted again: nothing is said any more of why it was not queued."""
+    """Remove the condition that says why the workload was not queued: what it asks for can be counted again."""
     known = conditions.find(rows, names.REQUEUED)
     if known is not None and (known["status"], known.get("reason")) == ("False", names.NOT_QUEUED):
         rows.remove(known)
 
 
 def end_eviction(rows: conditions.Conditions, now: int) -> None:
-    """It has quota again: what was said about its eviction, and about its wait for a preemption gate, is over."""
+    """End what the status says about an eviction, and about the wait for a preemption gate: the workload has quota again."""
     for kind in (names.EVICTED, names.PREEMPTED, names.BLOCKED_ON_GATES):
         old = conditions.find(rows, kind)
         if old is not None and old["status"] == "True":
@@ -160,7 +160,7 @@ def complete_admission(*, pods_follow: bool = False) -> Change:
 
 
 def _set_preview(rows: conditions.Conditions, preview: str, now: int) -> None:
-    """What a placement policy that is tried out would have done; nothing is said where there never was one."""
+    """Record what a placement policy that is tried out would have done; nothing is recorded where none was ever tried out."""
     if preview:
         conditions.put(rows, names.PLACEMENT_PREVIEW, True, "DryRun", preview, now=now)
     elif conditions.is_true(rows, names.PLACEMENT_PREVIEW):
@@ -383,7 +383,7 @@ def put_on_hold(message: str) -> Change:
 
 
 def end_hold(status: Json, now: int) -> None:
-    """It has pods to run again: it is decided about next."""
+    """End the hold of a workload that has pods to run again: it is decided about next."""
     rows = rows_of(status)
     if is_on_hold(rows):
         message = "Workload no longer on hold; waiting for quota reservation"
@@ -396,7 +396,7 @@ def is_on_hold(rows: conditions.Conditions) -> bool:
 
 
 def unclaim(status: Json, now: int) -> None:
-    """Its pods count in full again. It holds no quota."""
+    """Count the pods of a workload without quota in full again."""
     if not conditions.is_true(rows_of(status), names.QUOTA_RESERVED):
         status.pop("reclaimablePods", None)
 
@@ -416,7 +416,7 @@ def withdraw(decision: model.Withdraw) -> Change:
 
 
 def is_left_behind(status: Json) -> bool:
-    """Its quota is released, and its admission is still there."""
+    """Whether the workload's quota is released while its admission is still there."""
     reserved = conditions.find(status.get("conditions"), names.QUOTA_RESERVED)
     return bool(status.get("admission")) and reserved is not None and reserved.get("status") == "False"
 

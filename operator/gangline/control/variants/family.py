@@ -41,7 +41,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`rule` is None where the ClusterQueue has no policy in force."""
+    """A parent and its variants. `rule` is None where the ClusterQueue has no policy in force."""
 
     parent: Json
     variants: Sequence[Json]
@@ -59,13 +59,13 @@ class Told:
 
 @dataclass(slots=True)
 class Plan:
-    """What to write now, with the events that tell of it, and when to look again in any case."""
+    """The steps to write now, with the events that report them, and when to look again in any case."""
 
     steps: list[tuple[Step, Told | None]]
     due: int | None = None
 
     def then(self, step: Step, about: Json | None = None, happened: str = "", said: str = "") -> None:
-        """One patch of an object at a time: what is left to change follows once that is written."""
+        """Add a step. An object gets one patch at a time: what is left to change follows once that is written."""
         if isinstance(step, PatchWorkload):
             patched = (each.workload for each, _ in self.steps if isinstance(each, PatchWorkload))
             if any(each is step.workload for each in patched):
@@ -101,7 +101,9 @@ def _finish(made: Plan, variants: Sequence[Json], finished: Json) -> None:
 
 
 def _dissolve(made: Plan, parent: Json, variants: Sequence[Json]) -> None:
-    """The policy is not in force any more: the parent is a workload like any other, and holds its quota itself."""
+    """Dissolve a family whose policy is not in force any more: the parent is a workload like any other, and holds its quota
+    itself.
+    """
     if bodies.is_parent(parent):
         made.then(PatchWorkload(parent, {"metadata": {"labels": {names.CONCURRENT_PARENT: None}}}))
         return
@@ -145,7 +147,7 @@ def _run(made: Plan, parent: Json, everyone: Sequence[Json], rule: Rule, now: in
 def _match_flavors(
     made: Plan, parent: Json, everyone: Sequence[Json], variants: Sequence[Json], rule: Rule, order: dict[str, int]
 ) -> None:
-    """One variant for each flavor of the queue, no other ones."""
+    """Make one variant for each flavor of the queue, and delete other ones."""
     present = {bodies.flavor_of(each) for each in everyone}
     running = next((each for each in variants if has(each, names.ADMITTED)), None)
     for flavor in rule.flavors:
@@ -205,7 +207,7 @@ def _because(parent: Json, running: Json | None, rule: Rule) -> str:
 
 
 def _is_rejected(variant: Json) -> bool:
-    """An admission check has rejected it: it stays out."""
+    """Whether an admission check has rejected the variant: it stays out."""
     return (condition_of(variant, names.EVICTED) or {}).get("reason") == f"{_DUE_TO}AdmissionCheck"
 
 
@@ -213,7 +215,7 @@ def _is_rejected(variant: Json) -> bool:
 
 
 def _follow_eviction(made: Plan, parent: Json, everyone: Sequence[Json]) -> bool:
-    """An evicted variant releases its quota after its parent, and its parent is evicted with it. True: wait for that."""
+    """Evict the parent with an evicted variant, which releases its quota after its parent. True: wait for that."""
     waits = False
     for variant in everyone:
         if not reserved(variant) or not (has(variant, names.EVICTED) or deleting(variant)):
@@ -273,7 +275,7 @@ def _admit_parent(made: Plan, parent: Json, admitted: Sequence[Json]) -> None:
 
 
 def _runs_as(parent: Json, variant: Json) -> bool:
-    """The parent has the flavors of this variant."""
+    """Whether the parent has the flavors of this variant."""
     mine, its = (each["status"].get("admission") or {} for each in (parent, variant))
     return _flavors(mine) == _flavors(its)
 
@@ -283,7 +285,7 @@ def _flavors(admission: Json) -> list[tuple[str, Json]]:
 
 
 def _run_facts(parent: Json, variant: Json) -> Change | None:
-    """What the parent knows of the run and the engine has to know of the variant; None where it does."""
+    """The change that gives a variant the facts of the run that its parent has and the engine needs; None where it has them."""
     ready = condition_of(parent, names.PODS_READY)
     known = condition_of(variant, names.PODS_READY)
     told = ("reclaimablePods", "accumulatedPastExecutionTimeSeconds")
@@ -310,7 +312,7 @@ def _run_facts(parent: Json, variant: Json) -> Change | None:
 
 
 def _open_gate(made: Plan, variants: Sequence[Json], now: int) -> None:
-    """The most preferred variant that needs others to be preempted may try, and the next one if that does not start in time."""
+    """Let the most preferred variant that needs others to be preempted try, and the next one if that does not start in time."""
     waiting = [each for each in variants if _is_active(each) and not reserved(each) and not has(each, names.FINISHED)]
     opened = [at for each in waiting if (at := _opened_at(each)) is not None]
     candidate = _candidate(waiting)
@@ -337,7 +339,7 @@ def _candidate(waiting: Sequence[Json]) -> Json | None:
 
 
 def _opened_at(variant: Json) -> int | None:
-    """When the gate of concurrent admission was opened, in milliseconds; None while it is closed."""
+    """The time at which the gate of concurrent admission was opened, in milliseconds; None while it is closed."""
     for row in variant["status"].get("preemptionGates", ()):
         if row["name"] == names.CONCURRENT_GATE and row.get("position") == "Open":
             return conditions.millis_of(row.get("lastTransitionTime"))

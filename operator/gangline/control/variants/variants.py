@@ -103,7 +103,7 @@ class Variants(Part):
         }
 
     def _note_orphans(self, parent: str) -> None:
-        """A Workload with variants was deleted: these have lost their parent."""
+        """Note the variants of a Workload that was deleted: they have lost their parent."""
         namespace = parent.rpartition("/")[0]
         for key, workload in self._mirror.objects[kube.WORKLOADS].items():
             if (
@@ -140,7 +140,7 @@ class Variants(Part):
         self._note_all()
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A Workload is not in doubt any more, perhaps without a change that a watch shows."""
+        """Look again at a Workload that is not in doubt any more, perhaps without a change that a watch shows."""
         if message.key.resource == kube.WORKLOADS:
             workload = self._mirror.get(kube.WORKLOADS, message.key.text)
             if workload is not None:
@@ -192,7 +192,7 @@ class Variants(Part):
             self._send(key, step, told)
 
     def _plan_orphan(self, key: str, variant: Json) -> None:
-        """A variant whose parent does not exist any more: its job has stopped, or the parent could not have been deleted."""
+        """Plan a variant whose parent does not exist any more: its job has stopped, or the parent could not have been deleted."""
         parent = self._mirror.get(kube.WORKLOADS, bodies.parent_key(variant))
         if parent is not None and parent["metadata"]["uid"] == bodies.variant_of(variant["metadata"]):
             return
@@ -206,7 +206,7 @@ class Variants(Part):
             self._writes.change(key, "preemption-gates", gate_changes.gates_listed(wanted), priority=Priority.STATUS)
 
     def _queue_of(self, workload: Json) -> Json | None:
-        """The ClusterQueue of its LocalQueue."""
+        """The ClusterQueue of the Workload's LocalQueue."""
         name = (workload.get("spec") or {}).get("queueName", "")
         local_queue = self._mirror.get(kube.LOCAL_QUEUES, f"{workload['metadata']['namespace']}/{name}")
         if local_queue is None:

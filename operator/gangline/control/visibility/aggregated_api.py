@@ -80,7 +80,7 @@ class AggregatedApi:
         accuracy: Callable[[], Json] | None = None,
         tls: Handshakes = USUAL,
     ) -> None:
-        """Raises OSError where the address is taken."""
+        """Bind the port. Raises OSError where the address is taken."""
         self._client = client
         self._visibility = visibility
         self._options = options
@@ -253,7 +253,7 @@ async def _status(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _failure(code: int, message: str, retry_after: str | None = None) -> web.Response:
-    """`details` tell a failure of this server from one of the API server before it."""
+    """A failure as a Status object. Its `details` tell a failure of this server from one of the API server before it."""
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "details": {"group": SOURCE}}
     answer = as_response(
         {**body, "message": message, "reason": _REASONS.get(code, "InternalError"), "code": code}, code

@@ -79,7 +79,7 @@ class Reviewed:
     """A user of the cluster, who sees what the API server lets this user list."""
 
     def __init__(self, reviews: Reviews, user: User, first: str) -> None:
-        """`first`: the namespace of the request, which is looked up whatever else there is."""
+        """Prepare the reviews of a user. `first`: the namespace of the request, which is looked up whatever else there is."""
         self._reviews = reviews
         self._user = user
         self._first = first
@@ -101,7 +101,7 @@ class Reviewed:
 
 
 class AnswersApi:
-    """`accuracy` returns how accurate forecasts have been; None where none are made."""
+    """Serves the answers. `accuracy` returns how accurate forecasts have been; None where none are made."""
 
     def __init__(self, answers: Answers, reviews: Reviews, accuracy: Callable[[], Json] | None) -> None:
         self._answers = answers
@@ -273,7 +273,7 @@ class AnswersApi:
     # --- events -------------------------------------------------------------------------------------------------------
 
     async def _events(self, request: Request) -> Json:
-        """A page goes on after an event, by its number, so no event is in two pages."""
+        """A page of events. It goes on after an event, by its number, so no event is in two pages."""
         asked, answers, asker = request.question, self._answers, self._asker(request)
         answers.check_events(request.namespace, asked.cluster_queue)
         kept = answers.events_log
@@ -347,7 +347,7 @@ class AnswersApi:
         return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": status}
 
     def _listed(self, found: Listed, page: Page) -> Json:
-        """Pages are of successive moments: a job that starts meanwhile may be in two of them, or in none."""
+        """A page as a list. Pages are of successive moments: a job that starts meanwhile may be in two of them, or in none."""
         more: Json = {"continue": str(page.end), "remainingItemCount": found.left} if found.left else {}
         return {"metadata": more, "now": self._now, "items": found.items}
 
@@ -357,7 +357,7 @@ def _is_watch(request: web.Request, served: Served) -> bool:
 
 
 def _document(body: bytes) -> Json:
-    """Raises WrongJobError."""
+    """The job in the body of a request. Raises WrongJobError."""
     try:
         found = bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST, most_values=MOST_VALUES)
     except bounded.BadJsonError as error:

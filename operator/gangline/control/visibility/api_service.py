@@ -41,7 +41,7 @@ _LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How API servers reach this process: a name or an IP address, and a port."""
+    """The address at which API servers reach this process: a name or an IP address, and a port."""
 
     host: str
     port: int

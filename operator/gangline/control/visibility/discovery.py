@@ -37,7 +37,7 @@ class Served:
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
     def paths(self, root: str) -> Iterator[tuple[str, str]]:
-        """Each verb and its URL path below the group's root. A watch is a list with a parameter."""
+        """Yields each verb and its URL path below the group's root. A watch is a list with a parameter."""
         scope = f"{root}/namespaces/{{namespace}}" if self.namespaced else root
         for verb in self.verbs:
             if verb == WATCH:
@@ -52,7 +52,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`versions`: the preferred one last."""
+    """An API group that is served. `versions`: the preferred one last."""
 
     name: str
     versions: tuple[str, ...]
@@ -67,7 +67,7 @@ class Group:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def document(self) -> Json:
-        """`/apis/GROUP`"""
+        """The document at `/apis/GROUP`."""
         return {"kind": "APIGroup", "apiVersion": "v1", **self.entry()}
 
     def entry(self) -> Json:
@@ -77,7 +77,7 @@ class Group:
         return {"name": self.name, "versions": versions, "preferredVersion": versions[0]}
 
     def resource_list(self, version: str) -> Json:
-        """`/apis/GROUP/VERSION`"""
+        """The document at `/apis/GROUP/VERSION`."""
         resources = [
             {
                 "name": each.name,
@@ -96,7 +96,7 @@ class Group:
         }
 
     def operations(self, version: str, parameter: Any) -> Json:
-        """`paths` of an OpenAPI document."""
+        """The `paths` of an OpenAPI document."""
         found: Json = {}
         for each in self.resources:
             for verb, path in each.paths(self.root(version)):
@@ -279,12 +279,12 @@ GROUPS: Final = (VISIBILITY, ANSWERS)
 
 
 def group_list() -> Json:
-    """`/apis`"""
+    """The document at `/apis`."""
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group.entry() for group in GROUPS]}
 
 
 def documents() -> dict[str, Json]:
-    """Every document by its path."""
+    """The discovery and OpenAPI documents by their paths."""
     found: dict[str, Json] = {"/apis": group_list(), "/openapi/v2": openapi_v2(), "/openapi/v3": openapi_v3_index()}
     for group in GROUPS:
         found[f"/apis/{group.name}"] = group.document()
@@ -298,7 +298,7 @@ def documents() -> dict[str, Json]:
 
 
 def openapi_v2() -> Json:
-    """`/openapi/v2`, which the API server merges into its own."""
+    """The document at `/openapi/v2`, which the API server merges into its own."""
     paths: Json = {}
     for group in GROUPS:
         for version in group.versions:
@@ -307,13 +307,13 @@ def openapi_v2() -> Json:
 
 
 def openapi_v3_index() -> Json:
-    """`/openapi/v3`"""
+    """The document at `/openapi/v3`."""
     roots = [group.root(version) for group in GROUPS for version in group.versions]
     return {"paths": {root.lstrip("/"): {"serverRelativeURL": f"/openapi/v3{root}"} for root in roots}}
 
 
 def openapi_v3(group: Group, version: str) -> Json:
-    """`/openapi/v3/apis/GROUP/VERSION`"""
+    """The document at `/openapi/v3/apis/GROUP/VERSION`."""
     paths = group.operations(version, _v3)
     return {"openapi": "3.0.0", "info": {"title": group.name, "version": version}, "paths": paths, "components": {}}
 

@@ -42,14 +42,14 @@ class NoQueueError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which of the pending workloads are requested."""
+    """The part of the pending workloads that is requested."""
 
     offset: int = 0
     limit: int = DEFAULT_LIMIT
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Page:
-        """From the parameters of a URL. Raises PageError."""
+        """Read a page from the parameters of a URL. Raises PageError."""
 
         def number(name: str, default: int) -> int:
             text = query.get(name)
@@ -89,11 +89,11 @@ class Visibility:
         app.router.add_get("/accuracy", self._accuracy)
 
     async def _cluster(self, _: web.Request) -> web.Response:
-        """Of which cluster this is the operator."""
+        """Answer which cluster this is the operator of."""
         return self._answer({})
 
     async def _forecasts(self, _: web.Request) -> web.Response:
-        """Every estimate of a whole runtime, without the names of workloads, since anybody may ask.
+        """Answer with every estimate of a whole runtime, without the names of workloads, since anybody may ask.
 
         The request has estimates made for a while, even where no policy needs them.
         """
@@ -108,7 +108,9 @@ class Visibility:
             return self._answer(self._answered[0])
 
     async def _estimates(self, forecasting: Forecasting) -> tuple[Json, float]:
-        """All estimates, and until when they are answered: frequent requests take at most a twentieth of the time."""
+        """The answer with all estimates, and until when it is given again: frequent requests take at most a twentieth of the
+        time.
+        """
         from gangline.control.forecasting.forecasting import alias, rows_as_json
 
         rows: Json = {}

@@ -31,7 +31,7 @@ _FLAGS: Final = ("watch", "allowWatchBookmarks")
 
 
 class QuestionError(ValueError):
-    """The text names the parameter."""
+    """Says that a parameter is wrong; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Question:
 
     @classmethod
     def of(cls, query: Mapping[str, str], known: frozenset[str]) -> Question:
-        """From the parameters of a URL, of which `known` have a meaning. Raises QuestionError."""
+        """Read a question from the parameters of a URL, of which `known` have a meaning. Raises QuestionError."""
         for name in query:
             if name not in known and name not in _HARMLESS:
                 raise QuestionError(f"{bounded.shown(name)}: there is no such parameter")
@@ -67,7 +67,7 @@ class Question:
 
 
 def _stream(query: Mapping[str, str]) -> dict[str, Any]:
-    """Of a resource that can be watched; flags as the clients of Kubernetes write them."""
+    """The parameters of a watch; flags as the clients of Kubernetes write them."""
     given = {name: {"1": "true", "0": "false"}.get(query[name], query[name]) for name in _FLAGS if name in query}
     _flag(given, "allowWatchBookmarks")
     return {

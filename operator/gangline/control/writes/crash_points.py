@@ -12,7 +12,9 @@ KILLED = 137
 
 @dataclass(slots=True)
 class FaultHook:
-    """`moment` is "before" or "after" (the answer to) the `at`-th write that this process sends; "" = never."""
+    """Kills the process at a chosen write. `moment` is "before" or "after" (the answer to) the `at`-th write that this process
+    sends; "" = never.
+    """
 
     moment: str = ""
     at: int = 0
@@ -31,13 +33,13 @@ class FaultHook:
         return cls(moment, int(number))
 
     def before(self) -> int:
-        """A write is about to be sent; returns its number."""
+        """Note that a write is about to be sent. Returns its number."""
         self.sent += 1
         if self.moment == "before" and self.sent == self.at:
             self.die(KILLED)
         return self.sent
 
     def after(self, number: int) -> None:
-        """The answer to write `number` has arrived, and no code has seen it yet."""
+        """Note that the answer to write `number` has arrived, and no code has seen it yet."""
         if self.moment == "after" and number == self.at:
             self.die(KILLED)

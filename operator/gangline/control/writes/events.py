@@ -63,7 +63,7 @@ class _Series:
 
 
 class Warned(NamedTuple):
-    """What a Warning event said of an object, and when it said so last, in seconds since the epoch."""
+    """A Warning event about an object, and when it was last recorded, in seconds since the epoch."""
 
     reason: str
     note: str
@@ -166,7 +166,7 @@ class EventRecorder:
             self._series.popitem(last=False)
 
     def warnings(self) -> dict[str, list[Warned]]:
-        """Uid of an object -> the warnings about it of the last minutes, the newest first."""
+        """The warnings of the last minutes by the uid of their object, the newest first."""
         found: dict[str, list[Warned]] = {}
         for series in self._series.values():
             if series.statement.type == "Warning":
@@ -285,7 +285,7 @@ def _reference(series: _Series) -> Json:
 
 
 def _cut(text: str, limit: int) -> str:
-    """At most `limit` bytes of UTF-8, never half a character."""
+    """The text cut to at most `limit` bytes of UTF-8, never within a character."""
     data = text.encode()
     return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "…"
 

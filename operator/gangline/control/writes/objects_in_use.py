@@ -30,7 +30,7 @@ class ObjectsInUse(Part):
     kinds = MARKED
 
     def __init__(self, mirror: Mirror, writes: Writes, engine: Engine, wake: Callable[[], None]) -> None:
-        """`wake` asks for another round."""
+        """Look after the finalizers. `wake` asks for another round."""
         self._mirror = mirror
         self._writes = writes
         self._engine = engine

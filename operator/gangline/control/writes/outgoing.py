@@ -54,7 +54,7 @@ class Write:
 
     @property
     def place(self) -> str:
-        """The slot in which it waits."""
+        """The slot in which the write waits."""
         if self.slot or self.owner is None:
             return self.slot or self.verb
         kind, key = self.owner

@@ -1,4 +1,4 @@
-"""How hard to push an API server: an adaptive number of concurrent writes, with pauses when the server refuses.
+"""An adaptive limit of concurrent writes to an API server, with pauses when the server refuses.
 
 Additive increase, multiplicative decrease, as in TCP: every answer in good time lets the number grow a little, up to `most`;
 latency above `target`, a timeout or a refusal cuts it. Refusals (429, 503, no connection) also hold all writes for a while, since
@@ -64,7 +64,7 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        """About how many writes a second succeed; a guess until the first answer."""
+        """The number of writes a second that succeed, about; a guess until the first answer."""
         return self.limit / (self.latency or self.target / 10)
 
     @property
@@ -83,7 +83,7 @@ class Pace:
         return 1 if self.strained else max(1, self.allowance(now) // SPARE)
 
     def spared(self, now: float) -> float:
-        """A write of low priority was answered; returns when the next may be sent."""
+        """Note that a write of low priority was answered. Returns when the next may be sent."""
         if self.strained:
             self._spared_until = now + min(LONGEST_PAUSE, self.latency * self.strain)
         return self._spared_until
@@ -98,7 +98,7 @@ class Pace:
             self.answered(now, seconds)
 
     def answered(self, now: float, seconds: float) -> None:
-        """The server processed a write, with whatever result."""
+        """Adapt to a write that the server processed, with whatever result."""
         self.latency += (seconds - self.latency) * (SMOOTHING if self.latency else 1.0)
         self._remember_best(now)
         self._refusals = 0
@@ -117,11 +117,13 @@ class Pace:
         self.best = min(self._least_before, self._least)
 
     def timed_out(self, now: float) -> None:
-        """One write got no answer in time. Its object may be the cause, so the other writes go on, only more slowly."""
+        """Adapt to a write that got no answer in time. Its object may be the cause, so the other writes go on,
+        only more slowly.
+        """
         self._cut(now, 0.7)
 
     def refused(self, now: float, retry_after: float | None = None) -> None:
-        """The server accepts no writes now: hold all, at least `retry_after` seconds."""
+        """Hold all writes, at least `retry_after` seconds: the server accepts none now."""
         if now >= self.held_until:  # the rest of the same burst does not count again
             hold = min(LONGEST_HOLD, FIRST_HOLD * 2 ** min(self._refusals, 20)) * random.uniform(0.5, 1.0)
             self._refusals += 1

@@ -30,7 +30,7 @@ class Written(Protocol):
 
 
 class PodWrites:
-    """`report` is called with the owner of a refused write, whose plan tries again."""
+    """Writes pods. `report` is called with the owner of a refused write, whose plan tries again."""
 
     def __init__(self, writer: Writer, report: Report) -> None:
         self._writer = writer
@@ -49,7 +49,9 @@ class PodWrites:
         patch: PatchKind | None = None,
         starts: bool = False,
     ) -> None:
-        """A status is usually patched strategically. `starts`: the pod passes its gate by it."""
+        """Write a pod, once for each version of it. A status is usually patched strategically. `starts`: the pod passes its gate
+        by it.
+        """
         if self._asked.get(pod.uid) == pod.version:
             return
         self._asked[pod.uid] = pod.version
@@ -69,16 +71,18 @@ class PodWrites:
         )
 
     def is_starting(self, pod: Written) -> bool:
-        """Whether a write lets it pass its gate, and its next version is not known yet."""
+        """Whether a write lets the pod pass its gate, and the pod's next version is not known yet."""
         return self._starting.get(pod.uid) == pod.version
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a pod that is gone."""
         self._asked.pop(uid, None)
         self._starting.pop(uid, None)
 
     def _refused(self, owner: JobRef, pod: Written, error: ApiError) -> None:
-        """After a conflict the watch shows another version, or that the pod is gone; other refusals are tried again."""
+        """Report a refused write, which is tried again. After a conflict the watch shows another version, or that the pod is
+        gone: that is not reported.
+        """
         if isinstance(error, Conflict | NotFound):
             return
         self.forget(pod.uid)

@@ -34,8 +34,9 @@ DELAYS_PERIOD = 60.0
 
 
 class HeadDelays:
-    """How long backfill delayed heads, by QueuePolicy: the delay in its status when this process started, plus what came
-    since."""
+    """The delays of heads by backfill, by QueuePolicy: the delay in its status when this process started, plus
+    what came since.
+    """
 
     def __init__(self) -> None:
         self._seen: Mapping[str, Mapping[str, float]] = {}  # ClusterQueue -> cause -> seconds since the process started
@@ -136,7 +137,7 @@ class QueueWrites(Part):
         self._policies_due = True
 
     def show(self, queue: str) -> None:
-        """The status of this ClusterQueue may be another one."""
+        """Write the status of this ClusterQueue, which may have changed."""
         self._send(kube.CLUSTER_QUEUES, queue)
 
     def act(self, now: int) -> None:

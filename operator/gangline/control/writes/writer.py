@@ -45,10 +45,8 @@ _TURNS = 4
 
 
 class Writer:
-    """Submit from the event loop's thread; callbacks run there too, after the object is free for the next write.
-
-    `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried, aborted or the error's
-    name. `timeout` is seconds per request.
+    """Sends writes. They are submitted from the event loop's thread; callbacks run there too, after the object is free for the
+    next write.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class Writer:
         return key in self._lanes
 
     def abort(self) -> None:
-        """Leadership is lost: send nothing more. Requests in flight are cut; no callback is called any more."""
+        """Send nothing more, because leadership is lost. Requests in flight are cut; no callback is called any more."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -157,7 +155,7 @@ class Writer:
 
     @property
     def urgent(self) -> int:
-        """Writes of high priority, in flight or ready to be sent.
+        """The number of writes of high priority, in flight or ready to be sent.
 
         Failed writes don't count until their next attempt is due, nor do writes that wait for another write of their object: a
         problem with one object must not hold up others.
@@ -166,12 +164,12 @@ class Writer:
 
     @property
     def queued(self) -> int:
-        """Waiting writes, including throttled ones."""
+        """The number of waiting writes, including throttled ones."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
     @property
     def backlog(self) -> int:
-        """About how many writes could be sent now if the pace allowed it."""
+        """The number of writes that could be sent now if the pace allowed it, about."""
         return len(self._ready)
 
     def _drained(self, least: Priority) -> bool:
@@ -245,7 +243,7 @@ class Writer:
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
 
     def _starts_oldest(self, now: float) -> bool:
-        """Where its turn has come, start the oldest write of low priority. Its entry in `_ready` becomes stale."""
+        """Start the oldest write of low priority, if it has its turn. Its entry in `_ready` becomes stale."""
         self._low_turns += 1
         if self._low_turns % _TURNS:
             return False
@@ -323,7 +321,7 @@ class Writer:
         self._finish(lane, item, outcome)
 
     def _make_room(self, item: WaitingWrite) -> None:
-        """A write is no longer in flight; after one of low priority there may be a pause."""
+        """Count a write as no longer in flight; after one of low priority there may be a pause."""
         if item.rank < _LOW:
             return
         self._low_in_flight -= 1

@@ -110,7 +110,9 @@ class Writes:
             self._mirror.upsert(resource, obj)
 
     def gone(self, resource: Resource, key: str, uid: str) -> None:
-        """The object with this uid was deleted. Its successor of the same name may be known already from a create's answer."""
+        """Remove an object that was deleted, by its uid. Its successor of the same name may be known already from a create's
+        answer.
+        """
         known = self._mirror.get(resource, key)
         if known is None or known["metadata"]["uid"] == uid:
             self._tracking.gone(ObjectKey.parse(resource, key), uid)
@@ -197,7 +199,7 @@ class Writes:
         )
 
     def _replaced(self, asked: _Asked, by: Write) -> None:
-        """A newer write in its slot answers for this one, too."""
+        """Let a newer write in the same slot answer for this one, too."""
         if isinstance(by.tag, _Asked):
             by.tag.waiting[:0] = _still_told(asked.waiting)
         self._end_quietly(asked.key, doubt=asked.doubt)
@@ -301,7 +303,7 @@ class Writes:
         )
 
     def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
-        """All waiting changes as one patch on the newest version; None when it would change nothing."""
+        """One patch with all waiting changes on the newest version; None when it would change nothing."""
         bundle.sent += bundle.queued.values()  # after those of an unanswered attempt: their submitters still wait
         bundle.queued.clear()
         raw = self._mirror.get(key.resource, key.text)

@@ -45,7 +45,7 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the user asks for."""
+    """The import that the user asks for."""
 
     namespaces: tuple[str, ...]
     rules: tuple[Rule, ...]
@@ -60,7 +60,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the jobs: adopted (or adoptable, in a dry run), left alone, and failed while they were written."""
+    """The outcome of an import: jobs adopted (or adoptable, in a dry run), left alone, and failed while they were written."""
 
     adoptions: Sequence[Adoption]
     skipped: Sequence[Skipped]
@@ -157,7 +157,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def _resources(chosen: Configuration, prefixes: str) -> ResourceRules:
-    """What counts in quota: as the operator's configuration says."""
+    """The rules which resources count in quota: as the operator's configuration says, unless prefixes are given."""
     excluded = tuple(prefix for prefix in prefixes.split(",") if prefix)
     return ResourceRules(excluded=excluded) if excluded else chosen.resources
 
@@ -205,7 +205,7 @@ async def _parents(api: ApiClient, namespace: str) -> list[Parent]:
 
 
 async def _adopt_all(api: ApiClient, adoptions: Sequence[Adoption], order: Order) -> list[tuple[Adoption, str]]:
-    """Those that failed, with the reason; the others do not suffer from it."""
+    """Adopt jobs. Returns those that failed, with the reason; the others do not suffer from it."""
     free = asyncio.Semaphore(order.at_once)
 
     async def failure(step: Awaitable[None]) -> str:
@@ -228,7 +228,7 @@ async def _adopt_all(api: ApiClient, adoptions: Sequence[Adoption], order: Order
 
 
 async def _roll_out(api: ApiClient, roll_outs: Sequence[RollOut], order: Order) -> list[tuple[RollOut, str]]:
-    """Those that failed, with the reason."""
+    """Give queues to objects whose pods start anew for it. Returns those that failed, with the reason."""
     failed: list[tuple[RollOut, str]] = []
     for each in roll_outs:
         try:

@@ -76,7 +76,7 @@ def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: 
 
 
 async def _leader(api: ApiClient) -> str:
-    """Who leads now; "" = nobody does."""
+    """The identity of the present leader; "" = nobody leads."""
     try:
         found = await api.get(kube.LEASES, KUEUES.namespace, KUEUES.name)
     except NotFound:
@@ -88,7 +88,7 @@ async def _leader(api: ApiClient) -> str:
 
 
 async def prepared(api: ApiClient, *, dry_run: bool = False) -> Outcome:
-    """Of all namespaces. One Workload's trouble costs that Workload alone."""
+    """Prepare the Workloads and pods of all namespaces for Kueue. One Workload's trouble costs that Workload alone."""
     gate = asyncio.Semaphore(_MOST_AT_ONCE)
     changed: list[str] = []
     failed: list[tuple[str, str]] = []

@@ -16,7 +16,7 @@ from gangline.kube.resources import LEADER_WORKER_SETS, PODS, WORKLOADS, control
 
 
 class MadeAgainError(click.ClickException):
-    """What would be made again as soon as it is deleted."""
+    """Says that an object would be made again as soon as it is deleted."""
 
 
 @click.command("cancel")
@@ -56,7 +56,9 @@ async def cancel(
 
 
 async def cancelled(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
-    """What was done. The object that is deleted is the one that was looked at. Raises targets.NoSuchJob."""
+    """Cancel a job. Returns what was done, as a sentence. The object that is deleted is the one that was looked at. Raises
+    targets.NoSuchJob.
+    """
     target = await targets.find(api, namespace, name)
     says = f"{target.title} {'would be' if dry_run else 'is'} cancelled (it {target.what_it_does()})"
     if target.workload is not None and target.resource == LEADER_WORKER_SETS:

@@ -65,7 +65,7 @@ def _each(
 
 
 async def cordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
-    """What was done."""
+    """Cordon a node, or hold a queue. Returns what was done, as a sentence."""
     if (queue := queue_of(name)) is not None:
         return await stop_policy(api, namespace, *queue, "Hold", dry_run=dry_run)
     name = node_of(name, or_queue=True)
@@ -81,7 +81,7 @@ async def cordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool =
 
 
 async def uncordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
-    """What was done."""
+    """Uncordon a node, or let a queue go on. Returns what was done, as a sentence."""
     if (queue := queue_of(name)) is not None:
         return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
     name = node_of(name, or_queue=True)

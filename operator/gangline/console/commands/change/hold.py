@@ -17,7 +17,7 @@ from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Jso
 
 
 class NotHeldError(click.ClickException):
-    """The state of a job does not allow it."""
+    """Says that the state of a job does not allow the change."""
 
 
 _QUEUES: Final[dict[str, Resource]] = {
@@ -91,7 +91,7 @@ async def _each(
 
 
 async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False, dry_run: bool = False) -> str:
-    """What was done. Raises click.ClickException for what runs, without `stop`."""
+    """Hold a job or a queue. Returns what was done, as a sentence. Raises click.ClickException for what runs, without `stop`."""
     if (queue := queue_of(name)) is not None:
         return await stop_policy(api, namespace, *queue, "HoldAndDrain" if stop else "Hold", dry_run=dry_run)
 
@@ -113,7 +113,7 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
 
 
 async def released(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
-    """What was done."""
+    """Release a job or a queue. Returns what was done, as a sentence."""
     if (queue := queue_of(name)) is not None:
         return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
 

@@ -37,7 +37,9 @@ def move(
 
 
 async def moved(api: ApiClient, namespace: str, name: str, queue: str, *, dry_run: bool = False) -> str:
-    """What was done. Raises click.ClickException for a job that does not wait, and for a queue that does not exist."""
+    """Move a waiting job to another LocalQueue. Returns what was done, as a sentence. Raises click.ClickException for a job that
+    does not wait, and for a queue that does not exist.
+    """
     try:
         found = await api.get(LOCAL_QUEUES, namespace, queue)
     except NotFound:
@@ -89,7 +91,9 @@ def top(
 
 
 async def topped(api: ApiClient, namespace: str, name: str, class_name: str = "", *, dry_run: bool = False) -> str:
-    """What was done. Raises click.ClickException where no class is high enough."""
+    """Put a waiting job first in its LocalQueue. Returns what was done, as a sentence. Raises click.ClickException where no class
+    is high enough.
+    """
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)

@@ -1,4 +1,4 @@
-"""`gangline notify set`: of what a job tells, and whom."""
+"""`gangline notify set`: chooses the events about which a job's users get messages, and the address."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def command(
     to: str | None,
     dry_run: bool,
 ) -> None:
-    """Set of what JOB notifies, and whom: its annotations gangline.io/notify and gangline.io/notify-to.
+    """Choose the events of JOB about which messages are sent, and to whom: its annotations gangline.io/notify and
+    gangline.io/notify-to.
 
     Notifications are sent as the QueuePolicy of its queue says (spec.notify): without one there are none.
     """
@@ -84,7 +85,7 @@ def kinds(given: Sequence[str]) -> str | None:
 async def notifying(
     api: ApiClient, namespace: str, name: str, wanted: dict[str, str | None], *, dry_run: bool = False
 ) -> str:
-    """What was done."""
+    """Set the annotations that choose a job's notifications. Returns what holds now, as a sentence."""
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)

@@ -110,13 +110,13 @@ async def _ask(
 
 
 async def _queues(api: ApiClient, namespace: str | None, shape: Shape) -> list[Json]:
-    """As `_asked`; tables have those with reservations."""
+    """The audits of queues to print; a table has only those with reservations."""
     found = await _asked(api, namespace)
     return told(found) if shape.format.kind in ("", "wide") else found
 
 
 async def _asked(api: ApiClient, namespace: str | None) -> list[Json]:
-    """Of all ClusterQueues, or of those to which the namespace's LocalQueues lead."""
+    """The operator's audits of all ClusterQueues, or of those to which the namespace's LocalQueues lead."""
     own = f"/namespaces/{namespace or api.login.namespace}/queueaudits"
     try:
         try:
@@ -128,7 +128,7 @@ async def _asked(api: ApiClient, namespace: str | None) -> list[Json]:
 
 
 def told(found: Iterable[Json]) -> list[Json]:
-    """Of the ClusterQueues, those in which a job had a reservation."""
+    """The audits of those ClusterQueues in which a job had a reservation."""
     return [each for each in found if each["promised"] or each["delaySeconds"]]
 
 

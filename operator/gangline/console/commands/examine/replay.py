@@ -184,7 +184,7 @@ def command(
 
 
 def _settings(config: Path | None) -> Settings:
-    """Of what a Kueue configuration file says, a replay needs fair sharing."""
+    """The settings of a replay: from a Kueue configuration file, a replay needs the settings of fair sharing alone."""
     if config is None:
         return SETTINGS
     found = read_configuration(config, tell=False).settings
@@ -204,7 +204,7 @@ def _of_trace(
     names: str | None,
     **options: Any,
 ) -> Replay:
-    """Raises ReplayError, TraceError, OSError."""
+    """Replay a job trace. Raises ReplayError, TraceError, OSError."""
     if gpus is None:
         raise ReplayError("--gpus is missing: a trace does not say how large the cluster is")
     jobs = traces.load(trace, format_)
@@ -237,7 +237,7 @@ def _of_record(
     names: str | None,
     **options: Any,
 ) -> Replay:
-    """Raises ReplayError, RecordError, OSError."""
+    """Replay a cluster's record. Raises ReplayError, RecordError, OSError."""
     if gpus is not None or options["tenants"]:
         raise ReplayError("--gpus and --tenants say nothing with --cluster-record: the record has quotas and queues")
     del gpus_per_node, format_
@@ -274,8 +274,8 @@ def _plan(
     workers: int | None,
     **options: Any,
 ) -> Plan:
-    """`covers`: the times of the first and the last job that there are. `usual`: the interval of checkpoints, and the number of
-    shaken runs, if none are given.
+    """The plan of a replay, from the options. `covers`: the times of the first and the last job that there are. `usual`: the
+    interval of checkpoints, and the number of shaken runs, if none are given.
     """
     begin = covers[0] if train_until is None else train_until
     every = usual[0] if checkpoint is None else checkpoint

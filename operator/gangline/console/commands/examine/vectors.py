@@ -41,7 +41,9 @@ def command(files: tuple[Path, ...]) -> None:
 
 
 def compare(scenario: Json, result: Json) -> str | None:
-    """None if the engine agrees in every field, otherwise a description of the first difference."""
+    """Compare an outcome with the recorded one: None if the engine agrees in every field, otherwise the first
+    difference as text.
+    """
     if "levels" in scenario or "nodes" in scenario:
         return tas_vectors.compare(scenario, result)
     return compare_scheduling(scenario, result)

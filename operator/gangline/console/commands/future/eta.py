@@ -74,7 +74,9 @@ def command(
 
 
 async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None, states: Sequence[str]) -> list[Json]:
-    """JOB, or those that are pending. With `states`, in which they are to be, all: who prints them takes the right ones."""
+    """The item of JOB, or those of pending jobs. With `states`, those of jobs in any state: who prints them
+    takes the right ones.
+    """
     try:
         if job is not None:
             path, query = asking.job_path(where, job)
@@ -143,7 +145,7 @@ def promise_rows(promises: Sequence[Json], now: float) -> Rows:
 
 
 def outcome_lines(told: Json, now: float) -> list[str]:
-    """When the job started, compared with its first promise; and the record of its queue."""
+    """Lines about a job that has started: its start compared with its first promise, and the record of its queue."""
     lines: list[str] = []
     first, started = told["promises"][0], told["started"]
     if started is not None:

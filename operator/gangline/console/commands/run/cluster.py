@@ -166,7 +166,9 @@ class Component:
 
 
 def components(name: str | None) -> Iterator[Component]:
-    """Of all control planes, or of the one with this name; Gangline's processes where `gangline up` started them."""
+    """The components of all control planes, or of the one with this name, with Gangline's processes where `gangline up` started
+    them.
+    """
     for status in [NamedCluster(each).status() for each in ([name] if name else clusters.names())]:
         if status.down and not status.directory.exists():
             continue
@@ -183,7 +185,7 @@ def _gangline(status: Status) -> dict[str, int | None]:
 
 
 def _ended(found: Sequence[Component]) -> list[str]:
-    """What does not run, and what to do."""
+    """Lines about the components that do not run, and what to do."""
     lines: list[str] = []
     for plane in dict.fromkeys(each.plane for each in found if each.pid is None):
         ended = [each for each in found if each.plane == plane and each.pid is None]

@@ -225,7 +225,7 @@ def _address(text: str, option: str) -> tuple[str, int]:
 
 
 def _listen(given: str | None, process: Manager) -> tuple[str, int]:
-    """A flag wins over the configuration, and that over what fits a pod or a machine."""
+    """The host and port to listen on. A flag wins over the configuration, and that over what fits a pod or a machine."""
     if given is not None:
         return _address(given, "--listen")
     if process.probes is not None:
@@ -248,7 +248,7 @@ def _secured(given: str | None, cert_dir: Path | None, process: Manager) -> Metr
 
 
 def _check_writable(history: str) -> None:
-    """The directory of an SQLite history; a pod's root file system is usually read-only."""
+    """Refuse an SQLite history in a directory that is not writable; a pod's root file system is usually read-only."""
     if not history or "://" in history:
         return
     directory = Path(history).expanduser().parent

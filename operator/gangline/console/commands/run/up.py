@@ -181,7 +181,9 @@ def quickstart_pools() -> list[NodePool]:
 
 
 def hint(connection: Connection) -> str:
-    """What to type next. The quickstart only where its nodes are, and webhooks, which read its v1beta1 manifests."""
+    """Text that says what to type next. It names the quickstart only where its nodes are, and webhooks, which read its v1beta1
+    manifests.
+    """
     words = f"\nPoint kubectl at it:\n  {connection.kubectl_hint}\n"
     if connection.source == "kubeconfig":
         return f"{words}Then see whether all is in order:\n  gangline doctor --cluster\n"

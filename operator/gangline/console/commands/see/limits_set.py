@@ -58,7 +58,9 @@ def command(
 async def changed(
     api: ApiClient, queue: str, flavor: str, resource: str, wanted: dict[str, str], *, dry_run: bool = False
 ) -> str:
-    """What was done. Raises click.ClickException for a flavor or resource that the queue does not have."""
+    """Change the limits of one resource of a ClusterQueue. Returns what was done, as a sentence. Raises click.ClickException for
+    a flavor or resource that the queue does not have.
+    """
 
     async def attempt() -> str:
         try:

@@ -61,7 +61,7 @@ def _state(card: Json) -> str:
 
 
 def _used(card: Json) -> str:
-    """Thousandths."""
+    """The thousandths of a card that are used, and all of them, as text."""
     return "" if "milli" not in card else f"{card['milli'] - card['freeMilli']}m/{card['milli']}m"
 
 
@@ -70,7 +70,7 @@ def _free(card: Json) -> str:
 
 
 def _memory(card: Json) -> str:
-    """In use of all."""
+    """The memory of a card that is in use, and all of it, as text."""
     if not card.get("memory"):
         return ""
     total, free = (quantity.parse(card[key], "memory") for key in ("memory", "freeMemory"))

@@ -125,7 +125,7 @@ def _state(node: Json, now: float) -> str:
 
 
 def _gpus(node: Json) -> tuple[str, str]:
-    """Used of all, and free."""
+    """The GPUs of a node as text: used of all, and free."""
     total, used = _devices(node["capacity"]), _devices(node["used"])
     return (f"{used}/{total}", str(_free(node))) if total else ("–", "–")
 
@@ -135,14 +135,14 @@ def _devices(amounts: Mapping[str, str]) -> int:
 
 
 def _use(node: Json, resource: str) -> str:
-    """Used of all, both in the one unit that the column has: cores, or Gi."""
+    """The use of a resource on a node as text: used of all, both in the one unit that the column has: cores, or Gi."""
     used, total = (quantity.exact(node[which].get(resource, "0")) for which in ("used", "capacity"))
     unit, suffix = (1024**3, "Gi") if quantity.is_bytes(resource) else (1, "")
     return f"{_rounded(used / unit)}/{_rounded(total / unit)}{suffix}"
 
 
 def _rounded(amount: Fraction) -> str:
-    """With one decimal at most; what is little is not nothing."""
+    """The amount with one decimal at most; a small amount is not shown as nothing."""
     if 0 < amount < Fraction(1, 20):
         return "<0.1"
     return f"{float(amount):.1f}".removesuffix(".0")

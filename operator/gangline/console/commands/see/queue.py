@@ -108,7 +108,7 @@ async def _jobs(api: ApiClient, wish: _Wish) -> list[Json]:
 
 
 async def _own(api: ApiClient, wish: _Wish, error: Exception) -> list[Json]:
-    """Where no operator answers."""
+    """The jobs as the user's own rights show them, where no operator answers."""
     if wish.times:
         from gangline.console.views import own_answers
 

@@ -88,14 +88,14 @@ def _number(field: str) -> Column[Json]:
 
 
 def _fair(row: Json) -> str:
-    """What orders turns: the share of a ClusterQueue, the decayed use of a LocalQueue."""
+    """The number that orders turns: the share of a ClusterQueue, the decayed use of a LocalQueue."""
     if row["level"] == "ClusterQueue":
         return "" if row["share"] is None else f"{row['share']:.0f}‰"
     return "" if row["fairUsage"] is None else f"{row['fairUsage']:.4g}"
 
 
 def _remarks(found: Sequence[Json]) -> list[str]:
-    """How the numbers are made."""
+    """Lines that say how the numbers in column FAIR are made."""
     lines: list[str] = []
     if any(row["share"] for row in found):
         lines.append(

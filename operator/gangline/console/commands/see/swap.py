@@ -94,7 +94,7 @@ def show_command(job: str, kubeconfig: Path | None, context: str | None, namespa
 
 
 async def _swaps(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
-    """As the operator answers; where it does not, those that the user may read in the Workloads."""
+    """The recorded swaps as the operator answers; where it does not, those that the user may read in the Workloads."""
     own = f"/namespaces/{namespace}/gangswaps"
     try:
         try:
@@ -119,7 +119,7 @@ async def _workloads(api: ApiClient, namespace: str, everywhere: bool) -> list[J
 
 
 def rows_of(workloads: Iterable[Json]) -> list[Json]:
-    """All recorded swaps, latest first."""
+    """The recorded swaps of these Workloads, latest first."""
     found = [
         swap_row(swap, view)
         for workload in workloads

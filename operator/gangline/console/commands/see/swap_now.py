@@ -79,7 +79,7 @@ def dry_run_command(
 
 
 async def _tell(api: ApiClient, namespace: str, nodes: list[str]) -> None:
-    """What would become of the gangs, before the question; without an operator that says so."""
+    """Print what would become of the gangs, before the user is asked; without an operator, print that nobody knows."""
     try:
         found = [row for node in nodes for row in await moves(api, namespace, node)]
     except click.ClickException as error:
@@ -98,7 +98,7 @@ async def moves(api: ApiClient, namespace: str, node: str) -> list[Json]:
 
 
 async def vacated(api: ApiClient, name: str) -> str:
-    """What was done."""
+    """Taint a node so that gangs leave it. Returns what was done, as a sentence."""
 
     async def attempt() -> str:
         node = await node_named(api, name)

@@ -68,7 +68,9 @@ async def _why(
 
 
 async def _remedies(api: ApiClient, namespace: str, job: str, item: Json) -> Json:
-    """What would let a waiting job start earlier; {} where the operator does not say: it makes no forecasts, or is busy."""
+    """The operator's remedies that would let a waiting job start earlier; {} where it does not say: it makes no forecasts, or is
+    busy.
+    """
     if item["state"] != State.PENDING:
         return {}
     try:
@@ -150,7 +152,7 @@ def _show_history(view: WorkloadView, events: list[history.Event], source: str, 
 
 
 async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
-    """What to say of a job that exists without a Workload; "" if there is no such job that the user may read."""
+    """The sentence about a job that exists without a Workload; "" if there is no such job that the user may read."""
     kind, _, name = job.rpartition("/")
     for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
         try:
@@ -189,7 +191,7 @@ def show(view: WorkloadView, lines: list[Line]) -> None:
 
 
 def rendered(view: WorkloadView, lines: list[Line], columns: int | None) -> list[str]:
-    """For a terminal of so many columns; None: for a pipe, one line per fact."""
+    """The lines for a terminal of so many columns; None: for a pipe, one line per fact."""
     new = view.message and not any(line.text.endswith(view.message) for line in lines)
     facts = [*lines, Line("message", view.message)] if new else lines
     width = max(len(fact.label) for fact in facts)

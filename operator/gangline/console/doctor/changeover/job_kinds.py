@@ -29,7 +29,7 @@ _REMOVE: Final = "let them finish and take the queue from new ones, or keep Kueu
 
 
 async def workloads(cluster: Cluster) -> Findings:
-    """Each Workload: who owns it, and whether its job goes on."""
+    """Check of each Workload: who owns it, and whether its job goes on."""
     served = await served_version(cluster, kube.WORKLOADS)
     if served is None:
         yield ok("there is no such kind")

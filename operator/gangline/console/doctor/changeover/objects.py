@@ -63,7 +63,7 @@ def _serves(crd: Json, version: str) -> bool:
 
 
 async def readable(cluster: Cluster) -> Findings:
-    """Every object but Workloads is read as the operator reads it."""
+    """Check that every object is read as the operator reads it, except Workloads."""
     count, unreadable = 0, list[str]()
     for resource in _STORED:
         served = await served_version(cluster, resource)
@@ -134,7 +134,7 @@ async def _profiles(clusters: list[str], chosen: Configuration | None) -> Findin
 
 
 def _source(row: Json) -> Json:
-    """How a cluster is reached, in either version."""
+    """The part of a MultiKueueCluster that says how the cluster is reached, in either version."""
     spec = row.get("spec") or {}
     return spec.get("clusterSource") or spec
 

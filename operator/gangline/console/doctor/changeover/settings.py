@@ -18,7 +18,7 @@ from gangline.kube.resources import Json
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What it means that a field has no effect."""
+    """The consequence for users of a field that has no effect."""
 
     blocks: bool
     detail: str
@@ -43,7 +43,7 @@ CONSEQUENCES: Final = {
 
 
 async def _stored(cluster: Cluster) -> tuple[str, Json] | None:
-    """Where Kueue's configuration is, and the ConfigMap."""
+    """The place of Kueue's configuration, as text, and its ConfigMap; None where there is none."""
     for deployment in await controllers(cluster):
         namespace = deployment["metadata"]["namespace"]
         volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
@@ -100,7 +100,7 @@ async def configuration(cluster: Cluster) -> Findings:
 
 
 def _means_something_else(body: Any, chosen: Configuration) -> bool:
-    """Whether the file means something else, or is refused, where it does not say the version."""
+    """Whether the file means something else, or is refused, if it does not name the version of Kueue."""
     try:
         usual = load(body)
     except ConfigurationError:

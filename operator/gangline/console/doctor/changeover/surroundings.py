@@ -1,4 +1,4 @@
-"""What stands beside Kueue: alerts on its metrics, its visibility API."""
+"""Checks of the surroundings of Kueue: alerts on its metrics, its visibility API."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _WHERE: Final = f"ConfigMap {names.SYSTEM_NAMESPACE}/{CONFIGURATION}"
 
 
 async def stored(cluster: Cluster) -> Configuration | None:
-    """None without the ConfigMap. Raises ConfigurationError."""
+    """The configuration of the operator in its ConfigMap; None without the ConfigMap. Raises ConfigurationError."""
     found = await cluster.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIGURATION)
     return load(parse((found.get("data") or {}).get("config.yaml") or "")) if found is not None else None
 

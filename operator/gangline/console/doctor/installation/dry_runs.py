@@ -1,4 +1,4 @@
-"""Whether the webhooks answer: the API server is asked to create harmless objects without storing them (dry run).
+"""Checks that the webhooks answer: the API server is asked to create harmless objects without storing them (dry run).
 
 An object that has to be completed comes back completed, one that has to be refused is refused, and by the right webhook: that
 covers registration, network, certificates and the processes themselves. Webhooks of others that are in the way show here too.
@@ -33,7 +33,7 @@ async def answers(cluster: Cluster) -> Findings:
 
 
 async def _completed(cluster: Cluster, name: str) -> Finding:
-    """A ResourceFlavor gets a finalizer."""
+    """Check that a ResourceFlavor gets a finalizer."""
     resource = kube.RESOURCE_FLAVORS
     try:
         made = await _create(cluster, resource, None, {"metadata": {"name": name}, "spec": {}})
@@ -45,7 +45,7 @@ async def _completed(cluster: Cluster, name: str) -> Finding:
 
 
 async def _refused(cluster: Cluster, name: str, namespace: str) -> Finding:
-    """A Job that names a queue, and may run with no pods, is refused."""
+    """Check that a Job that names a queue, and may run with no pods, is refused."""
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "gangline.io/doctor"}]}}
     meta = {"name": name, "labels": {names.QUEUE_NAME: name}, "annotations": {names.MIN_PARALLELISM: "0"}}
     body = {"metadata": meta, "spec": {"parallelism": 1, "suspend": True, "template": template}}

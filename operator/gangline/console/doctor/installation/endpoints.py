@@ -1,4 +1,4 @@
-"""How API servers reach a webhook (`clientConfig`), and whether anybody is there."""
+"""The endpoints of webhooks: how API servers reach one (`clientConfig`), and whether any pod is ready behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def name_of(client: Json) -> str:
 
 
 async def trouble(cluster: Cluster, client: Json) -> str:
-    """Why nobody answers there; "" where somebody may. A URL is known to the API server alone: a dry run tries it."""
+    """The reason why nobody answers at an endpoint; "" where somebody may. A URL is known to the API server alone: a dry run
+    tries it.
+    """
     service = client.get("service")
     if not service:
         return "" if client.get("url") else "neither a Service nor a URL is set"

@@ -35,7 +35,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May somebody do this? `namespace` "" = in all namespaces."""
+    """A question to the API server whether an account may do something. `namespace` "" = in all namespaces."""
 
     verb: str
     resource: Resource
@@ -79,7 +79,7 @@ async def operator(cluster: Cluster) -> Findings:
 
 
 async def _for_settings(cluster: Cluster) -> list[Question]:
-    """What the operator asks for beside that because its configuration says so."""
+    """The rights that the operator needs in addition because its configuration says so."""
     try:
         chosen = await configuration.stored(cluster)
     except (ConfigurationError, Forbidden):  # another check tells it
@@ -119,7 +119,7 @@ def _user(account: Account) -> Json:
 
 
 async def _refused(cluster: Cluster, user: Json, asked: Iterable[Question]) -> list[str]:
-    """What the API server's authorizer does not allow this user; `user` {} = who asks. Raises Forbidden."""
+    """The questions to which the API server's authorizer says no for this user; `user` {} = who asks. Raises Forbidden."""
     limit = asyncio.Semaphore(_AT_ONCE)
     resource = REVIEWS if user else SELF_REVIEWS
 
@@ -136,7 +136,7 @@ async def _refused(cluster: Cluster, user: Json, asked: Iterable[Question]) -> l
 
 
 async def _roles(cluster: Cluster, account: Account) -> Findings:
-    """Without the right to ask for others: whether the roles are as `gangline rbac` prints them."""
+    """Check that the roles are as `gangline rbac` prints them, for users who may not ask for the rights of others."""
     for wanted in rights.manifests():
         if wanted["kind"] not in _ROLES or wanted["metadata"]["name"] != account.name:
             continue
@@ -156,7 +156,7 @@ async def _roles(cluster: Cluster, account: Account) -> Findings:
 
 
 def _triples(role: Json) -> set[str]:
-    """What the rules of a role grant, one by one."""
+    """The rights that the rules of a role grant, one by one."""
     rules = cast("list[dict[str, list[Any]]]", role.get("rules") or ())
     return {
         " ".join((verb, f"{resource}.{group}".rstrip("."), name)).rstrip()
@@ -169,7 +169,7 @@ def _triples(role: Json) -> set[str]:
 
 
 async def asker(cluster: Cluster) -> Findings:
-    """What this user may not do, so that other checks say less."""
+    """Check which rights this user lacks, so that other checks say less."""
     home = names.SYSTEM_NAMESPACE
     asked = (
         Question("get", kube.CUSTOM_RESOURCE_DEFINITIONS),

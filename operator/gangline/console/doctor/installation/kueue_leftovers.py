@@ -1,4 +1,6 @@
-"""What Kueue has left behind: a controller that still decides, webhooks without a server, finalizers that nobody removes."""
+"""Checks for what Kueue has left behind: a controller that still decides, webhooks without a server, finalizers that nobody
+removes.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ async def controller(cluster: Cluster) -> Findings:
 
 
 async def dead_webhooks(cluster: Cluster) -> Findings:
-    """Kueue's registrations that lead nowhere refuse every object that they are about, jobs of all namespaces above all."""
+    """Check of Kueue's webhook registrations: those that lead nowhere refuse every object that they are about, jobs of all
+    namespaces above all.
+    """
     found = False
     for resource in (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS):
         for configuration in await cluster.list(resource):

@@ -1,4 +1,4 @@
-"""Who decides: the Lease, the leader's own answers, and the visibility API that it serves."""
+"""Checks of who decides: the Lease, the leader's own answers, and the visibility API that it serves."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ async def _pod_of(cluster: Cluster, holder: str) -> Json | None:
 
 
 def _host(holder: str) -> str:
-    """An identity is a host name and a random suffix."""
+    """The host name of a leader's identity, which is a host name and a random suffix."""
     return holder.rpartition("_")[0] or holder
 
 
 async def leader(cluster: Cluster) -> Findings:
-    """What the leader itself says, through the API server's proxy or on this machine."""
+    """Check of what the leader itself says, through the API server's proxy or on this machine."""
     if await reach.ask(cluster.api, "/cluster") is None:
         if await reach.was_here(cluster.api):
             yield failure("the operator that ran on this machine does not answer: nothing is admitted", _START)
@@ -106,7 +106,7 @@ async def leader(cluster: Cluster) -> Findings:
 
 
 def _lag(shown: metrics.Samples) -> list[Finding]:
-    """Whether the leader keeps up, from its metrics."""
+    """The findings about whether the leader keeps up, from its metrics."""
     found: list[Finding] = []
     if not metrics.total(shown, "gangline_leader"):
         found.append(failure("the process that answers does not lead", _START))

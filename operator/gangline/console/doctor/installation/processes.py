@@ -95,7 +95,7 @@ async def images(cluster: Cluster) -> Findings:
 
 
 def _tag(image: str) -> str:
-    """`1.2` of `registry:5000/gangline:1.2`; "" without a tag, or with a digest alone."""
+    """The tag of an image, such as `1.2` of `registry:5000/gangline:1.2`; "" without a tag, or with a digest alone."""
     name = image.partition("@")[0].rpartition("/")[2]
     return name.partition(":")[2]
 

@@ -129,7 +129,7 @@ def _owners(objects: Iterable[Json]) -> Iterable[str]:
 
 
 def _neglected(job: Json, seen: set[str], now: int) -> bool:
-    """It waits, nothing owns it that may wait in its stead, and nobody has queued it."""
+    """Whether a job waits that nobody has queued, and that no other object owns that may wait in its stead."""
     meta, spec = job["metadata"], job.get("spec") or {}
     excluded = meta.get("namespace") in names.EXCLUDED_NAMESPACES
     return bool(

@@ -33,7 +33,7 @@ async def kubernetes(cluster: Cluster) -> Findings:
 
 
 async def clocks(cluster: Cluster) -> Findings:
-    """This machine's clock and the leader's, both against the API server's."""
+    """Check of this machine's clock and the leader's, both against the API server's."""
     now, ahead = await cluster.server_clock()
     if abs(ahead) > SKEW:
         side = "behind" if ahead > 0 else "ahead of"

@@ -86,7 +86,7 @@ def _clients(configuration: Json) -> list[Json]:
 
 
 async def certificates(cluster: Cluster) -> Findings:
-    """Every registered CA bundle, and the serving certificate where its Secret may be read."""
+    """Check of every registered CA bundle, and of the serving certificate where its Secret may be read."""
     now, _ = await cluster.server_clock()
     bundles = await _bundles(cluster)
     if not bundles:
@@ -113,7 +113,7 @@ async def certificates(cluster: Cluster) -> Findings:
 
 
 async def _bundles(cluster: Cluster) -> dict[str, str]:
-    """Where a CA bundle is registered -> the bundle, in base64."""
+    """The CA bundles that are registered, in base64, by the webhook or kind that has them."""
     found: dict[str, str] = {}
     for resource in (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS):
         live = await cluster.get(resource, None, registration.NAME)
@@ -143,7 +143,7 @@ async def _serving(cluster: Cluster) -> x509.Certificate | Finding:
 
 @bounded.parser(65_536, worst=("LS0t", "=", "-"))
 def _decoded(text: str) -> bytes:
-    """Raises ValueError."""
+    """The bytes behind base64. Raises ValueError."""
     return base64.b64decode(text, validate=True)
 
 

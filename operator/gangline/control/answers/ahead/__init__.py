@@ -1,1 +1,1 @@
-"""What is to come: expected starts, and what would let a job start earlier."""
+"""Answers about what is to come: expected starts, and what would let a job start earlier."""

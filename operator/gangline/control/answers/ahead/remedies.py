@@ -1,4 +1,4 @@
-"""What would let a waiting job start earlier, by its author or an administrator: played forward, ranked by hours gained.
+"""Finds what would let a waiting job start earlier, by its author or an administrator: played forward, ranked by hours gained.
 
 The engine decides in each rehearsal with all its rules, nodes and their health included: a remedy is offered only if the job then
 starts earlier, and never because some arithmetic says that enough becomes free.
@@ -137,7 +137,7 @@ def _tried(source: Source, sight: Sight, jobs: Mapping[str, str], value: Workloa
 
 
 def _own(source: Source, value: Workload) -> Iterator[Remedy]:
-    """What the author can change: size, length, queue, priority."""
+    """Changes that the author can make: size, length, queue, priority."""
     if source.forecasts is not None and (forecast := source.forecasts.estimate(value.key)) is not None:
         original = whatif.Variant("", "as it is", value, forecast, source.forecasts.by_flavor(value.key))
         for variant in whatif.changed(source, original):
@@ -224,7 +224,7 @@ def _may_borrow(quota: Quota, more: int) -> Quota:
 
 
 def _policies(sight: Sight, queue: ClusterQueue) -> Iterator[Remedy]:
-    """What a ClusterQueue forbids: to take its own back, to preempt, or to admit at all."""
+    """Changes to policies of a ClusterQueue that forbid it to reclaim its quota, to preempt, or to admit at all."""
     policy, name = queue.preemption, sight.queue_name(queue.name)
     if queue.stop_policy != "None":
         said = f"stopPolicy of ClusterQueue {name}: None instead of {queue.stop_policy}"
@@ -255,6 +255,6 @@ def _uncordoned(source: Source, queue: ClusterQueue | None) -> Iterator[Remedy]:
 
 
 def _in_use(node: Node) -> Node:
-    """As it is after `kubectl uncordon`: the cluster then takes its taint off, too."""
+    """The node as it is after `kubectl uncordon`: schedulable, and without the taint that the cluster takes off then."""
     taints = tuple(taint for taint in node.taints if taint.key != _CORDONED)
     return replace(node, unschedulable=False, taints=taints)

@@ -1,4 +1,4 @@
-"""When a job that is not submitted would start, and which changes would start it earlier.
+"""Answers when a job that is not submitted would start, and which changes would start it earlier.
 
 The job is read as the operator reads a submitted one, but nothing enters the mirror or the engine: its Workload and its forecasts
 are facts of rehearsals only.
@@ -202,7 +202,7 @@ def checked(source: Source, document: object, namespace: str) -> tuple[Json, Job
 
 
 def _workload(source: Source, job: Json, kind: JobKind) -> tuple[Workload, Json]:
-    """Its Workload, as the engine's value and as the object that the operator would create."""
+    """The Workload that the job would get: the engine's value, and the object that the operator would create."""
     meta = job["metadata"]
     at = conditions.timestamp(source.now())
     meta |= {"uid": _UID, "resourceVersion": "0", "creationTimestamp": at}
@@ -215,7 +215,7 @@ def _workload(source: Source, job: Json, kind: JobKind) -> tuple[Workload, Json]
 
 
 def _facts(source: Source) -> Context:
-    """What the webhooks ask of the cluster."""
+    """The facts about the cluster that the webhooks' checks of a job need: which queues and priority classes exist."""
     queues, classes = (source.mirror.objects[kind] for kind in (kube.LOCAL_QUEUES, kube.WORKLOAD_PRIORITY_CLASSES))
     return Context(
         local_queue_exists=lambda namespace, name: f"{namespace}/{name}" in queues,
@@ -224,7 +224,7 @@ def _facts(source: Source) -> Context:
 
 
 def changed(source: Source, original: Variant) -> Iterator[Variant]:
-    """Smaller (with a proportionally longer runtime), shorter, and in each other queue of its namespace."""
+    """Variants of the job: smaller (with a proportionally longer runtime), shorter, and in each other queue of its namespace."""
     yield from filter(None, (smaller(original, share) for share in SHARES))
     for share in SHARES:
         forecast, by_flavor = original.scaled(share)

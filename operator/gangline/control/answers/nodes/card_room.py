@@ -15,7 +15,7 @@ _MOST: Final = 3
 
 
 def lines(flavor: str, nodes: Iterable[Machine], shares: Sequence[Share]) -> Iterator[str]:
-    """One per share; nothing where nothing is known of the cards of these nodes."""
+    """One line per share; none where nothing is known of the cards of these nodes."""
     known = [each.cards for each in nodes if each.cards is not None]
     cards = [card for each in known for card in each.cards]
     for share in shares[:_MOST] if cards else ():
@@ -36,7 +36,7 @@ def _fits(card: Card, share: Share) -> bool:
 
 
 def _most(cards: Iterable[Card]) -> str:
-    """What is free of the emptiest cards, by compute and by memory."""
+    """The most that is free on a single card, by compute and by memory, as text."""
     cards = list(cards)
     milli = max(card.free_milli for card in cards)
     memory = max((card.free_memory or 0 for card in cards), default=0)

@@ -13,7 +13,9 @@ from gangline.engine.model import CardUse, Device, NodeCards
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a pod is: a job in a queue, or what it belongs to outside of any. `workload`: key of the Workload, "" = of none."""
+    """The owner of a pod: a job in a queue, or what the pod belongs to outside of any. `workload`: key of the Workload, "" = of
+    none.
+    """
 
     name: str
     namespace: str
@@ -22,7 +24,7 @@ class Owner:
     hidden: bool = False
 
     def seen_by(self, sight: Sight) -> Owner:
-        """With a label in place of what the asker may not read."""
+        """The owner with a label in place of what the asker may not read."""
         if sight.sees(self.namespace):
             return self
         label = sight.label(self.workload or f"{self.namespace}/{self.name}")
@@ -31,7 +33,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Sitter:
-    """What the pods of one owner take of one card."""
+    """The share of one card that the pods of one owner take."""
 
     owner: Owner
     pods: int
@@ -53,7 +55,7 @@ class Sitter:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """`free_memory`: MiB; None: how much the card has is not known."""
+    """One card of a node. `free_memory`: MiB; None: how much memory the card has is not known."""
 
     device: Device
     free_milli: int
@@ -78,7 +80,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardsSeen:
-    """`elsewhere`: who sits on some card of the node, where nobody says on which."""
+    """The cards of a node. `elsewhere`: owners of pods that sit on some card of the node, where nobody says on which."""
 
     cards: tuple[Card, ...]
     elsewhere: tuple[Sitter, ...] = ()
@@ -97,7 +99,7 @@ class CardsSeen:
 
 
 def cards_of(known: NodeCards, owners: Mapping[str, Owner]) -> CardsSeen:
-    """`owners`: by the key of the pod."""
+    """The cards of a node, with the pods that sit on each. `owners`: by the key of the pod."""
     by_card: dict[str, list[CardUse]] = {}
     for use in known.uses:
         by_card.setdefault(use.uuid, []).append(use)

@@ -26,7 +26,7 @@ _PODS: Final = "pods"
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """Who uses a part of a node: a job in a queue, or pods outside of any queue."""
+    """A user of a part of a node: a job in a queue, or pods outside of any queue."""
 
     name: str
     namespace: str
@@ -61,7 +61,7 @@ class Machine:
 
 
 def labels_of(mirror: Mirror, flavors: Iterable[str] | None = None) -> dict[str, Mapping[str, str]]:
-    """Which labels the nodes of these flavors have (None = of all), by flavor in the order of names."""
+    """The node labels of these flavors (None = of all), by flavor in the order of names."""
     known = mirror.objects[kube.RESOURCE_FLAVORS]
     wanted = known if flavors is None else known.keys() & set(flavors)  # a missing one has no nodes
     return {name: (known[name].get("spec") or {}).get("nodeLabels") or {} for name in sorted(wanted)}
@@ -127,7 +127,7 @@ def _machine(
 
 
 def _occupants(seats: Iterable[Seat], names: Mapping[str, str]) -> tuple[Occupant, ...]:
-    """Whose pods these are, with what each asks for in sum; those with most devices first."""
+    """The owners of these pods, with the sum of what the pods of each ask for; those with most devices first."""
     groups: dict[tuple[bool, str, str], list[Seat]] = defaultdict(list)
     for seat in seats:
         groups[_owner(seat)].append(seat)
@@ -144,7 +144,9 @@ def _occupants(seats: Iterable[Seat], names: Mapping[str, str]) -> tuple[Occupan
 
 
 def _owner(seat: Seat) -> tuple[bool, str, str]:
-    """Whether it is outside of queues, its namespace, and the key of its Workload or what it belongs to."""
+    """The owner of a pod: whether it is outside of queues, its namespace, and the key of its Workload or what
+    the pod belongs to.
+    """
     namespace, _, pod = seat.key.partition("/")
     if seat.workload:
         return False, namespace, seat.workload
@@ -173,7 +175,7 @@ def _amount(text: object, resource: str) -> int:
 
 
 def seen_by(sight: Sight, found: Iterable[Machine]) -> list[Machine]:
-    """With labels in place of what the asker may not read."""
+    """The machines with labels in place of what the asker may not read."""
     return [
         replace(
             each,

@@ -1,4 +1,6 @@
-"""Who would leave a node, were it vacated (`gangline swap now`), and why others stay. For one asker; nothing is moved."""
+"""Answers which jobs would leave a node, were it vacated (`gangline swap now`), and why others stay. For one asker; nothing is
+moved.
+"""
 
 from __future__ import annotations
 

@@ -40,8 +40,9 @@ class Unscheduled:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`pods`: how many of the job's exist. `machines`: the nodes of `flavors`, as the asker may see them. `shares`: what its
-    pods ask of cards."""
+    """The room that a job finds on nodes. `pods`: how many of the job's exist. `machines`: the nodes of `flavors`, as the asker
+    may see them. `shares`: what its pods ask of cards.
+    """
 
     flavors: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
@@ -64,7 +65,9 @@ def unscheduled(pods: Iterable[Pod]) -> tuple[Unscheduled, ...]:
 
 
 def _brief(message: str) -> str:
-    """Without what preemption by the scheduler itself would do: that is not its part here."""
+    """The scheduler's message without its part about preemption: the scheduler's own preemption does not
+    concern jobs in queues.
+    """
     return message.partition(" preemption: ")[0].rstrip(". ")
 
 
@@ -75,7 +78,7 @@ def _lacking(message: str) -> frozenset[str]:
 
 
 def needed(room: Room, wanted: Iterable[str]) -> str:
-    """What has to happen so that the scheduler places the pods; "" if there is nothing to say."""
+    """The changes after which the scheduler would place the pods, as text; "" if there is nothing to say."""
     if not room.unscheduled:
         return ""
     lacking = {resource for each in room.unscheduled for resource in _lacking(each.why)}
@@ -100,7 +103,9 @@ def needed(room: Room, wanted: Iterable[str]) -> str:
 
 
 def lines(room: Room, wanted: Iterable[str], own: str, now: float) -> Iterator[tuple[str, str]]:
-    """Label and text. `wanted`: the resources that the job asks for; `own`: the key of its Workload."""
+    """Lines about the room, each a label and a text. `wanted`: the resources that the job asks for; `own`: the key of its
+    Workload.
+    """
     for each in room.unscheduled:
         total = max(room.pods, len(each.pods))
         more = f" and {len(each.pods) - NAMED} more" if len(each.pods) > NAMED else ""

@@ -1,1 +1,1 @@
-"""Who has used what: shares, past runs, and what happened lately."""
+"""Answers about use: shares, past runs, and what happened lately."""

@@ -76,7 +76,7 @@ def read(source: Source, key: str, raw: Json, routes: Routes) -> WorkloadView | 
 
 
 def user_of_workload(source: Source, key: str) -> str:
-    """ "" for a Workload that is gone."""
+    """The user of a Workload, by its key; "" for a Workload that is gone."""
     raw = source.mirror.get(kube.WORKLOADS, key)
     return _user(source, raw) if raw is not None else ""
 
@@ -91,7 +91,7 @@ def _user(source: Source, raw: Json) -> str:
 async def would_preempt(
     source: Source, foresight: Foresight, view: WorkloadView, sight: Sight, jobs: Mapping[str, str], routes: Routes
 ) -> Json:
-    """Whom a waiting job would preempt now, were it next: each with what it would lose."""
+    """The jobs that a waiting job would preempt now, were it next, each with what it would lose."""
     told = await foresight.preemption(view.key)
     rows: list[Json] = []
     for each in told.victims:

@@ -1,7 +1,7 @@
-"""What happened to jobs lately: a bounded log of their changes of state, recoveries and moved starts, which a client can follow.
+"""A bounded log of what happened to jobs lately: changes of state, recoveries and moved starts. A client can follow it.
 
-Kept by the leader alone, from the objects that it sees anyway. Events are numbered from the time at which it began to lead, so a
-number of an earlier leader, or one whose event is forgotten, is told from a number that can be followed.
+Kept by the leader alone, from the objects that it sees anyway. Events are numbered from the time at which the leader began to
+lead, so a number of an earlier leader, or one whose event is forgotten, can be recognized.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ForgottenError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """To whom something happens: a Workload and its job."""
+    """The Workload and the job to which something happens."""
 
     namespace: str
     workload: str
@@ -84,7 +84,7 @@ class Happening:
     of: Subject
 
     def as_json(self, sight: Sight, jobs: Mapping[str, str]) -> Json:
-        """As an asker may see it: of others' jobs what changed, when, and its size."""
+        """The event as an asker may see it: of others' jobs what changed, when, and its size."""
         of, visible = self.of, sight.sees(self.of.namespace)
         label = sight.label(of.key)
         meta: Json = {"name": f"{of.workload if visible else label}.{self.number:x}"}
@@ -130,7 +130,7 @@ class Log:
         return self._kept[0].number - 1 if self._kept else self.last
 
     def begin(self) -> None:
-        """A leader begins: its numbers are above those of all before it."""
+        """Begin a leader's numbers, which are above those of all leaders before it."""
         self._kept.clear()
         self._next = max(self._next, self._now() * _ROOM)
 
@@ -162,7 +162,7 @@ class Log:
 
 @dataclass(slots=True)
 class _Known:
-    """What a Workload was when it was last seen; `reason`: why it waited."""
+    """The state of a Workload when it was last seen; `reason`: why it waited."""
 
     state: State
     reason: str
@@ -192,7 +192,7 @@ class Happenings(Part):
         self._since = self._now() // 1000
 
     def observe(self, resource: Resource, event: Event) -> None:
-        """What the mirror has learned from the event, if it shows it already."""
+        """Note what the mirror has learned from the event, if it shows that already."""
         self._note_changed()
 
     def act(self, now: int) -> None:
@@ -240,7 +240,9 @@ class Happenings(Part):
             log.debug("an event is not told: %r", error)
 
     def _cause(self, view: WorkloadView) -> str:
-        """Of an eviction: with the key of the Workload that preempts in place of its UID, for `Sight.text`."""
+        """The cause of an eviction. It names the preempting Workload by its key in place of its UID, so that `Sight.text` can
+        hide it.
+        """
         found = preemption(view.evicted)
         if found is None:
             return view.evicted

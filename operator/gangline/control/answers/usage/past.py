@@ -22,8 +22,8 @@ MOST: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """Times are seconds since the epoch. `started`: its last start, or as much earlier as it had saved of the runs before; so the
-    rest of these counts as waiting.
+    """A run that has ended. Times are seconds since the epoch. `started`: its last start, or as much earlier as it had saved of
+    the runs before; so the rest of these counts as waiting.
     """
 
     key: str
@@ -51,7 +51,7 @@ class PastRun:
 
 
 def of_view(view: WorkloadView, run: Run | None, preemptions: int | None = None) -> PastRun | None:
-    """A Workload that has ended; `run`: what the engine knows of it."""
+    """The run of a Workload that has ended; `run`: what the engine knows of it."""
     if view.state not in FINISHED:
         return None
     return PastRun(
@@ -99,7 +99,7 @@ def of_run(run: Run, cluster_queue: str) -> PastRun | None:
 
 
 def merged(existing: Iterable[PastRun], remembered: Iterable[PastRun], since: float) -> list[PastRun]:
-    """Each run once, those that ended last first."""
+    """The runs that ended since `since`, each once, those that ended last first."""
     found = {run.uid: run for run in remembered if run.ended >= since}
     for run in existing:
         if run.ended >= since:
@@ -113,7 +113,7 @@ def _with_start(run: PastRun, remembered: PastRun) -> PastRun:
 
 
 def rows(runs: Iterable[PastRun], sight: Sight) -> Iterator[Json]:
-    """As the asker may see them."""
+    """The runs as JSON, as the asker may see them."""
     for run in runs:
         visible = sight.sees(run.namespace)
         label = sight.label(run.key)

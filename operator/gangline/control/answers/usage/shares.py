@@ -120,7 +120,7 @@ def _order(share: float | None) -> float:
 
 
 def _share(found: ClusterQueueFigures) -> float | None:
-    """None: it borrows with a weight of 0, so it is behind all others."""
+    """The weighted share of a ClusterQueue. None: it borrows with a weight of 0, so it is behind all others."""
     return None if math.isnan(found.weighted_share) else found.weighted_share
 
 

@@ -46,6 +46,6 @@ def _constraint(queue: QueueView, snapshot: Snapshot, o: Obstacle, known: QuotaL
 
 
 def _taken(queue: QueueView, snapshot: Snapshot, own: FlavorView) -> int:
-    """What the others of its cohort borrow."""
+    """The amount that the other ClusterQueues of the cohort borrow."""
     others = (q.flavor(own.flavor, own.resource) for q in snapshot.cohort_of(queue) if q.name != queue.name)
     return sum(each.borrowed for each in others if each is not None)

@@ -1,5 +1,5 @@
-"""What of a Workload is needed to sort and count all of them: read once per version, so that an answer reads in full only what it
-shows.
+"""The few facts of a Workload that sorting and counting of all of them need, read once per version. So an answer reads in full
+only what it shows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Brief:
         return self.admitted_to or routes.get((self.namespace, self.queue), "")
 
     def order(self, routes: Routes, position: int | None) -> Order:
-        """The same as `display_order` of its view."""
+        """The sort key, the same as `display_order` of the Workload's view."""
         queue = self.cluster_queue(routes)
         if self.state in HOLDING:
             return 0, queue, -self.priority, self.since, self.uid

@@ -14,7 +14,7 @@ _FIELDS: Final = tuple(field.name for field in fields(WorkloadView))
 
 
 def as_json(view: WorkloadView) -> dict[str, Any]:
-    """`position` counts from 0, as in Kueue's visibility API; times are seconds since the epoch."""
+    """The JSON of a workload. `position` counts from 0, as in Kueue's visibility API; times are seconds since the epoch."""
     fields: dict[str, Any] = {name: getattr(view, name) for name in _FIELDS} | {
         "state": str(view.state),
         "flavors": list(view.flavors),

@@ -89,7 +89,7 @@ class WorkloadView:
 
     @property
     def may_shrink(self) -> bool:
-        """Whether it fits with fewer pods, though not with all of them."""
+        """Whether the workload fits with fewer pods, though not with all of them."""
         sizes = [o for o in parse(self.message).obstacles if o.kind == "too-big"] if self.spared else []
         return any(o.requested * (1 - self.spared) <= o.amount for o in sizes)
 
@@ -134,7 +134,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known of workloads and queues: all of them, or those that one answer needs."""
+    """The known workloads and queues: all of them, or those that one answer needs."""
 
     workloads: tuple[WorkloadView, ...]
     queues: tuple[QueueView, ...]
@@ -158,7 +158,9 @@ class Snapshot:
 def snapshot(
     workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json], *, complete: bool = True
 ) -> Snapshot:
-    """From lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not `complete`."""
+    """A snapshot made from lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not
+    `complete`.
+    """
     routes = routes_of(local_queues)
     views = [workload_view(w, routes) for w in workloads]
     lines = _lines(views) if complete else {}
@@ -170,7 +172,7 @@ def snapshot(
 
 
 def routes_of(local_queues: Iterable[Json]) -> dict[tuple[str, str], str]:
-    """(namespace, LocalQueue) -> ClusterQueue."""
+    """The ClusterQueue of each LocalQueue: (namespace, LocalQueue) -> ClusterQueue."""
     return {(_meta(q, "namespace"), _meta(q, "name")): _at(q, "spec.clusterQueue", "") for q in local_queues}
 
 
@@ -342,7 +344,7 @@ def _container_requests(container: Json) -> dict[str, int]:
 
 
 def held(obj: Json) -> dict[tuple[str, str], int]:
-    """(flavor, resource) -> the amount that a Workload's admission takes."""
+    """The amounts that a Workload's admission takes: (flavor, resource) -> amount."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for assignment in _at(obj, "status.admission.podSetAssignments", []):
         flavors, usage = assignment.get("flavors") or {}, assignment.get("resourceUsage") or {}
@@ -428,7 +430,7 @@ def _since(cond: Json) -> float:
 
 
 def owner_of(obj: Json) -> Json:
-    """Whose Workload it is: its job, its pod, what serves, or a group of pods."""
+    """The owner of a Workload: a job, a pod, an object that serves (such as a Deployment), or a group of pods."""
     owners: list[Json] = _at(obj, "metadata.ownerReferences", [])
     group = {"kind": "PodGroup", "name": _meta(obj, "name"), "uid": _meta(obj, "uid")}
     notes = _at(obj, "metadata.annotations", {})

@@ -1,4 +1,6 @@
-"""What a workload that preempted others waits for: the pods of these that have not ended, until when, and what would end them."""
+"""The wait of a workload that preempted others: pods of these that have not ended, until when they may run, and what would end
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def waits_for_preempted(view: WorkloadView) -> bool:
 
 
 def victims_of(view: WorkloadView, views: list[WorkloadView]) -> list[WorkloadView]:
-    """Those that still hold quota after they were preempted for this one."""
+    """The workloads that still hold quota after they were preempted for this one."""
     stopping = [each for each in views if each.state is State.STOPPING]
     return [each for each in stopping if (found := preemption(each.evicted)) is not None and found.uid == view.uid]
 

@@ -57,7 +57,9 @@ def cause_of(mirror: Mirror, resource: Resource, job: Json) -> Cause | None:
 
 
 def _of_other_kind(mirror: Mirror, resource: Resource, obj: Json) -> Cause | None:
-    """Of a kind that is watched for its queue label only. Of a Deployment and its ReplicaSet the first is told of."""
+    """The cause for an object of a kind that is watched for its queue label only. Of a Deployment and its ReplicaSet, only the
+    Deployment is reported.
+    """
     identity = (resource.group, resource.kind)
     name = _FRAMEWORKS.get(identity)
     if deleting(obj) or controller_uid(obj) or (name and mirror.managed.kind(resource.api_version, resource.kind)):
@@ -91,7 +93,7 @@ def _scope(mirror: Mirror, kind: JobKind, job: Json) -> Cause | None:
 
 
 def _obstacle(mirror: Mirror, kind: JobKind, job: Json) -> Cause:
-    """Of a job that is managed."""
+    """The cause that keeps a managed job from having a Workload."""
     if why := why_head(job):
         return Cause(WRONG, why, managed=True)
     if mirror.is_nested_too_deep(job):
@@ -193,7 +195,7 @@ def _pod_view(pod: model.ForeignPod, belonging: Belonging, routes: Routes) -> Wo
 
 
 def _size(resource: Resource, job: Json) -> tuple[int, dict[str, int]]:
-    """Number of pods and their requests, as far as they can be told."""
+    """The number of pods and their requests, as far as they are known."""
     kind = watched_kinds.JOB_KINDS.get(resource)
     try:
         if kind is not None:

@@ -41,7 +41,7 @@ _DEACTIVATED = {
 
 
 def deactivated(view: WorkloadView) -> str:
-    """Who made a workload inactive."""
+    """The sentence that says who made a workload inactive, and why."""
     cause = next((words for key, words in _DEACTIVATED.items() if key in view.reason), "")
     if cause:
         return f"{cause} ({view.message})" if view.message else cause
@@ -60,7 +60,7 @@ _OUTSIDE = {
 
 
 def to_do(view: WorkloadView) -> str:
-    """One sentence; "" for a job that waits, runs or has ended."""
+    """One sentence about what has to be done for a workload; "" for a job that waits, runs or has ended."""
     kind = view.job_kind.lower()
     if view.hidden:
         return ""

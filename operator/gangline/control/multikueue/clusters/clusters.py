@@ -41,8 +41,9 @@ _UNCHECKED_PATH = (
 
 
 class Clusters:
-    """`changed` is called with keys of Workloads, `moved` when a connection is made or lost. `client`: to this cluster;
-    `kinds`: of the jobs that are sent; `quotas`: called when quotas of queues there may have changed."""
+    """The connections to all clusters. `changed` is called with keys of Workloads, `moved` when a connection is made or lost.
+    `client`: to this cluster; `kinds`: of the jobs that are sent; `quotas`: called when quotas of queues there may have changed.
+    """
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Clusters:
         return {name: cluster for name, (_, cluster) in self._known.items()}
 
     def follow(self) -> None:
-        """Connections as the objects want them now, and their conditions as the connections are now."""
+        """Open and close connections as the objects want them now, and report each connection in its object's condition."""
         wanted = {
             name: obj for name, obj in self._mirror.objects[kube.MULTI_KUEUE_CLUSTERS].items() if not deleting(obj)
         }
@@ -148,7 +149,7 @@ class Clusters:
     # --- how they are reached ---
 
     async def _read(self, name: str) -> tuple[str, Callable[[], Login]]:
-        """The kubeconfig of a cluster, and what makes a login of it."""
+        """Read the kubeconfig of a cluster. Returns its text, and a function that makes a login of it."""
         source = self._known[name][0] if name in self._known else {}
         if profile := source.get("clusterProfileRef"):
             return await self._of_profile(str(profile.get("name") or ""))
@@ -188,5 +189,5 @@ class Clusters:
 
 
 def _refused(key: ObjectKey, error: Exception) -> None:
-    """After a conflict the watch shows the cluster as it is now, and it is reported again."""
+    """Log the refusal. After a conflict the watch shows the cluster as it is now, and it is reported again."""
     log.info("condition Active of %s: %s", key, error)

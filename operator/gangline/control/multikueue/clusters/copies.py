@@ -1,4 +1,4 @@
-"""What another cluster holds of ours, reduced to what is looked at: Workloads and jobs with the label of this manager.
+"""The copies of our objects in another cluster, reduced to what is looked at: Workloads and jobs with the label of this manager.
 
 Objects of other clusters are as hostile as those of users: what does not have the wanted shape is an error of that object.
 """
@@ -55,11 +55,11 @@ class Copy:
 
     @property
     def removable(self) -> bool:
-        """There is something that we can do so that it goes."""
+        """Whether there is something that we can do so that the copy goes."""
         return not self.leaving or names.IN_USE_FINALIZER in self.finalizers
 
     def open_since(self) -> int | None:
-        """When the gate that the manager opens was opened, in ms; None while it is closed."""
+        """The time at which the gate that the manager opens was opened, in ms; None while it is closed."""
         row = next((each for each in self.gates if each.get("name") == names.MULTIKUEUE_GATE), {})
         if row.get("position") != "Open":
             return None
@@ -74,7 +74,7 @@ class Copy:
         return row if row is not None and row.get("status") == "True" else None
 
     def since(self, kind: str) -> int:
-        """When the condition became True, in ms; 0 if it says no time."""
+        """The time at which the condition became True, in ms; 0 if it says no time."""
         row = self.row(kind) or {}
         try:
             return conditions.millis_of(row.get("lastTransitionTime"))
@@ -83,13 +83,13 @@ class Copy:
 
 
 def digest(spec: Json) -> str:
-    """Equal for specs that ask for the same. Empty fields and fields that are not there are the same."""
+    """A digest that is equal for specs that ask for the same. Empty fields and fields that are not there are the same."""
     asked = {name: value for name, value in spec.items() if name not in _OWN}
     return hashlib.sha256(orjson.dumps(_without_empty(asked), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def shape(spec: Json) -> str:
-    """`digest`, whatever the sizes of the pod sets."""
+    """The `digest` of a spec, whatever the sizes of the pod sets."""
     rows = [{name: value for name, value in row.items() if name != "count"} for row in spec.get("podSets") or ()]
     return digest({**spec, "podSets": rows})
 
@@ -102,7 +102,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def read_workload(obj: Json) -> tuple[str, Copy]:
-    """The key and the copy."""
+    """The key of a Workload in another cluster, and the copy as it is kept."""
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     assignments = (status.get("admission") or {}).get("podSetAssignments") or ()
     elastic = is_slice(obj)
@@ -148,7 +148,7 @@ def workload_of(job: Json) -> str:
 
 
 def family_key(namespace: str, uid: str) -> str:
-    """Stands for all Workloads of the object with this UID here. No Workload has such a name."""
+    """The key that stands for all Workloads of the object with this UID here. No Workload has such a name."""
     return f"{namespace}/#{uid}"
 
 

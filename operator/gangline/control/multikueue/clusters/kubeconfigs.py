@@ -30,7 +30,7 @@ _LONGEST_HOST: Final = 253
 
 
 class KubeconfigError(Exception):
-    """It cannot be used: `reason` of the cluster's condition Active, and why."""
+    """Says that a kubeconfig cannot be used, with the `reason` of the cluster's condition Active."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -43,12 +43,16 @@ def login(text: str, name: str, *, insecure_allowed: bool = False) -> Login:
 
 
 def login_by_plugin(text: str, name: str) -> Login:
-    """The same for one that was made of a ClusterProfile, whose plugin the configuration names. Raises KubeconfigError."""
+    """The login of a kubeconfig that was made of a ClusterProfile, whose plugin the configuration names. Raises
+    KubeconfigError.
+    """
     return _login(text, name, "BadClusterProfile", "BadRestConfig", plugin=True)
 
 
 def _login(text: str, name: str, bad: str, insecure: str, *, plugin: bool = False) -> Login:
-    """`bad`, `insecure`: reasons for what cannot be read, and for what is not allowed, "" = everything is."""
+    """The login of a kubeconfig. `bad`, `insecure`: reasons for what cannot be read, and for what is not allowed, "" = everything
+    is.
+    """
     try:
         document = config.document(text)
         if insecure and (fault := next(_faults(document, plugin=plugin), "")):
@@ -108,7 +112,7 @@ def _allowed(path: str, directory: Path) -> Path:
 
 
 def _faults(document: Json, *, plugin: bool) -> Iterator[str]:
-    """What makes it unsafe, in Kueue's order and words."""
+    """The reasons why a kubeconfig is unsafe, in Kueue's order and words."""
     users, clusters = _entries(document, "users"), _entries(document, "clusters")
     if any(user.get("tokenFile") for user in users.values()):
         yield "tokenFile is not allowed"
@@ -136,7 +140,9 @@ def _faults(document: Json, *, plugin: bool) -> Iterator[str]:
 
 
 def _entries(document: Json, section: str) -> dict[str, Json]:
-    """Name -> content. As where the login is read, the first of a name counts; what is wrong with others is said there."""
+    """The entries of a section by their names. The first of a name counts, as where the login is read; what is wrong with others
+    is said there.
+    """
     rows: Any = document.get(section)
     found: dict[str, Json] = {}
     for row in cast("list[Any]", rows) if isinstance(rows, list) else ():
@@ -147,7 +153,7 @@ def _entries(document: Json, section: str) -> dict[str, Json]:
 
 
 def _is_trusted(server: str) -> bool:
-    """Over TLS, at an address or at a name of the domain name system. (Kueue accepts http.)"""
+    """Whether the server is reached over TLS, at an address or at a name of the domain name system. (Kueue accepts http.)"""
     try:
         parts = urlsplit(server.lower())
         host = parts.hostname or ""

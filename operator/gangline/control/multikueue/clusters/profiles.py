@@ -47,7 +47,7 @@ _KEPT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the cluster of a profile is reached: `cluster` as in a kubeconfig, and what fetches the credentials."""
+    """The way to the cluster of a profile: `cluster` as in a kubeconfig, and the provider that fetches the credentials."""
 
     cluster: Json
     provider: AccessProvider
@@ -63,7 +63,9 @@ class Access:
 
 
 def access_of(profile: Json, providers: Sequence[AccessProvider]) -> Access | None:
-    """By the first of these providers that the profile lists; None: it lists none. Fields of other types are as if not there."""
+    """The access by the first of these providers that the profile lists; None: it lists none. Fields of other types are as if not
+    there.
+    """
     status: Any = profile.get("status")
     listed: dict[str, Json] = {}
     for field in _FIELDS:
@@ -79,14 +81,16 @@ def access_of(profile: Json, providers: Sequence[AccessProvider]) -> Access | No
 
 
 def off() -> KubeconfigError:
-    """Without the gate."""
+    """The error of a cluster that is named by a ClusterProfile while the feature gate is off."""
     return KubeconfigError(
         "MultiKueueClusterProfileFeatureDisabled", "MultiKueueClusterProfile feature gate is disabled"
     )
 
 
 class Profiles:
-    """Those in the namespace of Kueue, watched from the first question on. `changed` is called with the name of one."""
+    """The ClusterProfiles in the namespace of Kueue, watched from the first question on. `changed` is called with the name of
+    one.
+    """
 
     def __init__(self, client: ApiClient, settings: MultiKueue, changed: Callable[[str], None]) -> None:
         self._client = client

@@ -60,7 +60,7 @@ Work: TypeAlias = Callable[[ApiClient, RemoteStore], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the cluster's condition Active says."""
+    """The condition Active of a cluster."""
 
     active: bool
     reason: str
@@ -90,7 +90,7 @@ class RemoteCluster:
         quotas: Callable[[], None] | None = None,
         patience: float = 900.0,
     ) -> None:
-        """`patience`: the seconds after which it counts as lost."""
+        """Prepare a connection. `patience`: the seconds after which the cluster counts as lost."""
         self.name = name
         self._patience = patience
         self.store = RemoteStore(lambda key: None)
@@ -124,16 +124,16 @@ class RemoteCluster:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def look_again(self) -> None:
-        """Its source may have changed: connect now, without the pause."""
+        """Connect now, without the pause: the source of the kubeconfig may have changed."""
         self._again.set()
 
     def refuses(self, resource: Resource) -> str:
-        """Why jobs of this kind cannot run there; "" if they can, as far as is known."""
+        """Why jobs of this kind cannot run in the cluster; "" if they can, as far as is known."""
         reflector = self._jobs.get(resource)
         return _why_hidden(resource, reflector) if reflector is not None else ""
 
     def hides_queues(self) -> str:
-        """Why the quotas of its queues are not known; "" if they are."""
+        """Why the quotas of the cluster's queues are not known; "" if they are."""
         return next(filter(None, (_why_hidden(*each) for each in self._queues.items())), "")
 
     # --- the connection ---
@@ -158,7 +158,7 @@ class RemoteCluster:
                 failures = 0
 
     async def _hears(self, pause: float) -> bool:
-        """Waits for so long. Returns at once, and True, when its source or its kubeconfig has changed."""
+        """Wait for so long. Returns at once, and True, when the cluster's source or its kubeconfig has changed."""
         loop = asyncio.get_running_loop()
         end = loop.time() + pause
         while (left := end - loop.time()) > 0:
@@ -175,7 +175,7 @@ class RemoteCluster:
         return False
 
     def _reread(self) -> float:
-        """Often enough that another kubeconfig is seen before the cluster counts as lost."""
+        """The seconds between two looks at the kubeconfig: another one is seen before the cluster counts as lost."""
         return min(REREAD, max(SOONEST_REREAD, self._patience / 4))
 
     @staticmethod
@@ -216,7 +216,9 @@ class RemoteCluster:
                 await asyncio.gather(following, return_exceptions=True)
 
     def _follow_ours(self, follow: _Follow, store: RemoteStore, resource: Resource) -> Reflector:
-        """A cluster may lack a kind of jobs, and the account the right to them."""
+        """Follow the objects of a kind that have our label. A cluster may lack a kind of jobs, and the account
+        the right to them.
+        """
         optional = resource != kube.WORKLOADS and resource not in _REQUIRED
         selector = f"{names.MULTIKUEUE_ORIGIN}={self._origin}"
         return follow(resource, store.decode(resource), selector, optional=optional)
@@ -234,7 +236,9 @@ class RemoteCluster:
         return queues, followed
 
     async def _ask(self, client: ApiClient) -> None:
-        """Raises what its answer says. A program that fetches its credentials has a time limit of its own."""
+        """Ask the cluster whether it answers. Raises what its answer says. A program that fetches its credentials has a time
+        limit of its own.
+        """
         await client.login.headers()
         pages = client.pages(kube.WORKLOADS, label_selector=f"{names.MULTIKUEUE_ORIGIN}={self._origin}", limit=1)
         try:
@@ -287,11 +291,13 @@ class RemoteCluster:
         self._moved()
 
     def _taken(self) -> frozenset[Resource]:
-        """The kinds of jobs that can run there."""
+        """The kinds of jobs that can run in the cluster."""
         return frozenset(resource for resource in self._jobs if not self.refuses(resource))
 
     def _connected(self) -> State:
-        """A kind that the cluster does not have is usual; one that the account may not list is likely an oversight."""
+        """The state of a cluster that is connected. A kind that it does not have is usual; one that the account may not list is
+        likely an oversight.
+        """
         refused = sorted(str(resource) for resource, reflector in self._jobs.items() if reflector.refusal)
         if not refused:
             return CONNECTED
@@ -309,7 +315,7 @@ class RemoteCluster:
     # --- writes ---
 
     def write(self, work: Work, done: Callable[[ApiError | None], None]) -> None:
-        """Do it when there is room, and call `done` with what failed."""
+        """Write to the cluster when there is room, and call `done` with what failed."""
         task = asyncio.get_running_loop().create_task(self._write(work, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -353,14 +359,14 @@ class _Follow:
 
 
 def _why_hidden(resource: Resource, reflector: Reflector) -> str:
-    """Why the cluster shows none of this kind; "" if it does."""
+    """Why the cluster shows no objects of this kind; "" if it does."""
     if not reflector.absent:
         return ""
     return f"its account may not list {resource}" if reflector.refusal else f"{resource} are not served there"
 
 
 def _words(error: BaseException) -> str:
-    """Of a group, those of its first error."""
+    """The text of an error for the cluster's condition; of an exception group, that of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = str(error)[:500]

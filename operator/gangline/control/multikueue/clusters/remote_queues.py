@@ -19,7 +19,7 @@ Amounts: TypeAlias = dict[str, int]
 
 
 class RemoteQueues:
-    """What one connection has shown of them. `changed` is called when a sum may be another one."""
+    """The queues that one connection has shown. `changed` is called when a sum of quotas may be another one."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed

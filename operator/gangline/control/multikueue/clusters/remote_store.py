@@ -1,4 +1,4 @@
-"""What one cluster was last seen to hold of ours, in bounded memory."""
+"""The objects of ours that one cluster was last seen to hold, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ class TooManyError(Exception):
 
 
 class RemoteStore:
-    """`changed` is called with the key of each Workload whose copy or job has changed. Events of each kind arrive in order, and
-    answers to writes beside them: a version that is older than the known one is dropped. `kinds`: of the jobs."""
+    """The copies of Workloads, and their jobs, that a cluster was last seen to hold. `changed` is called with the key of each
+    Workload whose copy or job has changed. Events of each kind arrive in order, and answers to writes beside them: a version that
+    is older than the known one is dropped. `kinds`: of the jobs.
+    """
 
     def __init__(self, changed: Callable[[str], None], kinds: Iterable[RunsElsewhere] = ()) -> None:
         self._changed = changed
@@ -47,7 +49,7 @@ class RemoteStore:
         return {*self._copies, *self._by_workload}
 
     def families(self) -> list[str]:
-        """The families that have a job here."""
+        """The families that have a job in the cluster."""
         return [key for key in self._by_workload if copies.is_family(key)] if self._any_family else []
 
     def copy(self, workload: str) -> Copy | None:
@@ -60,7 +62,7 @@ class RemoteStore:
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
     def ended_jobs_of(self, workload: str) -> dict[str, Json]:
-        """By their names the jobs that had finished when they were deleted there, by others than us."""
+        """The jobs, by their names, that had finished when somebody else deleted them in that cluster."""
         return self._ended.get(workload, {})
 
     def kind_of_jobs(self, workload: str) -> Resource | None:
@@ -91,11 +93,11 @@ class RemoteStore:
         return partial(copies.read_job, suspension=kind.suspension, followed=kind.followed, size=kind.size_of)
 
     def answered(self, resource: Resource, obj: Json) -> None:
-        """The answer to a write of ours."""
+        """Store the answer to a write of ours."""
         self._put(resource, self.decode(resource)(obj))
 
     def gone(self, resource: Resource, key: str, uid: str, answer: Json) -> None:
-        """The answer to a deletion of ours: the object is on its way out, or it is not there any more."""
+        """Store the answer to a deletion of ours: the object is on its way out, or it is not there any more."""
         if answer.get("kind") == resource.kind:
             self.answered(resource, answer)
         else:
@@ -114,7 +116,7 @@ class RemoteStore:
             self._put_job(resource, decoded)
 
     def _keep_end(self, resource: Resource, event: Removed) -> None:
-        """A job may delete itself after its end, before that end was copied to the job here."""
+        """Keep the end of a deleted job: it may delete itself after its end, before that end was copied to the job here."""
         kind, known = self._kinds.get(resource), self._jobs.get((resource, event.key))
         if kind is None or known is None or known["metadata"]["uid"] != event.uid:
             return

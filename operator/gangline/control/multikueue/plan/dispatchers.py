@@ -1,4 +1,6 @@
-"""Which clusters a workload is offered to: all at once, some more in each round, or those that another controller names."""
+"""Chooses the clusters that a workload is offered to: all at once, some more in each round, or those that another controller
+names.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from gangline.kube.resources import Json, true_condition
 
 
 def replaced(view: View) -> list[Step]:
-    """Another slice has taken its place here: its copies stay until the job does not run there any more."""
+    """The steps for a slice whose place another one has taken here: its copies stay until the job does not run there any more."""
     return [
         Withdraw(name, cluster.copy, [])
         for name, cluster in view.clusters.items()
@@ -31,18 +31,22 @@ def replaced(view: View) -> list[Step]:
 
 
 def is_given_its_cluster(view: View) -> bool:
-    """It is about to get quota: an eviction takes the cluster back. Other schedulers write both one after the other."""
+    """Whether the workload is about to get quota: an eviction takes the cluster back. Other schedulers write both one after the
+    other.
+    """
     replaces = view.chain is not None and bool(view.chain.replaces)
     return replaces and bool(follows(view)) and true_condition(view.workload, names.EVICTED) is None
 
 
 def follows(view: View) -> str:
-    """The cluster in which its job runs already, which has to admit this slice of it, too; "" = it is like any other."""
+    """The cluster in which the job of a slice runs already, which has to admit this slice, too; "" = the Workload is like any
+    other.
+    """
     return str(view.workload["status"].get("clusterName") or "") if view.chain is not None else ""
 
 
 def lost_before(view: View, cluster: str) -> bool:
-    """The job was stopped there before this slice of it was admitted."""
+    """Whether the job was stopped in the cluster before this slice of it was admitted."""
     there = view.clusters.get(cluster)
     if there is None or not there.connected or there.before is None:
         return False
@@ -57,7 +61,7 @@ def send(view: View, cluster: str) -> Iterator[Step]:
 
 
 def is_outdated(view: View, copy: Copy) -> bool:
-    """The copy asks for something else than a size that is about to change."""
+    """Whether the copy asks for something else than a size that is about to change."""
     spec = view.workload["spec"]
     wanted = slices.counts(spec.get("podSets") or ())
     for job in view.jobs.values():
@@ -67,7 +71,7 @@ def is_outdated(view: View, copy: Copy) -> bool:
 
 
 def cut(view: View) -> Iterator[Step]:
-    """Copies that are larger than the slice here."""
+    """Cut the copies that are larger than the slice here."""
     wanted = slices.counts(view.workload["spec"].get("podSets") or ())
     for name, cluster in view.clusters.items():
         copy = cluster.copy
@@ -79,7 +83,7 @@ def cut(view: View) -> Iterator[Step]:
 
 
 def resize(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
-    """The job there is as large as this one, but not larger than the slice with which it runs."""
+    """Make the job in the cluster as large as this one, but not larger than the slice with which it runs."""
     if view.chain is None or view.kind is None or view.clusters[cluster].busy:
         return
     admitted = slices.counts(view.workload["spec"].get("podSets") or ())
@@ -91,7 +95,7 @@ def resize(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
 
 
 def stop_before(view: View, name: str, message: str) -> Iterator[Step]:
-    """The slice with which the job still runs there is stopped instead of the one that was to replace it."""
+    """Stop the slice with which the job still runs in the cluster, instead of the one that was to replace it."""
     cluster, replaces = view.clusters[name], view.chain.replaces if view.chain is not None else ""
     before = cluster.before
     taken = cluster.copy is not None and cluster.copy.row(names.ADMITTED) is not None

@@ -68,7 +68,7 @@ def plan(view: View) -> list[Step]:
 
 
 def _runs_here(view: View) -> bool:
-    """Its queue got the check when the job was admitted already, to run in this cluster."""
+    """Whether the job runs in this cluster, because it was admitted already when its queue got the check."""
     status = view.workload["status"]
     named = bool(status.get("clusterName") or status.get("nominatedClusterNames"))
     return (
@@ -131,7 +131,9 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
 
 
 def _deleted_after_its_end(view: View, looked_at: Iterable[str]) -> list[Step] | None:
-    """All of its jobs have finished there, and are gone since: their end is that of the jobs here, and nothing runs again."""
+    """The steps for a workload all of whose jobs have finished in their cluster and are gone since: their end is that of the jobs
+    here, and nothing runs again. None if that is not so.
+    """
     kind = view.kind
     if kind is None:
         return None
@@ -148,7 +150,7 @@ def _deleted_after_its_end(view: View, looked_at: Iterable[str]) -> list[Step] |
 
 
 def _first(view: View, looked_at: Iterable[str], kind: str) -> tuple[str, Copy] | None:
-    """Of the connected clusters the one whose copy has had this condition for longest."""
+    """The connected cluster whose copy has had this condition for longest, with the copy; None if no copy has it."""
     found = [
         (cluster.copy.since(kind), name, cluster.copy)
         for name in looked_at
@@ -192,7 +194,7 @@ def _replace(view: View, outdated: set[str]) -> Iterator[Step]:
 
 
 def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
-    """Another priority is told to the copies."""
+    """Give the copies another priority of the workload."""
     spec = view.workload["spec"]
     wanted = (spec.get("priority") or 0, spec.get("priorityClassRef"))
     for name, cluster in view.clusters.items():
@@ -207,7 +209,7 @@ def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
 
 
 def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
-    """One cluster admitted the workload: it runs there alone."""
+    """Let the workload run in the cluster that admitted it, and in no other one."""
     yield from stopping.withdraw(view, [name for name in view.clusters if name != cluster])
     there = view.clusters[cluster]
     if view.kind is not None and view.kind.pods_wait:
@@ -230,7 +232,7 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
 
 
 def _may_be_sent(view: View, job: Json) -> bool:
-    """A pod that has ended does not run again."""
+    """Whether a job may be created in the cluster. A pod that has ended does not run again."""
     ended = view.kind is None or (view.kind.pods_wait and at(job, ("status", "phase")) in _ENDED)
     return not ended and not deleting(job)
 
@@ -248,7 +250,9 @@ def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[st
 
 
 def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
-    """A pod that is deleted here goes there, too; the last one takes the Workload with it. Then it does not run any more."""
+    """Delete a pod in the cluster that is deleted here; the last one takes the Workload with it. Then it does
+    not run any more.
+    """
     gone = [name for name in there.jobs if name not in view.jobs or deleting(view.jobs[name])]
     there_still = [there.jobs[name] for name in gone if not deleting(there.jobs[name])]
     if there_still and not there.busy:
@@ -259,7 +263,7 @@ def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
 
 
 def _follow(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
-    """Fields that may change while the job runs are passed on."""
+    """Pass on the fields that may change while the job runs."""
     if view.kind is None or not view.settings.jobs_follow or view.clusters[cluster].busy:
         return
     if view.family is not None and not view.family.leads:
@@ -279,7 +283,7 @@ def _newly_placed(view: View, there: ClusterView) -> list[str]:
 
 
 def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
-    """It ran, and no copy says so any more."""
+    """The steps for a workload that ran in a cluster while no copy says so any more."""
     if not chosen:
         text = "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please report it"
     elif chosen in view.clusters and not view.clusters[chosen].connected and chosen in (view.listed or ()):
@@ -296,7 +300,7 @@ def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
 
 
 def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> Iterator[Step]:
-    """Copies in the nominated clusters, and in no others."""
+    """Make copies in the nominated clusters, and in no others."""
     status = view.workload["status"]
     if row["state"] != PENDING or status.get("clusterName") or not _is_next(view, row):
         return
@@ -322,7 +326,7 @@ def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> I
 
 
 def _tell_takers(view: View, row: Json, connected: list[str], takers: list[str]) -> Iterator[Step]:
-    """No connected cluster can run such a job: it waits until one can, and the check says so."""
+    """Says in the check that no connected cluster can run such a job: it waits until one can."""
     if connected and not takers:
         whys = "; ".join(f'"{name}": {view.clusters[name].refuses}' for name in connected)
         text = conditions.cut(f"{_NOBODY}: {whys}")
@@ -340,7 +344,7 @@ def _before(row: Json, text: str) -> str:
 
 
 def _is_next(view: View, row: Json) -> bool:
-    """All other checks are ready."""
+    """Whether all other checks are ready."""
     checks = view.workload["status"].get("admissionChecks") or ()
     return all(check["state"] == READY for check in checks if check["name"] != row["name"])
 
@@ -350,7 +354,7 @@ def _is_connected(view: View, cluster: str) -> bool:
 
 
 def _is_out_of_sync(copy: Copy) -> bool:
-    """Its end says nothing of the job here: the job there did not fit the copy, or was deleted."""
+    """Whether the copy's end says nothing of the job here: the job there did not fit the copy, or was deleted."""
     return (copy.row(names.FINISHED) or {}).get("reason") in (OUT_OF_SYNC, OWNER_NOT_FOUND)
 
 

@@ -1,4 +1,4 @@
-"""Which copy of a workload may have others preempted for it: one at a time (gate MultiKueueOrchestratedPreemption). Pure.
+"""Decides which copy of a workload may have others preempted for it: one at a time (gate MultiKueueOrchestratedPreemption). Pure.
 
 A copy is created with a closed preemption gate. The scheduler there says in a condition that it would preempt; the gate of the
 copy that says so first is opened, and the next one's only when that has had its time. An eviction there closes it again.
@@ -17,14 +17,16 @@ ALONE: Final = 300_000
 
 
 def send(view: View, cluster: str, *, alone: bool = False) -> Send:
-    """`alone`: its cluster is chosen already, so there is nothing to wait for."""
+    """The step that creates the copy in a cluster. `alone`: its cluster is chosen already, so there is nothing to wait for."""
     if not view.settings.orchestrates:
         return Send(cluster)
     return Send(cluster, () if alone else (names.MULTIKUEUE_GATE,))
 
 
 def open_next(view: View, asked: Iterable[str]) -> Iterator[Step]:
-    """`asked`: the clusters that may hold copies. What is known of one that is not connected does not count, as in Kueue."""
+    """Open the gate of the next copy. `asked`: the clusters that may hold copies. What is known of one that is not connected does
+    not count, as in Kueue.
+    """
     if not view.settings.orchestrates:
         return
     there = {name: view.clusters[name] for name in asked if name in view.clusters and view.clusters[name].connected}

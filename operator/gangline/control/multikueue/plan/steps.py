@@ -98,7 +98,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class SetCheck:
-    """Another state of the check, whose row is `row`; `kind` of the event about it."""
+    """Give the check another state. `row`: the check as it was; `kind` of the event about it."""
 
     row: Json
     state: str
@@ -108,7 +108,7 @@ class SetCheck:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """The workload runs in this cluster: the check is ready. `placed`: its pod sets that have their nodes there."""
+    """Let the workload run in this cluster: the check is ready. `placed`: its pod sets that have their nodes there."""
 
     row: Json
     cluster: str
@@ -117,7 +117,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """`status.nominatedClusterNames`; `begins`: a round of an incremental dispatcher begins."""
+    """Write `status.nominatedClusterNames`; `begins`: a round of an incremental dispatcher begins."""
 
     clusters: Sequence[str]
     begins: bool = False
@@ -131,7 +131,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Another status of the job here."""
+    """Give the job here another status."""
 
     job: Json
     status: Json

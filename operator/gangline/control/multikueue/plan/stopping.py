@@ -1,5 +1,6 @@
-"""A workload that is sent to other clusters is stopped, or is not sent any more: its copies and jobs there go, and its jobs here
-show that nothing of them runs. Pure."""
+"""Stops a workload in other clusters once it is evicted here, or is not sent any more: its copies and jobs there go, and its jobs
+here show that nothing of them runs. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from gangline.kube.resources import Json, deleting, true_condition
 
 
 def stop(view: View, evicted: Json) -> list[Step]:
-    """Evicted here: its copy is, too, and the job here shows when the last pod there has ended."""
+    """The steps for a workload that is evicted here: its copy is evicted, too, and the job here shows when the last pod there has
+    ended.
+    """
     steps: list[Step] = []
     for name, cluster in view.clusters.items():
         if not cluster.connected:
@@ -32,7 +35,7 @@ def stop(view: View, evicted: Json) -> list[Step]:
 
 
 def settle(view: View) -> list[Step]:
-    """No pod of the jobs runs any more, once no cluster has them: neither those connected nor those given up."""
+    """Show that no pod of the jobs runs any more, once no cluster has the jobs: neither those connected nor those given up."""
     told = [(job, status) for job in view.jobs.values() if (status := idle(view, job)) is not None]
     waits = view.kind is not None and view.kind.pods_wait
     if not (told or waits) or any(_runs_in(view, cluster) for cluster in view.clusters.values()):
@@ -48,13 +51,17 @@ def settle(view: View) -> list[Step]:
 
 
 def settles(view: View) -> bool:
-    """Its jobs here show what runs for them although it holds no quota any more: it is being deleted, or its pods only wait."""
+    """Whether the jobs here show what runs for them although the workload holds no quota any more: it is being deleted, or its
+    pods only wait.
+    """
     waits = view.kind is not None and view.kind.pods_wait
     return deleting(view.workload) or (waits and not has(view.workload, names.FINISHED))
 
 
 def may_run(view: View) -> bool:
-    """Pods of it may run in another cluster: in one that is connected, or in its own one, which is not given up yet."""
+    """Whether pods of the workload may run in another cluster: in one that is connected, or in its own one, which is not given up
+    yet.
+    """
     chosen = (view.workload.get("status") or {}).get("clusterName")
     return any(
         _runs_in(view, cluster) or (name == chosen and not cluster.connected and not _is_given_up(view, cluster))
@@ -63,7 +70,7 @@ def may_run(view: View) -> bool:
 
 
 def _runs_in(view: View, cluster: ClusterView) -> bool:
-    """Its jobs are in a connected cluster.
+    """Whether the workload's jobs are in a connected cluster.
 
     Where pods wait at gates, that cluster says when the last one has ended, by taking their quota back; objects may remain.
     """
@@ -89,7 +96,7 @@ def withdraw(view: View, clusters: Iterable[str]) -> Iterator[Step]:
 
 
 def mirrors(view: View, cluster: str) -> list[Mirror]:
-    """What the jobs here have to show of those in a cluster, except those that are being deleted there."""
+    """The statuses that the jobs here get from those in a cluster, except from those that are being deleted there."""
     found: list[Mirror] = []
     for name, remote in view.clusters[cluster].jobs.items():
         job = view.jobs.get(name)

@@ -30,9 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class CarryingOut:
-    """`clusters`: the connections now; `there`: the writes to them; `changed`: called with the key of a Workload that is to be
-    looked at again, `again`: at once; `withdrawn`: called with a Workload whose job has left a cluster; `begin_round`: as in
-    `Views`."""
+    """Sends the steps of plans. `clusters`: the connections now; `there`: the writes to them; `changed`: called with the key of a
+    Workload that is to be looked at again, `again`: at once; `withdrawn`: called with a Workload whose job has left a cluster;
+    `begin_round`: as in `Views`.
+    """
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class CarryingOut:
                 self._write(key, cluster, remote_writes.stop(step, workload, view.now))
 
     def withdraw(self, key: str, step: steps.Withdraw, view: steps.View | None = None) -> None:
-        """`view`: None where the Workload is not here any more."""
+        """Delete jobs and the copy in a cluster. `view`: None where the Workload is not here any more."""
         connection = self._clusters().get(step.cluster)
         known = connection.store.kind_of_jobs(key) if connection is not None else None
         kind = view.kind.resource if view is not None and view.kind is not None else known
@@ -207,7 +208,9 @@ class CarryingOut:
 
 
 def _family_or(key: str, view: steps.View) -> str:
-    """What a write of its job is counted for: its family, where others of that might write the same."""
+    """The key under which a write of a workload's job is counted: its family, where other Workloads of that might write the same,
+    else its own.
+    """
     ref = owner_of(view.workload)
     shared = view.family is not None and ref is not None
     return copies.family_key(view.workload["metadata"]["namespace"], ref["uid"]) if shared and ref else key

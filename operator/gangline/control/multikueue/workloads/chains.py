@@ -19,7 +19,7 @@ class Chains:
         self._mirror = mirror
 
     def of(self, workload: Json) -> Chain | None:
-        """None for a Workload of a job that is not elastic."""
+        """The chain of slices of an elastic job, as one Workload sees it; None for a Workload of a job that is not elastic."""
         if not slices.is_slice(workload):
             return None
         replaces = slices.replacement_for(workload)
@@ -56,7 +56,7 @@ class Chains:
         return self._are_of_one_job(old, workload) and slices.has_ended(old)
 
     def _belongs(self, workload: Json, remote: Json) -> bool:
-        """Whether that job was sent for the same job here, whichever of its slices it names."""
+        """Whether a job in a cluster was sent for the same job here, whichever of its slices it names."""
         named = workload_of(remote)
         old = self._mirror.get(kube.WORKLOADS, named)
         if old is None:
@@ -75,7 +75,7 @@ class Chains:
         return [key_of(each) for each in [each for each in found if not slices.has_ended(each)] or found]
 
     def current(self, workload: Json) -> list[str]:
-        """If it is over: the slice that has taken its place."""
+        """The slice that has taken the place of one that is over; [] for a slice that is not over."""
         passed = {key_of(workload)}
         while slices.has_ended(workload):
             heirs = [each for each in self._mirror.heirs(key_of(workload)) if self._are_of_one_job(workload, each)]
@@ -87,7 +87,7 @@ class Chains:
         return [key_of(workload)] if len(passed) > 1 and not slices.has_ended(workload) else []
 
     def is_kept_for(self, key: str) -> bool:
-        """A slice that is not here any more was replaced by one whose job still runs with it elsewhere."""
+        """Whether a slice that is not here any more was replaced by one whose job still runs with it elsewhere."""
         for each in self._mirror.heirs(key):
             if not deleting(each) and not slices.has_ended(each):
                 ref = self._mirror.job_of(each)

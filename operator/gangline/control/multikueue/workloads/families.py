@@ -41,7 +41,7 @@ class Families:
         )
 
     def has_news(self, key: str, workload: Json) -> bool:
-        """Whether the others have to look again: this one is new, or has another cluster."""
+        """Whether the other Workloads of the family have to look again: this one is new, or has another cluster."""
         before, now = self._clusters.get(key), _cluster_of(workload)
         self._clusters[key] = now
         return before != now

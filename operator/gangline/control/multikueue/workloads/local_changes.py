@@ -1,4 +1,4 @@
-"""What each step changes here: the Workload's status, and the status of the job."""
+"""The change that each step makes here: to the Workload's status, or to the status of the job."""
 
 from __future__ import annotations
 

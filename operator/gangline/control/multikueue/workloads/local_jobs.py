@@ -34,7 +34,9 @@ class WrittenPod(NamedTuple):
 
 
 class LocalJobs:
-    """`pods_of`: the members of the pod group behind a Workload; `external`: kinds that another controller queues."""
+    """The jobs of Workloads in this cluster. `pods_of`: the members of the pod group behind a Workload; `external`: kinds that
+    another controller queues.
+    """
 
     def __init__(self, mirror: Mirror, external: Collection[Resource]) -> None:
         self.pods_of: Callable[[Json], Sequence[Member]] = lambda workload: ()
@@ -42,7 +44,7 @@ class LocalJobs:
         self._external = external
 
     def of(self, workload: Json, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, Json]:
-        """Its jobs by name; {} if they are not there."""
+        """The jobs of a Workload by name; {} if they are not there."""
         if kind is None or owner is None:
             job = self._planned(workload)
             return {} if job is None else {job["metadata"]["name"]: job}
@@ -61,7 +63,9 @@ class LocalJobs:
 
 
 def owner_of(workload: Json) -> Json | None:
-    """The reference by which its kind is known: as in Kueue the owner that its annotation names, the controller, or the first."""
+    """The owner reference by which a Workload's kind is known: as in Kueue the owner that its annotation names, the controller,
+    or the first.
+    """
     refs = workload["metadata"].get("ownerReferences") or ()
     said = (workload["metadata"].get("annotations") or {}).get(names.JOB_OWNER_GVK)
     named = next((ref for ref in refs if said and said == f"{ref.get('apiVersion')}, Kind={ref.get('kind')}"), None)
@@ -78,5 +82,5 @@ def _as_seen(pod: Member) -> Json:
 
 @lru_cache(maxsize=_AT_HAND)
 def _unpacked(packed: bytes) -> Json:
-    """Not to be changed."""
+    """The object that was packed. It is not to be changed."""
     return orjson.loads(zlib.decompress(packed))

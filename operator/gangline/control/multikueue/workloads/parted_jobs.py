@@ -29,7 +29,9 @@ from gangline.kube.resources import Json, ObjectKey, deleting, true_condition
 
 
 class PartedJobs:
-    """`kinds`: of the jobs that are sent; `patience`: ms after which what a lost cluster ran counts as ended."""
+    """The jobs that lost their Workload. `kinds`: of the jobs that are sent; `patience`: ms after which what a lost cluster ran
+    counts as ended.
+    """
 
     def __init__(
         self,
@@ -52,15 +54,15 @@ class PartedJobs:
         self.due: int | None = None
 
     def __bool__(self) -> bool:
-        """There is one that still shows pods."""
+        """Whether there is a job that still shows pods."""
         return bool(self._parted)
 
     def look_at(self, changed: Iterable[JobRef]) -> None:
-        """These have changed, or lost their Workload."""
+        """Note jobs that have changed, or lost their Workload."""
         self._parted.update(ref for ref in changed if self._is_parted(ref))
 
     def act(self, clusters: Mapping[str, RemoteCluster], now: int) -> None:
-        """Those that no cluster runs show no pods any more."""
+        """Make jobs that no cluster runs show no pods any more."""
         self.due = None
         self._parted = {ref for ref in self._parted if self._is_parted(ref)}
         for ref in sorted(self._parted, key=lambda each: each[1]):
@@ -114,6 +116,6 @@ class PartedJobs:
 
 
 def _speaks(workload: Json) -> bool:
-    """A Workload that holds quota, is on its way out, or has finished."""
+    """Whether the Workload speaks for its job: it holds quota, is on its way out, or has finished."""
     reserved = true_condition(workload, names.QUOTA_RESERVED) is not None or "admission" in workload["status"]
     return reserved or deleting(workload) or true_condition(workload, names.FINISHED) is not None

@@ -49,7 +49,7 @@ def send_job(step: SendJob, kind: RunsElsewhere, workload: Json, origin: str) ->
 
 
 def withdraw(step: Withdraw, key: str, resource: Resource | None) -> Work:
-    """Jobs go first: one would take the copy's deletion for a reason to be queued itself."""
+    """Delete the jobs, then the copy: a job would take the copy's deletion for a reason to be queued itself."""
     namespace, _, name = key.partition("/")
 
     async def work(client: ApiClient, store: RemoteStore) -> None:
@@ -111,7 +111,7 @@ def cut(step: Cut, workload: Json) -> Work:
 
 
 def resize(step: Resize, kind: RunsElsewhere, workload: Json) -> Work:
-    """The job is read first: its size may stand beside what is not kept here."""
+    """Give the job another size. It is read first: its size may stand beside what is not kept here."""
 
     async def work(client: ApiClient, store: RemoteStore) -> None:
         meta = step.remote["metadata"]

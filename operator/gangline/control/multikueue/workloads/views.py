@@ -1,4 +1,4 @@
-"""What the plan reads of one workload: itself, its jobs, and what each cluster was last seen to hold for it."""
+"""The view from which the plan of one workload is made: itself, its jobs, and what each cluster was last seen to hold for it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ Pair: TypeAlias = tuple[str, str]
 
 
 class Views:
-    """`clusters`: the connections now; `sent`: the kinds of jobs that are sent, by `apiVersion` and `kind`; `there`: the
-    writes to them."""
+    """Makes the views of workloads. `clusters`: the connections now; `sent`: the kinds of jobs that are sent, by `apiVersion` and
+    `kind`; `there`: the writes to them.
+    """
 
     def __init__(
         self,
@@ -49,16 +50,16 @@ class Views:
         self._rounds: dict[str, int] = {}  # when the last round of a workload's dispatcher began, in ms
 
     def begin_round(self, key: str, now: int) -> None:
-        """A round of the workload's incremental dispatcher begins."""
+        """Note that a round of the workload's incremental dispatcher begins."""
         self._rounds[key] = now
 
     def forget(self, key: str) -> None:
-        """The workload is gone."""
+        """Forget a workload that is gone."""
         self._rounds.pop(key, None)
         self.families.forget(key)
 
     def of(self, workload: Json, now: int) -> steps.View | None:
-        """None for a workload that has nothing to do with other clusters."""
+        """The view of a workload; None for a workload that has nothing to do with other clusters."""
         key, row, clusters = key_of(workload), self.row(workload), self._clusters()
         if row is None or "admission" not in workload["status"]:
             self._rounds.pop(key, None)
@@ -122,7 +123,7 @@ class Views:
         )
 
     def row(self, workload: Json) -> Json | None:
-        """The first of its checks that is of this controller."""
+        """The first of a workload's checks that is of this controller."""
         for row in workload["status"].get("admissionChecks") or ():
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
             if check is not None and activity.is_ours(check):

@@ -59,6 +59,8 @@ def docstrings(source: str) -> Iterator[tuple[str, str]]:
         if isinstance(node, (ast.Module, *DEFINITIONS)) and (text := ast.get_docstring(node)):
             yield name, text
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                continue  # no definition is inside
             own = child.name if isinstance(child, DEFINITIONS) else ""
             yield from inside(child, ".".join(filter(None, (name, own))))
 

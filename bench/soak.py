@@ -355,8 +355,7 @@ class Soak:
         elif fault == "API server restarted":
             graceful, down = self._chance.random() < 0.3, self._chance.uniform(0, self._course.away)
             await asyncio.to_thread(self._stack.restart_apiserver, graceful=graceful, down=down)
-        else:
-            assert self._operator is not None
+        elif self._operator is not None:  # else it has ended by itself, and is being started again
             self._operator.kill()
             self._operator = None
             await asyncio.sleep(self._chance.uniform(0, 1))

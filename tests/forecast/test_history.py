@@ -143,6 +143,16 @@ def test_a_workload_of_the_engine() -> None:
     assert from_workload(replace(workload, admitted=False, admission=None), name="x").seconds is None
 
 
+def test_a_run_of_any_workload_is_small() -> None:
+    workload = Workload("u1", "team", "w", "lq", (PodSet("main", 1, {"cpu": 1}),), created=5_000)
+    long = "x/" * 500_000
+    found = from_workload(workload, name=long, user=long, image=long, command=[long] * 3)
+    assert found.image == "#"
+    assert sum(len(text) for text in (found.name, found.user, found.image, found.command)) < 1000
+    usual = "registry.example:5000/team/train:v1.2@sha256:" + 64 * "0"
+    assert from_workload(workload, name="w", image=usual).image == usual
+
+
 # --- cold start -------------------------------------------------------------------------------------------------------
 
 

@@ -45,9 +45,9 @@ class Worker:
     made: dict[str, Worker] = {}  # noqa: RUF012
 
     def __init__(
-        self, name: str, origin: str, read: Any, *, changed: Callable[[str], None], kinds: Any, **_: Any
+        self, name: str, origin: str, read: Any, *, changed: Callable[[str], None], kinds: Any, is_known: Any, **_: Any
     ) -> None:
-        self.store = RemoteStore(changed, kinds)
+        self.store = RemoteStore(changed, kinds, is_known=is_known)
         self.connected, self.lost_at = True, 0
         self.state: State | None = CONNECTED
         self.sent: list[tuple[Any, Callable[[ApiError | None], None]]] = []
@@ -55,7 +55,7 @@ class Worker:
         self.closed = False
         Worker.made[name] = self
 
-    def write(self, work: Any, done: Callable[[ApiError | None], None]) -> None:
+    def write(self, namespace: str, work: Any, done: Callable[[ApiError | None], None]) -> None:
         self.sent.append((work, done))
 
     def look_again(self) -> None:

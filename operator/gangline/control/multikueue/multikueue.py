@@ -87,6 +87,7 @@ class MultiKueue(Part):
             now=now,
             quarantine=quarantine,
             quotas=self._note_quotas if settings.sums_quotas else None,
+            is_known=self._is_known,
         )
         exists = mirror.has(kube.WORKLOADS)
         self._leading = False
@@ -276,6 +277,12 @@ class MultiKueue(Part):
             raw = self._mirror.get(kube.WORKLOADS, message.key.text)
             if raw is not None and "admissionChecks" in raw["status"]:
                 self._changed.add(message.key.text)
+
+    def _is_known(self, key: str) -> bool:
+        """Whether this Workload, or the object whose Workloads are this family, is here."""
+        if copies.is_family(key):
+            return self._mirror.job_with(copies.owner_of_family(key)) is not None
+        return self._mirror.get(kube.WORKLOADS, key) is not None
 
     def _note(self, key: str) -> None:
         """A cluster shows a copy, or its job, differently. What nobody knows here is left to `_tidy`."""

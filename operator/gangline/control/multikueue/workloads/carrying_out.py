@@ -181,7 +181,7 @@ class CarryingOut:
         if connection is None:
             return
         self._there.sent((cluster, key))
-        connection.write(work, partial(self._written, cluster, key, done, rest=rest))
+        connection.write(key.partition("/")[0], work, partial(self._written, cluster, key, done, rest=rest))
 
     def _written(self, cluster: str, key: str, done: Callable[[], None], error: ApiError | None, *, rest: bool) -> None:
         pair = (cluster, key)

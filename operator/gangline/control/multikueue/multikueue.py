@@ -245,8 +245,11 @@ class MultiKueue(Part):
         if members and self._families.has_news(key, workload):
             self._changed.update(members)
             self._wake()
-        for step in limited(lambda: planning.plan(view)):
+        planned = limited(lambda: planning.plan(view))
+        for step in planned:
             self._steps.carry_out(key, view, step)
+        if not planned:
+            self._steps.settled(key)
         if view.chain is not None and view.chain.over:
             self._look_at_next(workload)
         stops = deleting(workload) or true_condition(workload, names.EVICTED) is not None

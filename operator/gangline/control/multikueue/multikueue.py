@@ -233,6 +233,7 @@ class MultiKueue(Part):
             self._changed.update(map(key_of, self._mirror.heirs(key)))
             for name, cluster in self._clusters.all().items():
                 self._withdraw_orphan(name, cluster, key)
+            self._steps.settled(key)
             if not copies.is_family(key):
                 self._changed.update(families.of_all(self._clusters.all()))
             return

@@ -18,7 +18,7 @@ from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 
 from gangline import files
 from gangline.console.commands.examine.audit import command
-from gangline.control.audit import audit_check, fact_codec
+from gangline.control.audit import audit_check, audit_log, fact_codec
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.audit_log import AuditLog, Begin, Gap, RecordedEngine, Round, from_line, to_line
 from gangline.engine import model
@@ -302,6 +302,27 @@ def test_without_the_first_files_the_rest_still_agrees(tmp_path: Path) -> None:
     outcome = checked(path)
     assert outcome.partial and outcome.rounds < 36
     assert outcome.holds, outcome.differences
+
+
+def test_known_facts_that_fill_a_file_alone_do_not_begin_one_with_each_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit_log, "FLUSH_EVERY", 0.01)
+    path = tmp_path / "audit"
+    world = Recorded(path, max_bytes=4000, kept=100)
+    world.put(*(gang(f"waits{number}", 64) for number in range(50)))  # 10 kB of facts
+    for _ in range(60):
+        world.decide()
+        assert eventually(lambda: not world.log.backlog)
+    assert len(audit_check.files(path)) <= 3
+    for number in range(200):  # other facts fill files as before
+        world.put(gang(f"comes{number}", 64))
+    world.decide()
+    world.decide()
+    world.log.close()
+    assert len(audit_check.files(path)) <= 5
+    assert checked(path).holds
+    assert "% of it is about Workloads of namespace" in caplog.text
 
 
 def test_a_process_that_was_killed_within_a_line_spoils_only_that(tmp_path: Path) -> None:

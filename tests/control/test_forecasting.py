@@ -211,6 +211,17 @@ def test_coverage_is_shown_of_tenants_and_sizes_with_enough_runs() -> None:
     assert dict(groups.shown())[Group("size", ">8")] == Coverage(LEAST, 3 * LEAST // 4 + 1)
 
 
+def test_many_queues_of_one_namespace_keep_no_other_from_being_counted() -> None:
+    groups = Groups()
+    forecast = Forecast(1.0, 2.0, 3.0, 4.0, 5.0, Source.DEFAULT, 0)
+    for number in range(5000):
+        groups.ended(Run("u", 0.0, namespace="loud", queue=f"q{number}", start=0.0, finish=3.0), forecast)
+    groups.ended(Run("u", 0.0, namespace="quiet", queue="q", start=0.0, finish=3.0), forecast)
+    tenants = [group.name for group in groups.counts if group.by == "tenant"]
+    assert len(tenants) == 21 and "quiet/q" in tenants
+    assert groups.counts[Group("size", "1")] == Coverage(5001, 5001)
+
+
 async def test_metrics_tell_sources_outcomes_and_the_history(tmp_path: Path) -> None:
     made = Service(tmp_path)
     made.policy()

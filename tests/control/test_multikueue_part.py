@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from gangline.jobs import elsewhere
 from gangline.jobs.pods import member
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
-from gangline.kube.errors import ApiError, Forbidden, NotFound
+from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from gangline.kube.reflector import Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
 
@@ -45,17 +46,19 @@ class Worker:
     made: dict[str, Worker] = {}  # noqa: RUF012
 
     def __init__(
-        self, name: str, origin: str, read: Any, *, changed: Callable[[str], None], kinds: Any, **_: Any
+        self, name: str, origin: str, read: Any, *, changed: Callable[[str], None], kinds: Any, is_known: Any, **_: Any
     ) -> None:
-        self.store = RemoteStore(changed, kinds)
+        self.store = RemoteStore(changed, kinds, is_known=is_known)
         self.connected, self.lost_at = True, 0
         self.state: State | None = CONNECTED
         self.sent: list[tuple[Any, Callable[[ApiError | None], None]]] = []
         self.calls: list[str] = []
         self.closed = False
+        #: a field of the spec that its API server does not know, by kind
+        self.dropped: dict[Resource, str] = {}
         Worker.made[name] = self
 
-    def write(self, work: Any, done: Callable[[ApiError | None], None]) -> None:
+    def write(self, namespace: str, work: Any, done: Callable[[ApiError | None], None]) -> None:
         self.sent.append((work, done))
 
     def look_again(self) -> None:
@@ -71,15 +74,23 @@ class Worker:
         """All writes succeed."""
         sent, self.sent = self.sent, []
         for work, done in sent:
-            await work(self, self.store)
-            done(None)
+            try:
+                await work(self, self.store)
+            except ApiError as error:
+                done(error)
+            else:
+                done(None)
         calls, self.calls = self.calls, []
         return calls
 
     # as ApiClient
 
-    async def create(self, resource: Resource, namespace: str, body: Json, **_: Any) -> Json:
+    async def create(self, resource: Resource, namespace: str, body: Json, query: Json = {}, **_: Any) -> Json:  # noqa: B006
         self.calls.append(f"create {resource.kind}")
+        if lost := self.dropped.get(resource, ""):
+            if query.get("fieldValidation") == "Strict":
+                raise Invalid(400, "BadRequest", f'strict decoding error: unknown field "spec.{lost}"')
+            body = {**body, "spec": {name: value for name, value in body["spec"].items() if name != lost}}
         meta = {**body["metadata"], "uid": f"there-{resource.kind}", "resourceVersion": "5"}
         return {**body, "metadata": meta, "status": {}}
 
@@ -234,6 +245,44 @@ async def test_a_cluster_that_refuses_or_hangs_stops_no_other(room: Room) -> Non
     assert room.events == ['Cluster "a": exceeded quota']
     room.act()
     assert len(b.sent) == 1, "its write hangs, and is not sent twice"
+
+
+async def test_a_cluster_that_would_drop_a_field_of_the_job_does_not_run_it(room: Room) -> None:
+    room.act()
+    room.act()
+    a = Worker.made["a"]
+    a.dropped = {kube.JOBS: "template"}
+    await a.carry_out()
+    copy = {**owned(workload(ADMITTED)), "metadata": {**workload()["metadata"], "uid": "there", "resourceVersion": "6"}}
+    a.store.sink(kube.WORKLOADS)(Upsert(a.store.decode(kube.WORKLOADS)(copy)))
+    room.act()
+    assert await a.carry_out() == ["create Job"]
+    assert room.events == ['Cluster "a": strict decoding error: unknown field "spec.template"']
+    assert not a.store.jobs_of(KEY)
+    assert room.status()["admissionChecks"][0]["state"] == "Pending"
+
+
+async def test_a_cluster_that_keeps_another_workload_is_asked_less_and_less(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 60.0)
+    loop = asyncio.get_running_loop()
+
+    def call_later(seconds: float, work: Callable[..., None], *args: Any) -> None:
+        pauses.append(seconds)
+        loop.call_soon(work, *args)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    room.act()
+    a = Worker.made["a"]
+    a.dropped = {kube.WORKLOADS: "podSets"}
+    for _ in range(20):
+        room.act()
+        await a.carry_out()
+        await asyncio.sleep(0)
+    assert pauses[:5] == [1, 2, 4, 8, 16]
+    assert 'Cluster "a" holds another specification' in room.events[0]
 
 
 async def test_copies_of_nobody_are_looked_for_at_intervals(room: Room) -> None:

@@ -135,3 +135,14 @@ def test_records_outlive_a_process() -> None:
     again = Record.of(orjson.loads(orjson.dumps(record.saved())))
     assert again.as_json() == {**record.as_json(), "medianError": round(record.as_json()["medianError"], 4)}
     assert len(again.errors) == ERRORS
+
+
+def test_promises_to_many_workloads_of_one_namespace_make_those_to_others_forgotten_no_more() -> None:
+    ledger = Ledger()
+    ledger.told([start(60, 120, key="quiet/w"), start(60, 120, key="quiet/ran")], 0)
+    ledger.started("quiet/ran", "cq", MINUTE)
+    ledger.told([start(60, 120, key=f"loud/w{number}") for number in range(MOST_OPEN + 100)], MINUTE)
+    for number in range(6000):
+        ledger.started(f"loud/w{MOST_OPEN + 99 - number}", "cq", 2 * MINUTE)
+    assert ledger.of("quiet/w") is not None and ledger.of("quiet/ran") is not None
+    assert ledger.of("loud/w0") is None

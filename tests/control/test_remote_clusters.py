@@ -8,16 +8,19 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gangline.api import jobkinds, names
-from gangline.control.multikueue.clusters import kubeconfigs, remote_cluster, remote_store
+from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
+from gangline.control.multikueue.clusters import kubeconfigs, remote_cluster, remote_queues, remote_store
 from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
 from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
-from gangline.control.multikueue.clusters.remote_store import RemoteStore, TooManyError
+from gangline.control.multikueue.clusters.remote_queues import RemoteQueues
+from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 from gangline.kube.config import Login
@@ -201,13 +204,93 @@ def test_no_more_ends_are_kept_than_are_needed(monkeypatch: pytest.MonkeyPatch) 
     assert [bool(store.ended_jobs_of(f"team/{name}")) for name in ("a", "b", "c")] == [False, True, True]
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_store, "MOST_OBJECTS", 2)
+def test_each_namespace_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_store, "MOST_OBJECTS", 40)
+    known = {"team/wl", *(f"loud/wl{number}" for number in range(100))}
+    store = RemoteStore(lambda key: None, is_known=known.__contains__)
+    shown(store, kube.WORKLOADS, a_copy())
+    shown(store, kube.JOBS, a_job())
+    for number in range(200):
+        copy = a_copy(uid=f"forged{number}", name=f"forged{number}")
+        copy["metadata"]["namespace"] = "loud"
+        shown(store, kube.WORKLOADS, copy)
+    assert len(store) == 2 + 10, "of Workloads that are not here, a quarter"
+    for number in range(100):
+        copy = a_copy(uid=f"wl{number}", name=f"wl{number}")
+        copy["metadata"]["namespace"] = "loud"
+        shown(store, kube.WORKLOADS, copy)
+    assert len(store) == 2 + 40
+    assert store.copy("loud/wl99") is not None and store.copy("loud/wl0") is None
+    assert store.copy("team/wl") is not None and store.jobs_of("team/wl")
+    for number in range(100):
+        store.sink(kube.WORKLOADS)(Removed(f"loud/wl{number}", f"wl{number}"))
+    assert len(store) == 2
+    copy = a_copy(uid="again", version=9, name="wl99")
+    copy["metadata"]["namespace"] = "loud"
+    shown(store, kube.WORKLOADS, copy)
+    assert store.copy("loud/wl99") is not None
+
+
+def test_of_a_job_only_what_is_looked_at_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_store, "MOST_BYTES", 64_000)
     store = RemoteStore(lambda key: None)
-    for name in ("a", "b"):
-        shown(store, kube.WORKLOADS, a_copy(name=name))
-    with pytest.raises(TooManyError):
-        shown(store, kube.WORKLOADS, a_copy(name="c"))
+    large = {f"example.com/{number}": "x" * 1000 for number in range(250)}
+    for number in range(1000):
+        job = a_job(uid=f"j{number}", workload=f"wl{number}")
+        job["metadata"] |= {"name": f"j{number}", "annotations": large | {names.ELASTIC: "x" * 100_000}}
+        shown(store, kube.JOBS, job)
+    kept = [store.job(kube.JOBS, f"team/j{number}") for number in range(1000)]
+    assert sum(len(orjson.dumps(job)) for job in kept if job is not None) < 64_000
+    assert kept[999] is not None and prebuilt_workload(kept[999]) == "wl999"
+
+
+def test_nobody_makes_another_forget_how_a_job_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_store, "MOST_ENDED", 10)
+    made = elsewhere(kube.JOBS)
+    assert made is not None
+    store = RemoteStore(lambda key: None, [made])
+    done = {"conditions": [{"type": "Complete", "status": "True"}]}
+    for namespace, number in (("team", 0), *(("loud", number) for number in range(100))):
+        job = {**a_job(uid=f"j{number}", workload=f"wl{number}"), "status": done}
+        job["metadata"] |= {"namespace": namespace}
+        shown(store, kube.JOBS, job)
+        store.sink(kube.JOBS)(Removed(f"{namespace}/train", f"j{number}"))
+    assert store.ended_jobs_of("team/wl0") and store.ended_jobs_of("loud/wl99")
+    assert not store.ended_jobs_of("loud/wl0")
+
+
+def test_queues_of_one_namespace_displace_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_queues, "MOST_QUEUES", 10)
+    queues = RemoteQueues(lambda: None)
+    row = {"name": "cpu", "nominalQuota": "4"}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [row]}]}
+    queue = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [group]}}
+    queues.sink(kube.CLUSTER_QUEUES)(Upsert(RemoteQueues.decode(queue)))
+    for namespace, name in (("team", "lq"), *(("loud", f"lq{number}") for number in range(100))):
+        local = {"metadata": {"namespace": namespace, "name": name}, "spec": {"clusterQueue": "cq"}}
+        queues.sink(kube.LOCAL_QUEUES)(Upsert(RemoteQueues.decode(local)))
+    assert queues.quotas_behind(["team/lq"]) == queues.quotas_behind(["loud/lq99", "loud/none"]) == {"cpu": 4000}
+    assert queues.quotas_behind(["loud/lq0"]) == {}
+
+
+async def test_writes_of_each_namespace_have_their_turn(server: Server, cluster: RemoteCluster) -> None:
+    await until(cluster, lambda: cluster.connected)
+    written: list[str] = []
+    over = asyncio.Event()
+
+    def write(namespace: str) -> None:
+        async def work(client: Any, store: RemoteStore) -> None:
+            await asyncio.sleep(0)
+            written.append(namespace)
+
+        cluster.write(namespace, work, lambda error: over.set() if len(written) == 201 else None)
+
+    for _ in range(200):
+        write("loud")
+    write("quiet")
+    async with asyncio.timeout(20):
+        await over.wait()
+    assert written.index("quiet") <= 2 * remote_cluster.CONCURRENT
 
 
 def test_it_is_kept_whether_a_job_is_suspended_wherever_its_field_is() -> None:
@@ -315,7 +398,7 @@ async def test_a_server_that_hangs_is_lost_and_found_again(server: Server, clust
     async def work(client: Any, store: Any) -> None:
         raise AssertionError("there is nobody to write to")
 
-    cluster.write(work, lambda error: (results.append(error), done.set())[0])
+    cluster.write("team", work, lambda error: (results.append(error), done.set())[0])
     async with asyncio.timeout(5):
         await done.wait()
     assert isinstance(results[0], Unavailable)

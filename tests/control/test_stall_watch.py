@@ -13,10 +13,12 @@ from tests.jobs.gangs import KIND, gpu_job
 from gangline.api.read import conditions
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod import read_pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, OwnPaceEnded
+from gangline.control.stall import progress_reports
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.stall.stall_watch import StallWatch
 from gangline.control.status import run_changes, status_changes
@@ -278,6 +280,22 @@ def test_annotations_of_job_and_pods_are_reports() -> None:
         place.pod(1, **{"gangline.io/progress": "step=59"})
         place.pass_time(1)
     assert place.condition() == ("True", "Notify"), "the same text again is no news"
+
+
+def test_what_is_kept_of_the_reports_of_pods_is_bounded() -> None:
+    place = Place({"action": "Notify"})
+    for number in range(5000):  # one after the other, each deleted by its tenant
+        place.pod(number, **{"gangline.io/progress": f"step={number} " + "x" * 100_000})
+        place.pods.remove(f"team/llama-worker-{number}")
+    (run,) = place.watch._runs.values()
+    assert len(run.read) == progress_reports.MOST_PODS
+    assert {type(kept) for kept in run.read.values()} == {int}
+    assert len(read_pod(pod_with("x" * 100_000), KEY).progress) == progress_reports.LONGEST + 1
+
+
+def pod_with(progress: str) -> Json:
+    meta = {"namespace": "team", "name": "w", "uid": "p", "annotations": {"gangline.io/progress": progress}}
+    return {"metadata": meta, "spec": {}, "status": {}}
 
 
 def test_who_does_not_know_the_workload_can_not_report_for_it() -> None:

@@ -184,3 +184,51 @@ async def test_the_latest_warnings_about_an_object_are_kept_for_answers() -> Non
         assert {uid: [tuple(each) for each in told] for uid, told in recorder.warnings().items()} == {
             "u1": [("WriteRefused", "denied", 100.0)]
         }
+
+
+def _of(namespace: str, number: int) -> dict[str, Any]:
+    meta = {"name": f"job{number}", "namespace": namespace, "uid": f"{namespace}-{number}"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta}
+
+
+async def test_a_namespace_with_many_events_drops_its_own_and_delays_nobody() -> None:
+    async with recording(in_flight=1, backlog=50) as (server, writer, recorder):
+        for number in range(10):
+            recorder.record(_of("quiet", number), "Normal", "Started", "x")
+        for number in range(500):
+            recorder.record(_of("loud", number), "Normal", "Started", "x")
+        assert await writer.drain(10)
+        found = [event["metadata"]["namespace"] for event in events(server)]
+        assert found.count("quiet") == 10
+        assert max(place for place, namespace in enumerate(found) if namespace == "quiet") <= 20
+
+
+async def test_a_namespace_with_many_events_makes_nobody_forget_what_was_said() -> None:
+    async with recording(series_limit=100, in_flight=500) as (server, writer, recorder):
+        recorder.record(_of("quiet", 1), "Warning", "Refused", "x")
+        for number in range(500):
+            recorder.record(_of("loud", number), "Normal", "Started", "x")
+        recorder.record(_of("quiet", 1), "Warning", "Refused", "x")
+        assert list(recorder.warnings()) == ["quiet-1"]
+        assert await writer.drain(10)
+        assert [event["series"]["count"] for event in events(server) if event["metadata"]["namespace"] == "quiet"] == [
+            2
+        ]
+
+
+async def test_of_a_namespace_only_so_many_events_are_written_and_it_is_told() -> None:
+    now = 0.0
+    async with recording(clock=lambda: now, burst=20, rate=1.0, window=5) as (server, writer, recorder):
+        for number in range(1000):
+            recorder.record(_of("loud", number), "Normal", "Started", "x")
+        recorder.record(_of("quiet", 1), "Normal", "Started", "x")
+        assert await writer.drain(10)
+        reasons = [event["reason"] for event in events(server) if event["metadata"]["namespace"] == "loud"]
+        assert sorted(reasons) == ["EventsDropped"] + 20 * ["Started"]
+        assert len(events(server)) == 22
+        now = 7.0
+        for number in range(1000, 2000):
+            recorder.record(_of("loud", number), "Normal", "Started", "x")
+        assert await writer.drain(10)
+        assert len(events(server)) == 29
+        assert recorder.dropped == 1973

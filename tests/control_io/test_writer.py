@@ -187,6 +187,28 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def _order(*writes: tuple[str, Priority]) -> list[str]:
+    """The namespaces of these writes in the order in which a server gets them, one at a time."""
+    async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client, max_concurrency=1) as writer:
+        for number, (namespace, priority) in enumerate(writes):
+            place = ObjectKey(THINGS, namespace, f"n{number}")
+            writer.submit(Write(place, "create", {"metadata": {"name": place.name}}, priority))
+        assert await writer.drain(20)
+        return [path.split("/")[5] for verb, path in server.served if verb == "create"]
+
+
+@pytest.mark.parametrize("priority", [Priority.ADMISSION, Priority.LIFECYCLE, Priority.EVENT])
+async def test_namespaces_take_turns(priority: Priority) -> None:
+    order = await _order(*[("loud", priority)] * 300, ("quiet", priority), ("quiet", priority), ("other", priority))
+    assert order.count("loud") == 300
+    assert max(place for place, namespace in enumerate(order) if namespace != "loud") <= 8
+
+
+async def test_the_statuses_of_one_namespace_hold_up_no_event_of_another() -> None:
+    order = await _order(*[("loud", Priority.STATUS)] * 300, ("quiet", Priority.EVENT))
+    assert order.index("quiet") <= 16
+
+
 @pytest.mark.parametrize("low", [Priority.STATUS, Priority.PENDING_REASON, Priority.EVENT])
 async def test_low_priorities_leave_room(low: Priority) -> None:
     async with writing(max_concurrency=12) as (server, writer):

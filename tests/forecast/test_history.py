@@ -13,6 +13,7 @@ from gangline.engine.model import Admission, PodSet, PodSetAssignment, Workload
 from gangline.forecast import Run, Source, command_shape, from_workload, hint_seconds
 from gangline.forecast.history.runs import fold, image_name
 from gangline.forecast.learning import dataset
+from gangline.forecast.learning.calibration import group_of
 from gangline.forecast.tracking import fallback_estimator, features, flavors
 from gangline.forecast.tracking.baselines import last_two
 from gangline.forecast.tracking.tracker import Tracker
@@ -141,6 +142,46 @@ def test_a_workload_of_the_engine() -> None:
     found = from_workload(workload, name="x-1", user="ann", command=["python", "t.py"], finished_at=39.0)
     assert (found.gpus, found.pods, found.flavor, found.seconds, found.limit) == (32, 4, "h100", 30.0, 60)
     assert from_workload(replace(workload, admitted=False, admission=None), name="x").seconds is None
+
+
+def test_a_namespace_with_many_classes_forgets_its_own() -> None:
+    tracker = Tracker(max_classes=50)
+    quiet = [
+        run(f"q{n}", n * 10.0, 1000.0, namespace="quiet", name=f"{'abc'[n % 3]}-job", hint=500.0) for n in range(12)
+    ]
+    loud = [
+        run(f"l{n}", 200.0 + n, 1.0, namespace="loud", user=f"u{n}", name="x" * (n % 400), image=f"{n}", hint=1.0)
+        for n in range(1000)
+    ]
+    for _ in dataset.play([*quiet, *loud], tracker):
+        pass
+    asked = run("now", 2000.0, namespace="quiet", name="a-job", hint=500.0)
+    assert tracker.stats(asked)["name"].count == 4
+    assert tracker.stats(asked)["user"].count == 12
+    ratio = tracker.own_ratio("hint", asked)
+    assert ratio is not None and ratio.remembered == 12
+    assert tracker.believed(asked) > math.log(500.0), "its hints were half of the runtimes"
+    everybody = tracker.ratio("hint", run("other", 2000.0, namespace="new", user="new", hint=5.0))
+    assert everybody is not None and everybody.remembered == 30
+
+
+def test_a_queue_is_one_of_its_namespace() -> None:
+    tracker = told([run(f"r{n}", n * 10.0, 3600.0, namespace="loud", queue="default") for n in range(20)])
+    asked = run("now", 20_000.0, namespace="quiet", user="bob", queue="default")
+    assert not {"queue", "queue-size"} & tracker.stats(asked).keys()
+    assert group_of(asked) != group_of(replace(asked, namespace="loud"))
+    in_a_trace = told([run(f"r{n}", n * 10.0, 3600.0, namespace="", queue="default") for n in range(20)])
+    assert in_a_trace.stats(replace(asked, namespace=""))["queue"].count == 20
+
+
+def test_a_run_of_any_workload_is_small() -> None:
+    workload = Workload("u1", "team", "w", "lq", (PodSet("main", 1, {"cpu": 1}),), created=5_000)
+    long = "x/" * 500_000
+    found = from_workload(workload, name=long, user=long, image=long, command=[long] * 3)
+    assert found.image == "#"
+    assert sum(len(text) for text in (found.name, found.user, found.image, found.command)) < 1000
+    usual = "registry.example:5000/team/train:v1.2@sha256:" + 64 * "0"
+    assert from_workload(workload, name="w", image=usual).image == usual
 
 
 # --- cold start -------------------------------------------------------------------------------------------------------

@@ -474,6 +474,18 @@ def test_a_model_that_was_found_wanting_is_no_better_after_a_restart() -> None:
     assert again.verdict(week + 30 * 3600.0).runs == 30 + 500  # each hour leaves the week in its turn
 
 
+def test_one_namespace_does_not_decide_for_all_whether_the_model_is_used() -> None:
+    guard = Guard()
+    for hour in range(24):
+        for number in range(500):
+            guard.finished(hour * 3600.0 + number, 5.0, 9.0, 5.0, "loud")
+        for number in range(20):
+            for namespace in ("a", "b", "c", "d", "e"):
+                guard.finished(hour * 3600.0 + 600 + number, 5.0, 5.0, 6.0, namespace)
+    assert guard.verdict(24 * 3600.0).runs == 24 * 20 * 6
+    assert guard.verdict(24 * 3600.0).trusted
+
+
 def test_the_runs_of_a_minute_are_kept_as_one() -> None:
     guard = Guard()
     for number in range(600):

@@ -45,7 +45,7 @@ def store(url: str) -> Iterator[HistoryStore]:
 def test_runs_come_back_as_they_were(store: HistoryStore) -> None:
     assert store.put(RUNS) == 50
     assert store.runs() == RUNS
-    assert store.runs(limit=5) == RUNS[-5:]
+    assert store.runs(limit=50) == RUNS
     assert store.runs(since=RUNS[40].submit) == RUNS[40:]
 
 
@@ -98,6 +98,17 @@ def test_retention_bounds_it(tmp_path: Path) -> None:
     assert store.prune(now) == 0
     assert store.prune(now + 20 * DAY) == 10
     assert store.count() == 0
+
+
+def test_a_namespace_with_many_runs_displaces_its_own_ones(tmp_path: Path) -> None:
+    store = HistoryStore(str(tmp_path / "h.db"), max_runs=60)
+    quiet = [replace(RUNS[number], namespace="quiet") for number in range(10)]
+    loud = [replace(RUNS[-1], uid=f"loud{n}", namespace="loud", submit=RUNS[-1].submit + n) for n in range(500)]
+    store.put([*quiet, *loud])
+    assert store.runs(limit=30) == [*quiet, *loud[-20:]]
+    assert store.runs(since=loud[0].submit, limit=30) == loud[-30:]
+    assert store.prune(loud[-1].submit) == 450
+    assert store.runs() == [*quiet, *loud[-50:]]
 
 
 def test_long_names_fit(store: HistoryStore) -> None:

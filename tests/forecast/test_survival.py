@@ -83,7 +83,7 @@ def test_what_is_older_than_the_period_is_forgotten() -> None:
         known.finished(number * 60.0, 30.0)
     known.renew(200 * 60.0, [])
     assert known.curve.share(30.0) == 0.0
-    known.renew(200 * 60.0 + PERIOD, [HOUR] * 100)
+    known.renew(200 * 60.0 + PERIOD, [("", HOUR)] * 100)
     assert known.curve.share(30.0) == 1.0
 
 
@@ -139,3 +139,20 @@ def test_the_engine_reads_the_same_tail() -> None:
     for elapsed in (1000.0, 21_000.0, 45_000.0, 80_000.0):
         engine = Runtime(points).total(round(elapsed * 1000), 0.5) / 1000
         assert engine == pytest.approx(whole.after(elapsed).q50, rel=0.2)
+
+
+def test_short_runs_of_one_namespace_do_not_displace_the_long_ones_of_others() -> None:
+    chance = random.Random(2)
+
+    def curve(loud: int, most: int) -> Curve:
+        survival = Survival(most)
+        for number in range(500):
+            survival.finished(number * 60.0, chance.expovariate(1 / HOUR), "quiet")
+        for number in range(loud):
+            survival.finished(30_000.0 + number * 0.1, 60.0, "loud")
+        survival.renew(32_000.0, [("loud", 10.0)] * 5)
+        return survival.curve
+
+    few, many = curve(loud=500, most=1000), curve(loud=20_000, most=1000)
+    assert few.known > HOUR / 2 and many.known > HOUR / 2
+    assert many.share(120.0) == pytest.approx(few.share(120.0), abs=0.1)

@@ -57,6 +57,8 @@ NUMBERS = (
     "gangline.forecast.learning.quantile_model._from_json",
     "gangline.forecast.learning.shifts._answer",
     "gangline.forecast.history.run_store.HistoryStore.count",
+    "gangline.forecast.history.run_store._keep_latest",
+    "gangline.forecast.history.run_store._sizes",
     "gangline.forecast.history.run_store.HistoryStore.prune",
     "gangline.forecast.learning.training._validated",
     "gangline.forecast.learning.training.fit",

@@ -224,12 +224,41 @@ def test_objects_that_do_not_fit_are_said_not_written_without_end(tmp_path: Path
     clock = Clock()
     recorder = Recorder(tmp_path, clock, 2**20)
     for number in range(3000):
-        recorder.observe(kube.WORKLOADS, Upsert(workload(f"{number:05d}", BEGIN)))
+        one = workload(f"{number:05d}", BEGIN)
+        one["metadata"]["namespace"] = f"team{number % 8}"
+        recorder.observe(kube.WORKLOADS, Upsert(one))
         if number % 100 == 0:
             settle(recorder)
     recorder.close()
     assert "more than four times that" in recorder.trouble
     assert sum(path.stat().st_size for path in files_of(tmp_path)) <= 2**20
+
+
+def test_what_one_namespace_creates_keeps_no_other_out_of_the_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    recorder = Recorder(tmp_path, clock, most_bytes=16 * 20_000)
+    clusters.configuration(recorder)
+    for number in range(500):
+        loud = workload(f"w{number}", BEGIN, 4)
+        loud["metadata"]["namespace"] = "loud"
+        recorder.observe(kube.WORKLOADS, Upsert(loud))
+    long = workload("long", BEGIN, 4)
+    long["spec"]["podSets"][0]["template"]["spec"]["tolerations"] = [{"key": "x" * 100}] * 1000
+    recorder.observe(kube.WORKLOADS, Upsert(long))
+    one_life(recorder, clock)
+    for _ in range(20):
+        settle(recorder)
+        recorder.tick()
+        clock.now += MINUTE
+    recorder.close()
+    assert recorder.trouble == "" and recorder.lost == 0
+    told = [line.get("name", "") for line in lines(tmp_path)]
+    assert told.count("team/job-a") == 3 and "team/job-long" not in told
+    assert 10 < sum(name.startswith("loud/") for name in told) < 200
+    assert recorder.unreadable > 300
+    assert caplog.text.count("too large for the record") == 2
 
 
 def test_a_record_without_news_shows_that_somebody_watched(tmp_path: Path) -> None:

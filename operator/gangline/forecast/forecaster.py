@@ -163,7 +163,7 @@ class Forecaster:
             knows_itself=fallback_estimator.knows_itself(run, tracker),
             declared=fallback_estimator.declared(run, tracker) is not None,
             last_two=math.log(baselines.last_two(run, tracker)),
-            group=group_of(run.queue, run.gpus),
+            group=group_of(run),
         )
 
     def started(self, uid: str, at: float, flavor: str = "") -> None:
@@ -310,7 +310,7 @@ class Forecaster:
         self._calibrator.finished(end.run.uid, at, end.target)
         if asked.logs is not None:
             shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])
-            self._guard.finished(at, end.target, asked.logs[_MEDIAN] + shift, asked.last_two)
+            self._guard.finished(at, end.target, asked.logs[_MEDIAN] + shift, asked.last_two, end.run.namespace)
 
     def asked(self, uid: str) -> tuple[list[float], float]:
         """The features and the last-two estimate (log seconds) of an open run, as of its submission. KeyError if unknown."""

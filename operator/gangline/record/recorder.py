@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,12 @@ RETRY: Final = 30_000
 _DONE: Final = 500
 #: lines that wait for the disk; beyond, the record is begun anew when the disk answers
 _MOST_WAITING: Final = 200_000
+#: bytes of what is kept of one Workload or LocalQueue; usual ones take 1,000
+_LONGEST_ENTRY: Final = 64 * 2**10
+#: namespaces of which it is said that not all of their objects are recorded
+_MOST_CROWDED: Final = 1000
+#: the part of the room for all objects that those of one namespace may take
+_PART_OF_NAMESPACE: Final = 4
 _WRITTEN: Final = b"#"
 
 
@@ -60,6 +67,8 @@ class Recorder:
         self._now = now
         self._folder = Folder(path, most_bytes)
         self._known: dict[tuple[str, str], bytes] = {}
+        self._sizes: Counter[str] = Counter()  # bytes in `_known` by namespace
+        self._crowded: set[str] = set()  # namespaces of which it was said that not all is recorded
         self._jobs: dict[str, JobFacts] = {}  # by uid of the job
         #: by uid of the job: its Workload as it was last seen, while it has not finished
         self._workloads: dict[str, Json] = {}
@@ -120,8 +129,37 @@ class Recorder:
         line = orjson.dumps(body)
         if self._known.get(name) == line:
             return
-        self._known[name] = _WRITTEN + uid.encode() if finished else line
+        known = _WRITTEN + uid.encode() if finished else line
+        if not self._has_room(name, known):
+            self.unreadable += 1
+            self._gone(name)
+            return
+        self._know(name, known)
         self._write(line)
+
+    def _has_room(self, name: tuple[str, str], line: bytes) -> bool:
+        """Whether an object may be recorded. What users create must not keep the objects of all others out of the record."""
+        namespace = _namespace(name)
+        if not namespace:
+            return True
+        size = self._sizes[namespace] - len(self._known.get(name, b"")) + len(line)
+        if len(line) <= _LONGEST_ENTRY and size <= self._folder.most_snapshot // _PART_OF_NAMESPACE:
+            return True
+        if namespace not in self._crowded and len(self._crowded) < _MOST_CROWDED:
+            self._crowded.add(namespace)
+            text = "objects of namespace %s are too large for the record: some are left out, the first one is %s"
+            log.warning(text, namespace, bounded.shown(name[1]))
+        return False
+
+    def _know(self, name: tuple[str, str], line: bytes | None) -> bytes | None:
+        """From now on this is known of the object, None: nothing. Returns what was known."""
+        namespace, before = _namespace(name), self._known.pop(name, None)
+        self._sizes[namespace] += len(line or b"") - len(before or b"")
+        if not self._sizes[namespace]:
+            del self._sizes[namespace]
+        if line is not None:
+            self._known[name] = line
+        return before
 
     def show_job(self, resource: Resource, job: Json) -> None:
         """The owner of a Workload as it is now: its hints are kept with the Workload."""
@@ -140,7 +178,7 @@ class Recorder:
 
     def _gone(self, name: tuple[str, str]) -> None:
         self._unseen.discard(name)
-        known = self._known.pop(name, None)
+        known = self._know(name, None)
         if name[0] == kube.WORKLOADS.kind:
             self._disown(name[1])
         if known is not None and not known.startswith(_WRITTEN):
@@ -215,15 +253,14 @@ class Recorder:
                 match body:
                     case {"put": str(kind), "name": str(name)}:
                         done = "finished" in body
-                        self._known[kind, name] = (
-                            _WRITTEN + str(body.get("uid", "")).encode() if done else orjson.dumps(body)
-                        )
+                        line = _WRITTEN + str(body.get("uid", "")).encode() if done else orjson.dumps(body)
+                        self._know((kind, name), line)
                     case {"gone": str(kind), "name": str(name)}:
-                        self._known.pop((kind, name), None)
+                        self._know((kind, name), None)
                     case {"done": list(names)}:
                         for each in names:
                             name, _, uid = str(each).rpartition(" ")
-                            self._known[kube.WORKLOADS.kind, name] = _WRITTEN + uid.encode()
+                            self._know((kube.WORKLOADS.kind, name), _WRITTEN + uid.encode())
                     case _:
                         pass
         self._unseen = set(self._known)
@@ -272,6 +309,11 @@ class Recorder:
         """Write what waits, and let others record there."""
         self._stop.set()
         self._thread.join(10)
+
+
+def _namespace(name: tuple[str, str]) -> str:
+    """Of a kind and a key; "" for an object without one."""
+    return name[1].partition("/")[0] if "/" in name[1] else ""
 
 
 def readable(path: Path) -> Iterator[Json]:

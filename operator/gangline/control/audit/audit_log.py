@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +30,12 @@ log = logging.getLogger(__name__)
 
 #: entries are on the disk after at most this time, in seconds
 FLUSH_EVERY: Final = 0.5
-#: a file larger than this is rotated, in bytes …
+#: a file larger than this is rotated, in bytes, unless less than half of it came after the facts with which it began …
 MAX_BYTES: Final = 64 * 2**20
 #: … and this many rotated files are kept
 KEPT: Final = 4
+#: a file that is full after less than this, in milliseconds, is reported: the record covers a few times as much
+SOON: Final = 3600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,10 @@ class AuditLog:
         self._kept = kept
         self._waiting: deque[Entry] = deque()
         self._size = path.stat().st_size if path.exists() else 0
+        self._beginning = 0  # bytes of the Begin entry and of the known facts after it, in the present file
+        self._known = 0  # of these facts so many are still to be written
+        self._begun: model.Millis | None = None  # when the present file was begun
+        self._bytes: Counter[str] = Counter()  # written since then about Workloads, by namespace
         self._trouble = ""  # why the last entries were dropped
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
@@ -121,8 +127,12 @@ class AuditLog:
 
     @property
     def full(self) -> bool:
-        """Whether a new file is due: the next entry should be a Begin, followed by all known facts."""
-        return self._size > self._max_bytes
+        """Whether a new file is due: the next entry should be a Begin, followed by all known facts.
+
+        Where the known facts alone are larger than a file may be, a file grows to twice their size. Otherwise each round of
+        decisions would begin another file and delete the oldest one.
+        """
+        return self._size > max(self._max_bytes, 2 * self._beginning)
 
     @property
     def backlog(self) -> int:
@@ -134,7 +144,7 @@ class AuditLog:
 
     def begin_anew(self, entries: Iterable[Entry]) -> None:
         """Rotate the file and begin another one with these entries."""
-        self._size = 0
+        self._size = self._beginning = 0
         self._waiting.extend(entries)
 
     def close(self) -> None:
@@ -176,14 +186,36 @@ class AuditLog:
             entry = self._waiting.popleft()
             if isinstance(entry, Begin) and entry.serial:
                 file.close()
+                self._report_soon(entry.at)
                 rotate(self._path, self._kept)
                 file = files.append(self._path)
-            self._size += file.write(self._line(entry))
+                self._size, self._beginning, self._known = 0, 0, entry.known + 1
+            if isinstance(entry, Begin):
+                self._begun = entry.at
+                self._bytes.clear()
+            written = file.write(self._line(entry))
+            self._size += written
+            if isinstance(entry, model.Put) and isinstance(entry.item, model.Workload):
+                self._bytes[entry.item.namespace] += written
+            if self._known:
+                self._known -= 1
+                self._beginning += written
         file.flush()
         if self._trouble:
             log.info("the audit record goes on")
             self._trouble = ""
         return file
+
+    def _report_soon(self, now: model.Millis) -> None:
+        """Say whose Workloads filled a file early: they displace what the record says of everybody."""
+        if self._begun is None or now - self._begun >= SOON:
+            return
+        text = f"the audit record covers less than usual: a file was full after {(now - self._begun) // 1000} s"
+        if self._bytes:
+            namespace, most = self._bytes.most_common(1)[0]
+            share = 100 * most // max(1, self._size)
+            text += f", and {share} % of it is about Workloads of namespace {bounded.shown(namespace)}"
+        log.warning("%s", text)
 
     def _line(self, entry: Entry) -> bytes:
         """The entry as a line. An entry that cannot be written costs itself alone: a Gap takes its place."""

@@ -12,7 +12,8 @@ from gangline.forecast import LEVELS, Forecast, Run
 
 #: groups with fewer finished runs are not shown: chance moves them by more than a few percent
 LEAST: Final = 200
-#: tenants that are counted; those that come later are not
+#: tenants that are counted, of one namespace and in all; those that come later are not
+MOST_OF_NAMESPACE: Final = 20
 MOST_TENANTS: Final = 2_000
 
 _Q90: Final = LEVELS.index(0.9)
@@ -38,9 +39,14 @@ class Groups:
         """Count a run that has finished, with its forecast when it started."""
         covered = run.seconds is not None and run.seconds <= at_start.values[_Q90]
         tenant = Group("tenant", f"{run.namespace}/{run.queue}")
-        if tenant in self.counts or len(self.counts) < MOST_TENANTS:
+        if tenant in self.counts or self._has_room(run.namespace):
             self._count(tenant, covered)
         self._count(Group("size", "1" if run.gpus <= 1 else "2-8" if run.gpus <= 8 else ">8"), covered)
+
+    def _has_room(self, namespace: str) -> bool:
+        """Whether one more LocalQueue of this namespace is counted: users create them, under any names."""
+        own = sum(group.name.startswith(f"{namespace}/") for group in self.counts if group.by == "tenant")
+        return own < MOST_OF_NAMESPACE and len(self.counts) < MOST_TENANTS
 
     def _count(self, group: Group, covered: bool) -> None:
         before = self.counts.get(group, Coverage(0, 0))

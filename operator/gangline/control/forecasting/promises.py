@@ -10,15 +10,17 @@ ten earlier promises of the ClusterQueue would have held. p50 stays where the co
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gangline.engine import ExpectedStart, Outlook
 from gangline.engine.model import Millis
+from gangline.tenants import SharedRoom
 
-#: workloads whose promises are kept: those that wait, and those that have started
+#: workloads whose promises are kept: those that wait, and those that have started. Beyond, the namespace with most of them loses
+#: its oldest one.
 MOST_OPEN: Final = 20_000
 MOST_KEPT: Final = 5_000
 #: moves kept of one workload: the first promise, and the latest
@@ -123,8 +125,8 @@ class Ledger:
     def __init__(self) -> None:
         #: ClusterQueue -> its record
         self.records: dict[str, Record] = {}
-        self._open: OrderedDict[str, Told] = OrderedDict()
-        self._kept: OrderedDict[str, Told] = OrderedDict()
+        self._open: SharedRoom[str, Told] = SharedRoom(MOST_OPEN)
+        self._kept: SharedRoom[str, Told] = SharedRoom(MOST_KEPT)
 
     def told(
         self, starts: Iterable[ExpectedStart], now: Millis, queues: Mapping[str, str] | None = None
@@ -138,11 +140,9 @@ class Ledger:
         for drawn in starts:
             queue = queues.get(drawn.workload, "")
             start = found[drawn.workload] = _moved_by(margins.get(queue, 0.0), drawn, now)
-            known = self._open.get(start.workload)
+            known = _get(self._open, start.workload)
             if known is None:
-                self._open[start.workload] = Told([_promise(start, now, drawn=drawn.p90)], queue=queue)
-                while len(self._open) > MOST_OPEN:
-                    self._open.popitem(last=False)
+                _put(self._open, start.workload, Told([_promise(start, now, drawn=drawn.p90)], queue=queue))
             elif cause := _moved(known.promises[-1], start, now):
                 known.promises.append(_promise(start, now, cause))
                 if len(known.promises) > MOST_MOVES:
@@ -176,24 +176,34 @@ class Ledger:
 
     def started(self, workload: str, cluster_queue: str, at: Millis) -> None:
         """Count the promise to a workload that holds quota now. A workload that was promised nothing is not counted."""
-        known = self._open.pop(workload, None)
+        known = _get(self._open, workload)
         if known is None:
             return
         known.started = at
-        self._kept.pop(workload, None)
-        self._kept[workload] = known
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        self.forget(workload)
+        _put(self._kept, workload, known)
         if cluster_queue in self.records or len(self.records) < MOST_QUEUES:
             self.records.setdefault(cluster_queue, Record()).came_true(known.first, at)
 
     def forget(self, workload: str) -> None:
-        self._open.pop(workload, None)
-        self._kept.pop(workload, None)
+        for room in (self._open, self._kept):
+            room.drop(_namespace(workload), workload)
 
     def of(self, workload: str) -> Told | None:
         """The promises of the workload's present wait, else of the last one."""
-        return self._open.get(workload) or self._kept.get(workload)
+        return _get(self._open, workload) or _get(self._kept, workload)
+
+
+def _namespace(workload: str) -> str:
+    return workload.partition("/")[0]
+
+
+def _get(room: SharedRoom[str, Told], workload: str) -> Told | None:
+    return room.get(_namespace(workload), workload)
+
+
+def _put(room: SharedRoom[str, Told], workload: str, told: Told) -> None:
+    room.use(_namespace(workload), workload, lambda: told)
 
 
 def queues_in(seen: Outlook) -> dict[str, str]:

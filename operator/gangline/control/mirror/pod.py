@@ -20,6 +20,8 @@ METADATA_NAME: Final = "metadata.name"
 #: a pod keeps it until its Job has counted it
 TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
+#: characters of the annotation by which a pod reports its progress; a reader refuses more
+LONGEST_PROGRESS: Final = 4096
 #: characters of a scheduler's message that are kept
 _LONGEST: Final = 1024
 #: and of why it refuses a pod on its node
@@ -205,7 +207,7 @@ def read_pod(pod: Json, workload: str) -> Pod:
         at_elastic_gate=waits,
         gated=bool(spec.get("schedulingGates")),
         elastic=bool(claimed_slice(pod)),
-        progress=annotations.get(names.PROGRESS) or "",
+        progress=(annotations.get(names.PROGRESS) or "")[: LONGEST_PROGRESS + 1],
         unscheduled=_unscheduled(pod),
         version=revision(pod),
         manifest=_kept(pod) if placed or gated or waits else {},

@@ -87,6 +87,7 @@ class MultiKueue(Part):
             now=now,
             quarantine=quarantine,
             quotas=self._note_quotas if settings.sums_quotas else None,
+            is_known=self._is_known,
         )
         exists = mirror.has(kube.WORKLOADS)
         self._leading = False
@@ -232,6 +233,7 @@ class MultiKueue(Part):
             self._changed.update(map(key_of, self._mirror.heirs(key)))
             for name, cluster in self._clusters.all().items():
                 self._withdraw_orphan(name, cluster, key)
+            self._steps.settled(key)
             if not copies.is_family(key):
                 self._changed.update(families.of_all(self._clusters.all()))
             return
@@ -244,8 +246,11 @@ class MultiKueue(Part):
         if members and self._families.has_news(key, workload):
             self._changed.update(members)
             self._wake()
-        for step in limited(lambda: planning.plan(view)):
+        planned = limited(lambda: planning.plan(view))
+        for step in planned:
             self._steps.carry_out(key, view, step)
+        if not planned:
+            self._steps.settled(key)
         if view.chain is not None and view.chain.over:
             self._look_at_next(workload)
         stops = deleting(workload) or true_condition(workload, names.EVICTED) is not None
@@ -276,6 +281,12 @@ class MultiKueue(Part):
             raw = self._mirror.get(kube.WORKLOADS, message.key.text)
             if raw is not None and "admissionChecks" in raw["status"]:
                 self._changed.add(message.key.text)
+
+    def _is_known(self, key: str) -> bool:
+        """Whether this Workload, or the object whose Workloads are this family, is here."""
+        if copies.is_family(key):
+            return self._mirror.job_with(copies.owner_of_family(key)) is not None
+        return self._mirror.get(kube.WORKLOADS, key) is not None
 
     def _note(self, key: str) -> None:
         """Look again at a Workload whose copy, or its job, a cluster shows differently. A Workload that is not known here is left

@@ -13,10 +13,11 @@ from statistics import median
 from typing import Any, Final
 
 from gangline import bounded
+from gangline.control.mirror.pod import LONGEST_PROGRESS
 from gangline.engine.model import Millis, RuntimeForecast
 
 #: the longest report, in bytes, and the deepest, in levels
-LONGEST: Final = 4096
+LONGEST: Final = LONGEST_PROGRESS
 DEEPEST: Final = 4
 #: phases in which no steps are made, and none expected
 QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})

@@ -66,8 +66,9 @@ class _Run:
     since: model.Millis
     watch: Watch = field(default_factory=Watch)
     progress: Progress | None = None
-    #: the last annotation read, of the job ("") and of pods
-    read: dict[str, str] = field(default_factory=dict[str, str])
+    #: of the job ("") and of pods the hash of the last annotation that was read. A gang can have any number of pods one after the
+    #: other: of more than so many the first ones are forgotten.
+    read: dict[str, int] = field(default_factory=dict[str, int])
     #: the last reported estimate from its own pace, and when it was reported
     estimate: model.RuntimeForecast | None = None
     estimated_at: model.Millis = 0
@@ -146,9 +147,11 @@ class StallWatch(Part):
     def _read_annotation(self, value: model.Workload, pod: str, text: str) -> None:
         """Read an annotation; an unchanged text is not a new report."""
         run = self._run_of(value)
-        if run.read.get(pod) == text:
+        if run.read.get(pod) == hash(text):
             return
-        run.read[pod] = text
+        run.read[pod] = hash(text)
+        if len(run.read) > progress_reports.MOST_PODS:
+            del run.read[next(iter(run.read))]
         try:
             beat = progress_reports.read_annotation(text, self._now())
         except BadReportError as error:

@@ -1,25 +1,30 @@
 """Events for users (`kubectl describe`), in events.k8s.io/v1: few, deduplicated, never delaying other writes.
 
 Equal statements about one object within `window` seconds become one Event with a count, updated at most every `refresh` seconds.
-Only `in_flight` events are handed to the writer at a time; beyond `backlog` more, the oldest are dropped and counted: under
-pressure the newest matter.
+Only `in_flight` events are handed to the writer at a time, those of each namespace in turn. Beyond `backlog` more, the oldest of
+the namespace with most of them are dropped and counted: under pressure the newest matter. The API server keeps each event for an
+hour. So of a namespace `burst` are written at once, and `rate` a second; one that exceeds this is told by an event.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from gangline import tenants
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.kube.client import AlreadyExists, ApiError, Json, ObjectKey
 from gangline.kube.resources import EVENTS
+
+log = logging.getLogger(__name__)
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
@@ -27,6 +32,12 @@ EventType: TypeAlias = Literal["Normal", "Warning"]
 NOTE_LIMIT = 1024
 NAME_LIMIT = 253
 WORD_LIMIT = 128
+
+#: events of one namespace that are written: at once after a quiet time, and per second. 5,000 jobs an hour have six each.
+BURST = 10_000.0
+RATE = 10.0
+#: namespaces of which it is remembered how much they have left; others have the whole burst
+_MOST_ALLOWANCES = 10_000
 
 
 class _Statement(NamedTuple):
@@ -62,6 +73,16 @@ class _Series:
     failed: bool = False
 
 
+@dataclass(slots=True)
+class _Allowance:
+    """How many events of a namespace may still be written, as of a time."""
+
+    left: float
+    at: float
+    #: it was said that none is left
+    told: bool = False
+
+
 class Warned(NamedTuple):
     """A Warning event about an object, and when it was last recorded, in seconds since the epoch."""
 
@@ -87,6 +108,8 @@ class EventRecorder:
         backlog: int = 1000,
         in_flight: int = 32,
         series_limit: int = 4096,
+        burst: float = BURST,
+        rate: float = RATE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -96,13 +119,14 @@ class EventRecorder:
         self._instance = (instance or os.environ.get("HOSTNAME") or socket.gethostname())[:WORD_LIMIT]
         self._window = window
         self._refresh = refresh
-        self._backlog = backlog
         self._in_flight_limit = in_flight
-        self._series_limit = series_limit
+        self._burst = burst
+        self._rate = rate
         self._clock = clock
         self._wall = wall
-        self._series: OrderedDict[_Statement, _Series] = OrderedDict()
-        self._waiting: deque[_Series] = deque()
+        self._series: tenants.SharedRoom[_Statement, _Series] = tenants.SharedRoom(series_limit)
+        self._waiting: tenants.InTurn[_Series] = tenants.InTurn(backlog)
+        self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
         self._in_flight = 0
         self._serial = 0
 
@@ -123,7 +147,6 @@ class EventRecorder:
         """
         self.recorded += 1
         now = self._clock()
-        self._forget_old(now)
         metadata: Mapping[str, Any] = regarding.get("metadata") or {}
         statement = _Statement(
             metadata.get("uid", ""),
@@ -134,42 +157,74 @@ class EventRecorder:
             reason,
             note,
         )
+        namespace = statement.namespace
+        self._forget_old(namespace, now)
         known_by = statement._replace(note="") if one_series else statement
-        series = self._series.get(known_by)
+        series = self._series.get(namespace, known_by)
         if series is not None:
             series.count += 1
             series.last_seen = self._wall()
             self._repeat(series)
             return
-        self._serial += 1
-        suffix = f".{time.time_ns():x}{self._serial:x}"
-        name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
-        namespace = statement.namespace or "default"  # where the API expects events of cluster-scoped objects
+        if not self._may_write(namespace, now):
+            self.dropped += 1
+            if self._allowances[namespace].told:
+                return
+            self._allowances[namespace].told = True
+            log.warning(
+                "events about objects of namespace %s: %d at once and %g per second are written; others are dropped",
+                namespace,
+                self._burst,
+                self._rate,
+            )
+            told = f"More events about objects of namespace {namespace} than {self._rate:g} per second are not written"
+            statement = known_by = statement._replace(type="Warning", reason="EventsDropped", note=told)
+            action = ""
         wall = self._wall()
-        series = self._series[known_by] = _Series(
-            ObjectKey(EVENTS, namespace, name),
+        series = _Series(
+            self._new_key(statement),
             statement,
-            action or reason,
+            action or statement.reason,
             regarding.get("apiVersion", ""),
             metadata.get("resourceVersion", ""),
             now,
             first_seen=wall,
             last_seen=wall,
         )
+        self._series.use(namespace, known_by, lambda: series)
         self._enqueue(series)
 
-    def _forget_old(self, now: float) -> None:
-        while self._series:
-            series = next(iter(self._series.values()))
-            if now - series.started < self._window and len(self._series) < self._series_limit:
-                return
-            self._series.popitem(last=False)
+    def _new_key(self, statement: _Statement) -> ObjectKey:
+        self._serial += 1
+        suffix = f".{time.time_ns():x}{self._serial:x}"
+        name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
+        # the API expects events of cluster-scoped objects in the namespace default
+        return ObjectKey(EVENTS, statement.namespace or "default", name)
+
+    def _forget_old(self, namespace: str, now: float) -> None:
+        while (series := self._series.oldest(namespace)) is not None and now - series.started >= self._window:
+            self._series.drop_oldest(namespace)
+
+    def _may_write(self, namespace: str, now: float) -> bool:
+        """Whether one more event of this namespace may be written, which counts as written then."""
+        allowance = self._allowances.setdefault(namespace, _Allowance(self._burst, now))
+        self._allowances.move_to_end(namespace)
+        if len(self._allowances) > _MOST_ALLOWANCES:
+            self._allowances.popitem(last=False)
+        allowance.left = min(self._burst, allowance.left + (now - allowance.at) * self._rate)
+        allowance.at = now
+        allowance.told = allowance.told and allowance.left < self._burst / 2
+        if allowance.left < 1:
+            return False
+        allowance.left -= 1
+        return True
 
     def warnings(self) -> dict[str, list[Warned]]:
         """The warnings of the last minutes by the uid of their object, the newest first."""
         found: dict[str, list[Warned]] = {}
+        now = self._clock()
         for series in self._series.values():
-            if series.statement.type == "Warning":
+            if series.statement.type == "Warning" and now - series.started < self._window:
                 warned = Warned(series.statement.reason, series.statement.note, series.last_seen)
                 found.setdefault(series.statement.uid, []).append(warned)
         for each in found.values():
@@ -180,16 +235,15 @@ class EventRecorder:
 
     def _enqueue(self, series: _Series) -> None:
         series.queued = True
-        self._waiting.append(series)
-        if len(self._waiting) > self._backlog:
-            oldest = self._waiting.popleft()
-            oldest.queued = False
+        dropped = self._waiting.put(series.statement.namespace, series)
+        if dropped is not None:
+            dropped.queued = False
             self.dropped += 1
         self._feed()
 
     def _feed(self) -> None:
         while self._waiting and self._in_flight < self._in_flight_limit:
-            series = self._waiting.popleft()
+            series = self._waiting.take()
             self._in_flight += 1
             self._writer.submit(
                 Write(

@@ -3,8 +3,9 @@
 - *Per object*: at most one write is in flight. Writes wait in slots (by default one per verb and owner); a newer submit replaces
   the write that waits in its slot and keeps the older one's turn. The replaced write is dropped: of its callbacks only
   `on_replaced` is called. A waiting create goes before all other writes of its object; otherwise priority decides, then age.
-- *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities get at most a
-  sixth of that, and next to nothing while the server is strained.
+- *Across objects*: by priority, then in turn by namespace, then age, as many at once as the pace allows (`pacing.Pace`). So 5,000
+  writes for the jobs of one namespace delay a write of another by one. The low priorities get at most a sixth of the pace, and
+  next to nothing while the server is strained.
 - *Failures*: a write with a transient failure (no answer, 5xx, 429, 401) is repeated forever with backoff, rendered again each
   time. So a write must be safe to repeat: a create whose answer was lost comes back as AlreadyExists, a fenced patch as Conflict.
   Any other failure goes to `on_error` at once and is not repeated.
@@ -26,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, Self, cast
 
 from gangline.control.writes.crash_points import FaultHook
-from gangline.control.writes.lanes import Lane, WaitingWrite
+from gangline.control.writes.lanes import Lane, NamespaceTurns, WaitingWrite
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.pacing import Pace, refuses
 from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey
@@ -39,8 +40,8 @@ GATE_PERIOD = 0.2
 
 #: From this priority on, no start depends on a write: these writes get the API server's spare capacity.
 _LOW = int(Priority.STATUS)
-#: Of the low priorities, every so many-th turn goes to the oldest write, whatever its priority: on a server that is strained for
-#: hours, queue statuses alone would block pending reasons and events forever.
+#: Of the low priorities, every so many-th turn goes to the oldest write of the next namespace, whatever its priority: on a server
+#: that is strained for hours, queue statuses alone would block pending reasons and events forever.
 _TURNS = 4
 
 
@@ -66,10 +67,12 @@ class Writer:
         self._gate = gate
         self._fault = fault or FaultHook.from_environment()
         self._lanes: dict[ObjectKey, Lane] = {}
-        self._ready: list[tuple[int, int, int, WaitingWrite]] = []  # rank, age, ticket
+        self._ready: list[tuple[int, int, int, int, WaitingWrite]] = []  # rank, turn, age, ticket
         self._timed: list[tuple[float, int, WaitingWrite]] = []  # due, ticket
-        #: age, ticket: the writes in `_ready` with a low priority
-        self._low_by_age: list[tuple[int, int, WaitingWrite]] = []
+        #: turn, age, ticket: the writes in `_ready` with a low priority
+        self._low_by_age: list[tuple[int, int, int, WaitingWrite]] = []
+        self._turns = [NamespaceTurns() for _ in Priority]
+        self._turns_of_low = NamespaceTurns()
         self._low_turns = 0
         self._tickets = itertools.count()  # so that comparing never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
@@ -201,10 +204,15 @@ class Writer:
         self._pump_soon()
 
     def _make_ready(self, item: WaitingWrite) -> None:
-        heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
+        namespace = item.write.key.namespace or ""
+        if item.turn is None or item.turn_of != item.rank:
+            item.turn, item.turn_of = self._turns[item.rank].next(namespace), item.rank
+        heapq.heappush(self._ready, (item.rank, item.turn, item.age, next(self._tickets), item))
         self._count_urgent(item, ready=True)
         if item.rank >= _LOW:
-            heapq.heappush(self._low_by_age, (item.age, next(self._tickets), item))
+            if item.low_turn is None:
+                item.low_turn = self._turns_of_low.next(namespace)
+            heapq.heappush(self._low_by_age, (item.low_turn, item.age, next(self._tickets), item))
 
     def _pump_soon(self) -> None:
         if not self._pump_due:
@@ -225,12 +233,13 @@ class Writer:
         spare = self.pace.spare(now)
         gate_open = self._gate is None or self._gate()
         while gate_open and self._ready and len(self._tasks) < allowance:
-            rank, _, _, item = self._ready[0]
+            rank, turn, _, _, item = self._ready[0]
             if rank >= _LOW and self._low_in_flight >= spare:
                 break
             if rank >= _LOW and self._starts_oldest(now):
                 continue
             heapq.heappop(self._ready)
+            self._turns[rank].reached(turn)
             lane = self._lane_of(item)
             if lane and item.rank == rank and item.due <= now:
                 self._start(lane, item)
@@ -248,7 +257,8 @@ class Writer:
         if self._low_turns % _TURNS:
             return False
         while self._low_by_age:
-            _, _, item = heapq.heappop(self._low_by_age)
+            turn, _, _, item = heapq.heappop(self._low_by_age)
+            self._turns_of_low.reached(turn)
             lane = self._lane_of(item)
             if lane and item.rank >= _LOW and item.due <= now:
                 self._start(lane, item)

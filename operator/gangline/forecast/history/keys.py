@@ -36,8 +36,16 @@ def _user_limit(run: Run) -> Key:
     return (owner, run.limit) if owner and run.limit else None
 
 
+def _queue(run: Run) -> Key:
+    """A LocalQueue is its namespace's own: others of the same name have nothing to do with it. Traces have no namespaces."""
+    if not run.queue:
+        return None
+    return (run.namespace, run.queue) if run.namespace else run.queue
+
+
 def _queue_size(run: Run) -> Key:
-    return (run.queue, run.gpus) if run.queue else None
+    queue = _queue(run)
+    return (queue, run.gpus) if queue else None
 
 
 #: key name -> key of a run, from what is known at its submission. The flavor is not known then; `flavors` accounts for it.
@@ -50,10 +58,13 @@ KEYS: Final[Mapping[str, Callable[[Run], Key]]] = {
     "user-size": _user_size,
     "user": _user,
     "queue-size": _queue_size,
-    "queue": lambda run: run.queue or None,
+    "queue": _queue,
     "size": lambda run: run.gpus,
     "all": lambda run: "",
 }
+
+#: keys of which one namespace has its own
+OWN: Final = frozenset(("name", "command", "image", "user-limit", "user-size", "user", "queue-size", "queue"))
 
 #: keys that define a run's class, most specific first: the class of a run is the first of these that has a history
 CLASSES: Final = ("name", "command", "image", "user-limit", "user-size", "user", "queue-size", "queue", "size")

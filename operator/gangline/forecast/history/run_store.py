@@ -5,11 +5,11 @@ Every call is one atomic transaction. Writing a run again replaces it. Calls blo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import Connection, Row, String, Table, create_engine, delete, event, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,12 +17,14 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from gangline import files
+from gangline import files, tenants
 from gangline.forecast.history.runs import Run
 from gangline.forecast.history.schema import RUNS, TALLIES, SchemaError, migrate
 
+T = TypeVar("T")
+
 RETENTION: Final = 180 * 86400.0  # seconds since the submission after which a run is forgotten
-MAX_RUNS: Final = 200_000  # the latest ones are kept
+MAX_RUNS: Final = 200_000  # the latest ones are kept, those of each namespace as far as all have room
 _BATCH: Final = 500
 _RENAMED: Final = {"limit": "limit_seconds", "hint": "hint_seconds"}
 _READS: Final = "gangline_reads"
@@ -82,9 +84,20 @@ class HistoryStore:
         return len(rows)
 
     def runs(self, *, since: float = 0.0, limit: int | None = None) -> list[Run]:
-        """Runs submitted at or after `since`, in order of submission; with a `limit`, the latest ones."""
-        query = select(RUNS).where(RUNS.c.submit >= since).order_by(RUNS.c.submit.desc(), RUNS.c.uid.desc())
-        return [_run(row) for row in reversed(self._all(query if limit is None else query.limit(limit)))]
+        """Runs submitted at or after `since`, in order of submission; with a `limit`, the latest ones of each namespace.
+
+        A namespace with many runs displaces its own ones, not those of others (`tenants.fair_limit`).
+        """
+        latest = (RUNS.c.submit.desc(), RUNS.c.uid.desc())
+        query = select(RUNS).where(RUNS.c.submit >= since)
+        if limit is not None:
+            sizes = self._read(lambda connection: _sizes(connection, since))
+            most = tenants.fair_limit(sizes.values(), limit)
+            if any(size > most for size in sizes.values()):
+                place = func.row_number().over(partition_by=RUNS.c.namespace, order_by=latest).label("place")
+                ranked = select(RUNS.c.uid, place).where(RUNS.c.submit >= since).subquery()
+                query = query.join(ranked, ranked.c.uid == RUNS.c.uid).where(ranked.c.place <= most)
+        return [_run(row) for row in reversed(self._all(query.order_by(*latest)))]
 
     def ended(self, since: float, limit: int, namespace: str = "") -> list[Run]:
         """Runs that finished at or after `since`, the last ones first; with a namespace, its own."""
@@ -117,23 +130,46 @@ class HistoryStore:
         return rows[0][0] if rows else None
 
     def prune(self, now: float) -> int:
-        """Delete runs that are older than the retention or beyond the maximum number. Returns their number."""
-        oldest = now - self._retention
+        """Delete runs that are older than the retention or beyond the maximum number. Returns their number.
+
+        Beyond the number, the oldest ones of the namespaces with most runs go.
+        """
         try:
             with self._engine.begin() as connection:
-                newest = select(RUNS.c.submit).order_by(RUNS.c.submit.desc()).offset(self._max_runs - 1).limit(1)
-                edge = connection.execute(newest).scalar()
-                gone = connection.execute(delete(RUNS).where(RUNS.c.submit < max(oldest, edge or oldest)))
-                return int(gone.rowcount)
+                gone = int(connection.execute(delete(RUNS).where(RUNS.c.submit < now - self._retention)).rowcount)
+                sizes = _sizes(connection, 0.0)
+                most = tenants.fair_limit(sizes.values(), self._max_runs)
+                for namespace, size in sizes.items():
+                    if size > most:
+                        gone += _keep_latest(connection, namespace, most)
+                return gone
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
 
     def _all(self, query: Any) -> Sequence[Row[Any]]:
+        return self._read(lambda connection: connection.execute(query).all())
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
         try:
             with self._engine.connect().execution_options(**{_READS: True}) as connection:
-                return connection.execute(query).all()
+                return work(connection)
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+
+def _sizes(connection: Connection, since: float) -> dict[str, int]:
+    """Each namespace, and how many runs it has."""
+    query = select(RUNS.c.namespace, func.count()).where(RUNS.c.submit >= since).group_by(RUNS.c.namespace)
+    return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
+
+def _keep_latest(connection: Connection, namespace: str, most: int) -> int:
+    """Delete all but about so many runs of a namespace; those that were submitted at the same time stay together."""
+    own = RUNS.c.namespace == namespace
+    newest = select(RUNS.c.submit).where(own).order_by(RUNS.c.submit.desc()).offset(max(0, most - 1)).limit(1)
+    edge = connection.execute(newest).scalar()
+    gone = connection.execute(delete(RUNS).where(own, RUNS.c.submit < edge))
+    return int(gone.rowcount)
 
 
 def _durable(connection: Any, _record: Any) -> None:

@@ -19,6 +19,8 @@ MIN_SECONDS: Final = 1.0
 
 #: longer names of jobs and images, and longer words of a command, are replaced by "#", because thousands are kept in caches
 LONGEST_WORD: Final = 512
+#: characters of a name of a Kubernetes object
+LONGEST_NAME: Final = 253
 _DIGITS: Final = re.compile(r"\d+")
 _HASH: Final = re.compile(r"(?<![a-z0-9])(?=[a-z]*\d)[a-z0-9]{5,}(?![a-z0-9])")
 
@@ -92,7 +94,8 @@ def from_workload(
     """The run of an engine Workload, with attributes of its job: `name` of the job, the main container's image and command line.
 
     The run starts with the admission, or as much earlier as it saved of its earlier runs; `limit` defaults to the Workload's
-    maximum execution time.
+    maximum execution time. The API server bounds neither the image of a container nor the name in an owner reference, and
+    hundreds of thousands of runs are kept: a longer image is "#", a longer name is cut.
     """
     limit = limit if limit is not None else workload.max_execution_seconds
     return Run(
@@ -101,10 +104,10 @@ def from_workload(
         gpus=accelerators_of(workload.pod_sets),
         pods=sum(pods.count for pods in workload.pod_sets),
         namespace=workload.namespace,
-        user=user,
+        user=user[:LONGEST_NAME],
         queue=workload.queue,
-        name=name,
-        image=image,
+        name=name[:LONGEST_NAME],
+        image=image if len(image) <= LONGEST_WORD else "#",
         command=command_shape(command),
         flavor=flavor_of(workload),
         limit=limit,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from gangline.forecast.history.runs import StartedRun
+from gangline.forecast.history.runs import Run, StartedRun
 
 if TYPE_CHECKING:
     from gangline.forecast.learning.shifts import Corrections, Floats, Ledger
@@ -25,8 +25,9 @@ _AT_MOST: Final = 6 * 3600.0  # … and at most
 _NEWS: Final = 0.03  # between these, until the runs that have finished since are this share of those that counted
 
 
-def group_of(queue: str, gpus: int) -> str:
-    """The calibration group of a run: its queue and its size class (one GPU, up to eight, more)."""
+def group_of(run: Run) -> str:
+    """The calibration group of a run: its queue, of its namespace, and its size class (one GPU, up to eight, more)."""
+    queue, gpus = f"{run.namespace}/{run.queue}" if run.namespace else run.queue, run.gpus
     return f"{queue}/{'1' if gpus <= 1 else '8' if gpus <= 8 else 'more'}"
 
 

@@ -1,4 +1,7 @@
-"""Decides whether the model is used: compares its errors with those of the last-two baseline over the last week's runs."""
+"""Decides whether the model is used: compares its errors with those of the last-two baseline over the last week's runs.
+
+Of each namespace only so many runs an hour count, so that the runs of one do not decide for all whether the model is used.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ WINDOW: Final = 7 * 86400.0  # seconds
 MIN_RUNS: Final = 50  # finished runs below which there is no verdict
 _MINUTE: Final = 60.0  # seconds; errors are summed per minute of the finish
 _HOUR: Final = 3600.0  # seconds
+#: runs of one namespace that count in an hour
+MOST_OF_NAMESPACE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class Guard:
         self._model = self._last_two = 0.0
         self._validation: Validation | None = None
         self._since = math.inf
+        self._hour = -math.inf  # the present one, and the runs of each namespace that counted in it
+        self._counted: dict[str, int] = {}
 
     def use(self, validation: Validation | None, since: float) -> None:
         """Switch to a model trained at `since`. A model that failed its validation does not inherit its predecessor's errors."""
@@ -69,11 +76,22 @@ class Guard:
             self._since = since
         self._validation = validation
 
-    def finished(self, at: float, target: float, model: float, last_two: float) -> None:
-        """A run ended; `target`, `model` and `last_two` are log seconds. A run without one of the forecasts (NaN) is ignored."""
-        if math.isnan(model) or math.isnan(last_two):
+    def finished(self, at: float, target: float, model: float, last_two: float, namespace: str = "") -> None:
+        """A run ended; `target`, `model` and `last_two` are log seconds. A run without one of the forecasts (NaN) is ignored.
+
+        Runs without a namespace are those of traces; all of them count.
+        """
+        if math.isnan(model) or math.isnan(last_two) or not self._counts(at // _HOUR, namespace):
             return
         self._add(_Errors(at // _MINUTE * _MINUTE, 1, abs(model - target), abs(last_two - target)))
+
+    def _counts(self, hour: float, namespace: str) -> bool:
+        if not namespace:
+            return True
+        if hour > self._hour:
+            self._hour, self._counted = hour, {}
+        counted = self._counted[namespace] = self._counted.get(namespace, 0) + 1
+        return counted <= MOST_OF_NAMESPACE
 
     def _add(self, errors: _Errors) -> None:
         last = self._errors[-1] if self._errors else None

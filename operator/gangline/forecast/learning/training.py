@@ -148,7 +148,7 @@ def _validated(model: Model, unseen: Table) -> Model:
             tuple(float(v) for v in row),
             _or_nan(run.finish),
             float(target),
-            group_of(run.queue, run.gpus),
+            group_of(run),
         )
         for run, row, target in zip(unseen.runs, logs, unseen.target, strict=True)
     )

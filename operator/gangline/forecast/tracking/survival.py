@@ -6,6 +6,9 @@ these runs, in others they go on for weeks.
 
 The share is the product-limit estimate (Kaplan and Meier, 1958) of a period life table: every run counts for the time of the last
 two weeks in which it ran, from the age that it had then, whether it ended or not. Times are seconds.
+
+Only so many ends are remembered. Beyond, the namespace with most of them loses its oldest one, and its runs count from then on:
+one that runs thousands of short jobs does not displace the long ones of others.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gangline.forecast.quantiles import LEVELS, TAIL_LEVELS
+from gangline.tenants import Sizes
 
-#: the period that is looked at, and the most runs that ended in it
+#: the period that is looked at, and the most runs that ended in it, of all namespaces
 PERIOD: Final = 14 * 86_400.0
 MOST: Final = 10_000
 #: a curve ends where fewer runs than this have reached that age
@@ -71,31 +75,55 @@ def _negative(share: float) -> float:
 class Survival:
     """The runs that have ended lately, and the curve that they and the running ones make."""
 
-    def __init__(self) -> None:
-        self._ended: deque[tuple[float, float]] = deque(maxlen=MOST)  # when, and how long they had taken
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._ended: dict[str, deque[tuple[float, float]]] = {}  # by namespace, when and how long they had taken
+        self._sizes = Sizes()
+        self._full: set[str] = set()  # the namespaces of which ends were dropped that are not that old
         self._curve = Curve()
         self._at = -math.inf  # as of when the curve is
         self._news = 0  # runs that have ended since
 
-    def finished(self, at: float, seconds: float) -> None:
-        self._ended.append((at, seconds))
+    def finished(self, at: float, seconds: float, namespace: str = "") -> None:
+        self._ended.setdefault(namespace, deque()).append((at, seconds))
+        self._sizes.add(namespace)
         self._news += 1
+        if self._sizes.total > self._most:
+            largest = self._sizes.largest()
+            self._full.add(largest)
+            self._drop(largest)
+
+    def _drop(self, namespace: str) -> None:
+        ended = self._ended[namespace]
+        ended.popleft()
+        self._sizes.remove(namespace)
+        if not ended:
+            del self._ended[namespace]
+            self._full.discard(namespace)
 
     def outdated(self, now: float) -> bool:
         """Whether the curve should be made again."""
-        return not 0 <= now - self._at < _AT_MOST or self._news > _NEWS * len(self._ended)
+        return not 0 <= now - self._at < _AT_MOST or self._news > _NEWS * self._sizes.total
 
-    def renew(self, now: float, running: Iterable[float]) -> None:
-        """Make the curve as of `now`, with the ages of all runs that are running then."""
+    def renew(self, now: float, running: Iterable[tuple[str, float]]) -> None:
+        """Make the curve as of `now`, with the namespaces and ages of all runs that are running then."""
         self._at, self._news = now, 0
-        while self._ended and self._ended[0][0] < now - PERIOD:
-            self._ended.popleft()
+        for namespace, ended in [*self._ended.items()]:
+            while ended and ended[0][0] < now - PERIOD:
+                self._drop(namespace)
         if not self._ended:
             self._curve = Curve()
             return
-        first = self._ended[0][0]  # of what ended before nothing is known
-        spells = [Spell(max(0.0, seconds - (at - first)), seconds, True) for at, seconds in self._ended]
-        spells += [Spell(max(0.0, age - (now - first)), age, False) for age in running]
+        first = min(ended[0][0] for ended in self._ended.values())  # of what ended before nothing is known
+        firsts = {namespace: self._ended[namespace][0][0] for namespace in self._full}
+        spells = [
+            Spell(max(0.0, seconds - (at - firsts.get(namespace, first))), seconds, True)
+            for namespace, ended in self._ended.items()
+            for at, seconds in ended
+        ]
+        spells += [
+            Spell(max(0.0, age - (now - firsts.get(namespace, first))), age, False) for namespace, age in running
+        ]
         self._curve = product_limit(spells)
 
     @property

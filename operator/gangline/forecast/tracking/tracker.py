@@ -7,20 +7,22 @@ elapsed runtimes of running ones.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gangline.forecast.history.keys import CLASSES, KEYS, Key, keys_of
+from gangline.forecast.history.keys import CLASSES, KEYS, OWN, Key, keys_of
 from gangline.forecast.history.runs import Run
 from gangline.forecast.tracking import stats
 from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.forecast.tracking.stats import ClassStats
 from gangline.forecast.tracking.survival import Curve, Survival
+from gangline.tenants import SharedRoom
 
-MAX_CLASSES: Final = 20_000  # classes kept per key; least recently used ones are dropped first
+#: classes kept per key; of the namespace with most of them, the least recently used ones are dropped first
+MAX_CLASSES: Final = 20_000
 _KEY_NAMES: Final = tuple(KEYS)
+_OWN: Final = tuple(name in OWN for name in KEYS)
 _RATIOS: Final = ("hint", "limit")
 #: An author's hints are corrected by the ratio of runtimes to hints, shrunk as if this many runs had matched their hints, …
 _DOUBT: Final = 3.0
@@ -82,15 +84,15 @@ class Tracker:
 
     def __init__(self, scale: FlavorScale | None = None, max_classes: int = MAX_CLASSES) -> None:
         self._scale = scale or FlavorScale()
-        self._max = max_classes
-        self._classes: tuple[OrderedDict[Key, ClassStats], ...] = tuple(OrderedDict() for _ in KEYS)
+        self._classes: tuple[SharedRoom[Key, ClassStats], ...] = tuple(SharedRoom(max_classes) for _ in KEYS)
         self._open: dict[str, _Open] = {}
         self._asked: tuple[Run | None, list[Key]] = (None, [])
         #: `stats` of the run that was asked for last, until something happens
         self._found: tuple[Run | None, Mapping[str, ClassStats]] = (None, {})
         #: log(runtime / hint) and log(runtime / limit), by ("hint" or "limit", owner)
-        self._ratios: dict[tuple[str, Key], ClassStats] = {}
-        self._hint_records: OrderedDict[Key, _HintRecord] = OrderedDict()
+        self._ratios: SharedRoom[tuple[str, Key], ClassStats] = SharedRoom(max_classes)
+        self._ratios_of_all: dict[str, ClassStats] = {}
+        self._hint_records: SharedRoom[Key, _HintRecord] = SharedRoom(max_classes)
         self._survival = Survival()
 
     @property
@@ -118,7 +120,7 @@ class Tracker:
             return
         keys = self._keys(run)
         self._open[run.uid] = _Open(run, keys, flavor=run.flavor)
-        for entry in self._entries(keys):
+        for entry in self._entries(run, keys):
             entry.submitted(run.uid, run.submit)
 
     def _changed(self, known: _Open, run: Run) -> None:
@@ -128,7 +130,7 @@ class Tracker:
         self._withdraw(known)
         known.keys = keys
         if known.start is not None:
-            for entry in self._entries(keys):
+            for entry in self._entries(run, keys):
                 entry.started(run.uid, known.start)
 
     def started(self, uid: str, at: float, flavor: str = "") -> None:
@@ -137,7 +139,7 @@ class Tracker:
         if known is None:
             return
         known.start, known.flavor = at, flavor or known.flavor
-        for entry in self._entries(known.keys):
+        for entry in self._entries(known.run, known.keys):
             entry.started(uid, at)
 
     def stopped(self, uid: str) -> None:
@@ -153,9 +155,9 @@ class Tracker:
             return None
         run = replace(known.run, start=known.start, finish=max(at, known.start), flavor=known.flavor)
         log = run.log_seconds - self._scale.offset(run.flavor)
-        for entry in self._entries(known.keys):
+        for entry in self._entries(known.run, known.keys):
             entry.finished(uid, at, log)
-        self._survival.finished(at, math.exp(log))
+        self._survival.finished(at, math.exp(log), run.namespace)
         self._learn_ratios(run)
         return run
 
@@ -165,7 +167,7 @@ class Tracker:
             self._withdraw(known)
 
     def _withdraw(self, known: _Open) -> None:
-        for entry in self._entries(known.keys):
+        for entry in self._entries(known.run, known.keys):
             entry.stopped(known.run.uid)
 
     def _keys(self, run: Run) -> list[Key]:
@@ -174,28 +176,26 @@ class Tracker:
             self._asked = (run, keys_of(run))
         return self._asked[1]
 
-    def _entries(self, keys: list[Key]) -> list[ClassStats]:
+    def _entries(self, run: Run, keys: list[Key]) -> list[ClassStats]:
         self._found = None, {}
-        return [self._entry(column, key) for column, key in enumerate(keys) if key is not None]
+        return [
+            classes.use(run.namespace if own else "", key, ClassStats)
+            for classes, own, key in zip(self._classes, _OWN, keys, strict=True)
+            if key is not None
+        ]
 
-    def _entry(self, column: int, key: Key) -> ClassStats:
-        classes = self._classes[column]
-        entry = classes.get(key)
-        if entry is None:
-            entry = classes[key] = ClassStats()
-            if len(classes) > self._max:
-                classes.popitem(last=False)
-        else:
-            classes.move_to_end(key)
-        return entry
+    def _found_entries(self, run: Run) -> list[ClassStats | None]:
+        return [
+            classes.get(run.namespace if own else "", key) if key is not None else None
+            for classes, own, key in zip(self._classes, _OWN, self._keys(run), strict=True)
+        ]
 
     # --- statistics ---------------------------------------------------------------------------------------------------
 
     def columns(self, run: Run, now: float) -> list[float]:
         """The statistics of a run's classes at `now`: stats.COLUMNS for each of KEYS, concatenated."""
         values: list[float] = []
-        for classes, key in zip(self._classes, self._keys(run), strict=True):
-            entry = classes.get(key) if key is not None else None
+        for entry in self._found_entries(run):
             values += entry.columns(now) if entry is not None else stats.empty()
         return values
 
@@ -204,8 +204,7 @@ class Tracker:
         if run is self._found[0]:
             return self._found[1]
         found: dict[str, ClassStats] = {}
-        for name, classes, key in zip(_KEY_NAMES, self._classes, self._keys(run), strict=True):
-            entry = classes.get(key) if key is not None else None
+        for name, entry in zip(_KEY_NAMES, self._found_entries(run), strict=True):
             if entry is not None and entry.count:
                 found[name] = entry
         self._found = run, found
@@ -218,7 +217,7 @@ class Tracker:
 
     def everything(self) -> ClassStats | None:
         """The statistics of all runs, or None without any."""
-        return self._classes[_KEY_NAMES.index("all")].get("")
+        return self._classes[_KEY_NAMES.index("all")].get("", "")
 
     def survival(self, now: float) -> Curve:
         """Which share of all runs outlives a time (on the average flavor), about as of `now`."""
@@ -226,20 +225,25 @@ class Tracker:
             self._survival.renew(now, self._ages(now))
         return self._survival.curve
 
-    def _ages(self, now: float) -> Iterator[float]:
+    def _ages(self, now: float) -> Iterator[tuple[str, float]]:
+        """Of the running runs, each with its namespace."""
         for known in self._open.values():
             if known.start is not None:
-                yield max(0.0, now - known.start) * math.exp(-self._scale.offset(known.flavor))
+                age = max(0.0, now - known.start) * math.exp(-self._scale.offset(known.flavor))
+                yield known.run.namespace, age
 
     def ratio(self, kind: str, run: Run) -> ClassStats | None:
         """log(runtime / hint) or log(runtime / limit) of finished runs: the author's, else the namespace's, else of all runs."""
-        entries = (self._ratios.get((kind, owner)) for owner in _owners(run))
+        entries = (*self._own_ratios(kind, run), self._ratios_of_all.get(kind))
         return next((entry for entry in entries if entry is not None and entry.remembered >= 3), None)
 
     def own_ratio(self, kind: str, run: Run) -> ClassStats | None:
         """The same of the author's runs, or of the namespace's, never of all runs."""
-        entries = (self._ratios.get((kind, owner)) for owner in _owners(run)[:2])
+        entries = self._own_ratios(kind, run)
         return next((entry for entry in entries if entry is not None and entry.remembered >= 3), None)
+
+    def _own_ratios(self, kind: str, run: Run) -> tuple[ClassStats | None, ...]:
+        return tuple(self._ratios.get(run.namespace, (kind, owner)) for owner in _owners(run))
 
     def believed(self, run: Run) -> float:
         """The corrected hint in log seconds; NaN without a hint.
@@ -248,29 +252,23 @@ class Tracker:
         """
         if not run.hint:
             return math.nan
-        records = (self._hint_records.get(owner) for owner in _owners(run)[:2])
+        records = (self._hint_records.get(run.namespace, owner) for owner in _owners(run))
         past = next((record for record in records if record is not None and record.ratios.remembered >= _KNOWN), None)
         return math.log(run.hint) + (past.correction() if past is not None else 0.0)
 
     def _learn_ratios(self, run: Run) -> None:
         if run.hint:
-            for owner in _owners(run)[:2]:
-                record = self._hint_records.setdefault(owner, _HintRecord())
-                self._hint_records.move_to_end(owner)
+            for owner in _owners(run):
+                record = self._hint_records.use(run.namespace, owner, _HintRecord)
                 record.finished(run.uid, run.finish or 0.0, math.exp(run.log_seconds), run.hint)
-            while len(self._hint_records) > self._max:
-                self._hint_records.popitem(last=False)
         for kind, value in zip(_RATIOS, (run.hint, run.limit), strict=True):
             if value:
-                for owner in _owners(run):
-                    entry = self._ratios.get((kind, owner))
-                    if entry is None:
-                        entry = self._ratios[kind, owner] = ClassStats()
-                        if len(self._ratios) > self._max:
-                            del self._ratios[next(iter(self._ratios))]
+                of_all = self._ratios_of_all.setdefault(kind, ClassStats())
+                own = [self._ratios.use(run.namespace, (kind, owner), ClassStats) for owner in _owners(run)]
+                for entry in (*own, of_all):
                     entry.finished(run.uid, run.finish or 0.0, run.log_seconds - math.log(value))
 
 
-def _owners(run: Run) -> tuple[Key, Key, None]:
-    """The owners of hint statistics: the author, the namespace, all."""
-    return (run.namespace, run.user), (run.namespace,), None
+def _owners(run: Run) -> tuple[Key, Key]:
+    """The owners of hint statistics: the author and the namespace."""
+    return (run.namespace, run.user), (run.namespace,)

@@ -42,7 +42,8 @@ _UNCHECKED_PATH = (
 
 class Clusters:
     """The connections to all clusters. `changed` is called with keys of Workloads, `moved` when a connection is made or lost.
-    `client`: to this cluster; `kinds`: of the jobs that are sent; `quotas`: called when quotas of queues there may have changed.
+    `client`: to this cluster; `kinds`: of the jobs that are sent; `quotas`: called when quotas of queues there may have changed;
+    `is_known`: whether a Workload, or a family of them, is here.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Clusters:
         now: Callable[[], int],
         quarantine: Quarantine,
         quotas: Callable[[], None] | None,
+        is_known: Callable[[str], bool],
     ) -> None:
         self._client = client
         self._mirror = mirror
@@ -73,6 +75,7 @@ class Clusters:
         self._now = now
         self._quarantine = quarantine
         self._quotas = quotas
+        self._is_known = is_known
         self._known: dict[str, tuple[Json, RemoteCluster]] = {}
         self._profiles = profiles.Profiles(client, settings, self._profile_changed)
         self._closing: set[asyncio.Task[None]] = set()
@@ -122,6 +125,7 @@ class Clusters:
             now=self._now,
             quotas=self._quotas,
             patience=self._settings.worker_lost_timeout,
+            is_known=self._is_known,
         )
 
     def _close(self, cluster: RemoteCluster) -> None:

@@ -22,7 +22,11 @@ from gangline.kube.resources import Json, Resource
 
 #: fields of a Workload's spec that may differ in another cluster: they follow the one here by other means, or are its own
 _OWN = frozenset({"active", "preemptionGates", "priority", "priorityClassRef"})
-_KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+_KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+#: labels and annotations of a job that are looked at
+_MARKS = (names.PREBUILT_WORKLOAD, names.MULTIKUEUE_ORIGIN_UID, names.ELASTIC)
+#: characters of one of them
+_LONGEST_MARK: Final = 512
 #: where a job that was read has its size
 SIZE: Final = "size"
 
@@ -52,6 +56,8 @@ class Copy:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     #: of a slice: the operator there cuts it when its job shrinks
     cut_there: bool = False
+    #: bytes of what is kept of it as JSON
+    weight: int = 0
 
     @property
     def removable(self) -> bool:
@@ -106,6 +112,12 @@ def read_workload(obj: Json) -> tuple[str, Copy]:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     assignments = (status.get("admission") or {}).get("podSetAssignments") or ()
     elastic = is_slice(obj)
+    kept = (
+        meta.get("finalizers"),
+        spec.get("priorityClassRef"),
+        status.get("conditions"),
+        status.get("preemptionGates"),
+    )
     return f"{meta['namespace']}/{meta['name']}", Copy(
         uid=meta["uid"],
         version=meta["resourceVersion"],
@@ -121,6 +133,7 @@ def read_workload(obj: Json) -> tuple[str, Copy]:
         shape=shape(spec) if elastic else "",
         sizes=counts(spec.get("podSets") or ()) if elastic else {},
         cut_there=elastic and (meta.get("annotations") or {}).get(names.CUT_WITH_JOB) == "true",
+        weight=len(orjson.dumps(kept)),
     )
 
 
@@ -130,6 +143,9 @@ def read_job(
     """The job without its pod templates: of its spec, whether it is suspended, and what follows the job here; of an elastic one
     its size, too."""
     meta = {name: value for name, value in obj["metadata"].items() if name in _KEPT_METADATA}
+    for part in ("labels", "annotations"):
+        marks = {name: text for name, text in (obj["metadata"].get(part) or {}).items() if name in _MARKS}
+        meta[part] = {name: text for name, text in marks.items() if len(text) <= _LONGEST_MARK}
     kept: Json = {"metadata": meta, "spec": {}, "status": obj.get("status") or {}}
     (suspension.hold if suspension.read(obj) else suspension.release)(kept)
     for path in followed:
@@ -150,6 +166,11 @@ def workload_of(job: Json) -> str:
 def family_key(namespace: str, uid: str) -> str:
     """The key that stands for all Workloads of the object with this UID here. No Workload has such a name."""
     return f"{namespace}/#{uid}"
+
+
+def owner_of_family(key: str) -> str:
+    """The UID here of the object whose Workloads are this family."""
+    return key.partition("/#")[2]
 
 
 def is_family(key: str) -> bool:

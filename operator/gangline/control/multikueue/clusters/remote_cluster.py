@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from gangline import tenants
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.multikueue.clusters import remote_queues
@@ -89,8 +90,9 @@ class RemoteCluster:
         now: Callable[[], int],
         quotas: Callable[[], None] | None = None,
         patience: float = 900.0,
+        is_known: Callable[[str], bool] = lambda key: True,
     ) -> None:
-        """Prepare a connection. `patience`: the seconds after which the cluster counts as lost."""
+        """Prepare a connection. `patience`: the seconds after which the cluster counts as lost; `is_known`: see `RemoteStore`."""
         self.name = name
         self._patience = patience
         self.store = RemoteStore(lambda key: None)
@@ -112,7 +114,8 @@ class RemoteCluster:
         self._now = now
         self._client: ApiClient | None = None
         self._tried = ""  # the kubeconfig of the last attempt; "" = it could not be read
-        self._room = asyncio.Semaphore(CONCURRENT)
+        self._is_known = is_known
+        self._waiting: tenants.InTurn[tuple[Work, Callable[[ApiError | None], None]]] = tenants.InTurn()
         self._tasks: set[asyncio.Task[None]] = set()
         self._again = asyncio.Event()
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"cluster {name}")
@@ -194,7 +197,7 @@ class RemoteCluster:
             timeout=ESTABLISH / 2,
             most_bytes=MOST_BYTES,
         ) as client:
-            self.store = store = RemoteStore(self._changed, self._kinds)
+            self.store = store = RemoteStore(self._changed, self._kinds, is_known=self._is_known, name=self.name)
             reflectors = ReflectorGroup()
             follow = _Follow(client, ServedVersions(client, ABSENT_RETRY / 2))
             reflectors.add(self._follow_ours(follow, store, kube.WORKLOADS), store.sink(kube.WORKLOADS))
@@ -314,24 +317,33 @@ class RemoteCluster:
 
     # --- writes ---
 
-    def write(self, work: Work, done: Callable[[ApiError | None], None]) -> None:
-        """Write to the cluster when there is room, and call `done` with what failed."""
-        task = asyncio.get_running_loop().create_task(self._write(work, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def write(self, namespace: str, work: Work, done: Callable[[ApiError | None], None]) -> None:
+        """Write to the cluster when there is room, namespaces in turn, and call `done` with what failed."""
+        self._waiting.put(namespace, (work, done))
+        self._start_writes()
+
+    def _start_writes(self) -> None:
+        while len(self._waiting) and len(self._tasks) < CONCURRENT:
+            task = asyncio.get_running_loop().create_task(self._write(*self._waiting.take()))
+            self._tasks.add(task)
+            task.add_done_callback(self._written)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self._start_writes()
 
     async def _write(self, work: Work, done: Callable[[ApiError | None], None]) -> None:
         failure: ApiError | None = None
-        async with self._room:
-            client, store = self._client, self.store
-            try:
-                if client is None or not self._may_write():
-                    raise Unavailable(0, "Disconnected", "there is no connection")
-                await work(client, store)
-            except ApiError as error:
-                failure = error
-            except (TooManyError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-                failure = Unavailable(0, type(error).__name__, f"the answer cannot be used: {error}")
+        client, store = self._client, self.store
+        try:
+            if client is None or not self._may_write():
+                raise Unavailable(0, "Disconnected", "there is no connection")
+            await work(client, store)
+        except ApiError as error:
+            failure = error
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            failure = Unavailable(0, type(error).__name__, f"the answer cannot be used: {error}")
         done(failure)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
+from gangline import tenants
 from gangline.api import quantity
-from gangline.control.multikueue.clusters.remote_store import MOST_OBJECTS, TooManyError
+from gangline.control.multikueue.clusters.remote_store import MOST_QUEUES, TooManyError
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, key_of
@@ -23,14 +24,14 @@ class RemoteQueues:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._cluster_queue_of: dict[str, str] = {}
+        self._cluster_queue_of: tenants.SharedRoom[str, str] = tenants.SharedRoom(MOST_QUEUES)
         self._amounts: dict[str, Amounts] = {}
 
     def quotas_behind(self, local_queues: Collection[str]) -> Amounts:
         """The nominal quotas, over all flavors, of the ClusterQueues to which these LocalQueues lead; each counts once."""
-        names = {self._cluster_queue_of[key] for key in local_queues if key in self._cluster_queue_of}
+        names = {self._cluster_queue_of.get(_namespace(key), key) for key in local_queues}
         total: Amounts = {}
-        for name in names:
+        for name in filter(None, names):
             for resource, amount in self._amounts.get(name, {}).items():
                 total[resource] = total.get(resource, 0) + amount
         return total
@@ -51,19 +52,38 @@ class RemoteQueues:
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
         """Takes the events of this kind, whose objects `decode` has reduced."""
-        known: dict[str, str] | dict[str, Amounts]
-        known = self._cluster_queue_of if resource == kube.LOCAL_QUEUES else self._amounts
+        change = self._note_local_queue if resource == kube.LOCAL_QUEUES else self._note_cluster_queue
 
         def take(event: Event) -> None:
-            if isinstance(event, Upsert):
-                key, value = event.obj
-                if key not in known and len(known) >= MOST_OBJECTS:
-                    raise TooManyError(f"the cluster has more than {MOST_OBJECTS} {resource}")
-                if known.get(key) == value:
-                    return
-                known[key] = value
-            elif not isinstance(event, Removed) or known.pop(event.key, None) is None:
-                return
-            self._changed()
+            if (isinstance(event, Upsert) and change(*event.obj)) or (
+                isinstance(event, Removed) and change(event.key, None)
+            ):
+                self._changed()
 
         return take
+
+    def _note_local_queue(self, key: str, cluster_queue: str | None) -> bool:
+        """Whether it leads to another ClusterQueue than before, None: to none. Tenants create LocalQueues: those of the namespace
+        with most of them give way."""
+        namespace, known = _namespace(key), self._cluster_queue_of
+        if known.get(namespace, key) == cluster_queue:
+            return False
+        known.drop(namespace, key)
+        if cluster_queue is not None:
+            known.use(namespace, key, lambda: cluster_queue)
+        return True
+
+    def _note_cluster_queue(self, name: str, amounts: Amounts | None) -> bool:
+        """Whether its quotas have changed; None: it is gone."""
+        if self._amounts.get(name) == amounts:
+            return False
+        self._amounts.pop(name, None)
+        if len(self._amounts) >= MOST_QUEUES:
+            raise TooManyError(f"the cluster has more than {MOST_QUEUES} ClusterQueues")
+        if amounts is not None:
+            self._amounts[name] = amounts
+        return True
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]

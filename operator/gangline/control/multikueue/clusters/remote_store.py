@@ -1,11 +1,21 @@
-"""The objects of ours that one cluster was last seen to hold, in bounded memory."""
+"""The objects of ours that one cluster was last seen to hold, in bounded memory.
+
+A tenant of that cluster may create any number of objects with our label, in its own namespace. So each namespace has room of its
+own. Where it is used up, what names a Workload that is not here is left out, and what was seen first gives way to the rest.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
+import orjson
+
+from gangline import tenants
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND
 from gangline.control.multikueue.clusters import copies
 from gangline.control.multikueue.clusters.copies import Copy
@@ -14,32 +24,72 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, as_revision, key_of
 
-#: objects of one cluster with our label; a cluster with more is given up
-MOST_OBJECTS: Final = 100_000
+log = logging.getLogger(__name__)
 
-
+#: objects with our label of one namespace of a cluster, and bytes of what is kept of them: 5,000 jobs with their Workloads take
+#: about 20 MB
+MOST_OBJECTS: Final = 25_000
+MOST_BYTES: Final = 64 << 20
+#: the share of both that may name Workloads which are not here
+_STRAYS: Final = 4
+#: queues of one kind, of all namespaces of a cluster
+MOST_QUEUES: Final = 100_000
 #: jobs that were finished when they were deleted there, whose end is kept until it is known here
 MOST_ENDED: Final = 1_000
+#: bytes that an object takes beside its text
+_OVERHEAD: Final = 1_000
+
+_Ref: TypeAlias = tuple[Resource, str]
 
 
 class TooManyError(Exception):
-    """The cluster holds more objects with our label than are kept."""
+    """The cluster holds more queues than are kept."""
+
+
+@dataclass(slots=True)
+class _Room:
+    """What one namespace has: bytes by object, those that were seen first at the beginning."""
+
+    weights: OrderedDict[_Ref, int] = field(default_factory=OrderedDict[_Ref, int])
+    weight: int = 0
+    told: bool = False
+
+    def put(self, ref: _Ref, weight: int) -> None:
+        self.weight += weight - self.weights.get(ref, 0)
+        self.weights[ref] = weight
+
+    def drop(self, ref: _Ref) -> None:
+        self.weight -= self.weights.pop(ref, 0)
+
+    def is_over(self, parts: int = 1) -> bool:
+        return len(self.weights) > MOST_OBJECTS // parts or self.weight > MOST_BYTES // parts
 
 
 class RemoteStore:
     """The copies of Workloads, and their jobs, that a cluster was last seen to hold. `changed` is called with the key of each
     Workload whose copy or job has changed. Events of each kind arrive in order, and answers to writes beside them: a version that
-    is older than the known one is dropped. `kinds`: of the jobs.
+    is older than the known one is dropped. `kinds`: of the jobs; `is_known`: whether a Workload, or a family of them, is here;
+    `name`: of the cluster.
     """
 
-    def __init__(self, changed: Callable[[str], None], kinds: Iterable[RunsElsewhere] = ()) -> None:
+    def __init__(
+        self,
+        changed: Callable[[str], None],
+        kinds: Iterable[RunsElsewhere] = (),
+        *,
+        is_known: Callable[[str], bool] = lambda key: True,
+        name: str = "",
+    ) -> None:
         self._changed = changed
+        self._is_known = is_known
+        self._name = name
+        self._rooms: dict[str, _Room] = {}
         self._kinds = {kind.resource: kind for kind in kinds}
         self._copies: dict[str, Copy] = {}
         self._jobs: dict[tuple[Resource, str], Json] = {}
         self._by_workload: dict[str, set[tuple[Resource, str]]] = {}
         self._any_family = False
-        self._ended: dict[str, dict[str, Json]] = {}
+        self._ended: tenants.SharedRoom[str, dict[str, Json]] = tenants.SharedRoom(MOST_ENDED)
 
     def __len__(self) -> int:
         return len(self._copies) + len(self._jobs)
@@ -62,8 +112,8 @@ class RemoteStore:
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
     def ended_jobs_of(self, workload: str) -> dict[str, Json]:
-        """The jobs, by their names, that had finished when somebody else deleted them in that cluster."""
-        return self._ended.get(workload, {})
+        """By their names the jobs that had finished when they were deleted there, by others than us."""
+        return self._ended.get(_namespace(workload), workload) or {}
 
     def kind_of_jobs(self, workload: str) -> Resource | None:
         found = self._by_workload.get(workload)
@@ -104,12 +154,12 @@ class RemoteStore:
             self._drop(resource, key, uid)
 
     def _put(self, resource: Resource, decoded: object) -> None:
-        if len(self) >= MOST_OBJECTS:
-            raise TooManyError(f"the cluster has more than {MOST_OBJECTS} objects with this manager's label")
         if isinstance(decoded, tuple):
             key, copy = decoded
             known = self._copies.get(key)
-            if known is None or known.uid != copy.uid or as_revision(known.version) <= as_revision(copy.version):
+            if known is not None and known.uid == copy.uid and as_revision(known.version) > as_revision(copy.version):
+                return
+            if self._takes((resource, key), key, copy.weight):
                 self._copies[key] = copy
                 self._changed(key)
         elif isinstance(decoded, dict):
@@ -125,9 +175,10 @@ class RemoteStore:
         if kind.finished(last) is None:
             return
         workload = copies.workload_of(known)
-        self._ended.setdefault(workload, {})[event.key.partition("/")[2]] = last
-        while len(self._ended) > MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
+        if not self._is_known(workload):
+            return
+        ends = self._ended.use(_namespace(workload), workload, dict[str, Json])
+        ends[event.key.partition("/")[2]] = last
 
     def _put_job(self, resource: Resource, job: Json) -> None:
         ref = (resource, key_of(job))
@@ -137,18 +188,62 @@ class RemoteStore:
             if then["uid"] == now["uid"] and as_revision(then["resourceVersion"]) > as_revision(now["resourceVersion"]):
                 return
             self._forget_job(ref, known)
-        self._jobs[ref] = job
         workload = copies.workload_of(job)
-        self._ended.pop(workload, None)
+        if not self._takes(ref, workload, len(orjson.dumps(job))):
+            return
+        self._jobs[ref] = job
+        self._ended.drop(_namespace(workload), workload)
         self._any_family = self._any_family or copies.is_family(workload)
         self._by_workload.setdefault(workload, set()).add(ref)
         self._changed(workload)
+
+    def _takes(self, ref: _Ref, workload: str, weight: int) -> bool:
+        """Whether there is room for an object of this Workload. If that is known here, older ones of the namespace give way."""
+        room = self._rooms.setdefault(_namespace(ref[1]), _Room())
+        before = room.weights.get(ref)
+        room.put(ref, weight + _OVERHEAD)
+        if before is None and room.is_over(_STRAYS) and not self._is_known(workload):
+            self._forget(ref)
+            self._tell(room, ref)
+            return False
+        while room.is_over() and len(room.weights) > 1:
+            self._tell(room, ref)
+            oldest = next(iter(room.weights))
+            self._forget(oldest)
+            if oldest == ref:
+                return False
+        return True
+
+    def _tell(self, room: _Room, ref: _Ref) -> None:
+        if not room.told:
+            room.told = True
+            text = "cluster %s: namespace %s holds too many objects with this manager's label; some are not looked at"
+            log.warning(text, self._name, _namespace(ref[1]))
+
+    def _forget(self, ref: _Ref) -> None:
+        """Leave an object out that is still there."""
+        if ref[0] == kube.WORKLOADS:
+            copy = self._copies.get(ref[1])
+            if copy is not None:
+                self._drop(*ref, copy.uid)
+        elif (job := self._jobs.get(ref)) is not None:
+            self._forget_job(ref, job)
+        self._leave(ref)
+
+    def _leave(self, ref: _Ref) -> None:
+        """It takes no room any more."""
+        namespace = _namespace(ref[1])
+        if (room := self._rooms.get(namespace)) is not None:
+            room.drop(ref)
+            if not room.weights:
+                del self._rooms[namespace]
 
     def _drop(self, resource: Resource, key: str, uid: str) -> None:
         if resource == kube.WORKLOADS:
             known = self._copies.get(key)
             if known is not None and known.uid == uid:
                 del self._copies[key]
+                self._leave((resource, key))
                 self._changed(key)
             return
         ref = (resource, key)
@@ -158,9 +253,14 @@ class RemoteStore:
 
     def _forget_job(self, ref: tuple[Resource, str], job: Json) -> None:
         del self._jobs[ref]
+        self._leave(ref)
         workload = copies.workload_of(job)
         named = self._by_workload.get(workload, set())
         named.discard(ref)
         if not named:
             self._by_workload.pop(workload, None)
         self._changed(workload)
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]

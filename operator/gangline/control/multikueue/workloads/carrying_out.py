@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from enum import Enum
 from functools import partial
 
 from gangline.api.read import conditions
@@ -27,6 +28,18 @@ from gangline.kube.errors import AlreadyExists, ApiError, Conflict
 from gangline.kube.resources import Json, ObjectKey, Resource
 
 log = logging.getLogger(__name__)
+
+
+class After(Enum):
+    """What follows a write in another cluster that succeeded.
+
+    That cluster may undo it: its API server drops a field, or somebody else changes it back. A write that would then be sent
+    again and again rests, longer each time, until there is nothing to do for the Workload.
+    """
+
+    FORGIVE = "the next refusal counts as the first one"
+    KEEP = "refusals in a row count on"
+    REST = "the next write waits, longer each time in a row"
 
 
 class CarryingOut:
@@ -80,12 +93,14 @@ class CarryingOut:
                 self._change(key, view, step)
             case steps.Send(cluster):
                 done = partial(self._metrics.dispatched, _queue_of(workload), cluster)
-                self._write(key, cluster, remote_writes.send(step, workload, self._origin), done)
+                self._write(key, cluster, remote_writes.send(step, workload, self._origin), done, after=After.KEEP)
             case steps.SendJob(cluster):
                 if view.kind is not None:
                     work = remote_writes.send_job(step, view.kind, workload, self._origin)
                     self._write(_family_or(key, view), cluster, work)
             case steps.Withdraw():
+                if step.rest:
+                    self._recorder.record(workload, "Warning", "MultiKueue", _differs(step.cluster))
                 self.withdraw(key, step, view)
             case steps.Reprioritise(cluster):
                 self._write(key, cluster, remote_writes.reprioritise(step, workload))
@@ -93,7 +108,8 @@ class CarryingOut:
                 self._write(key, cluster, remote_writes.open_gate(step, workload, view.now))
             case steps.Follow(cluster):
                 if view.kind is not None:
-                    self._write(_family_or(key, view), cluster, remote_writes.follow(step, view.kind.resource))
+                    work = remote_writes.follow(step, view.kind.resource)
+                    self._write(_family_or(key, view), cluster, work, after=After.REST)
             case steps.Cut(cluster):
                 self._write(key, cluster, remote_writes.cut(step, workload))
             case steps.Resize(cluster):
@@ -108,7 +124,14 @@ class CarryingOut:
         known = connection.store.kind_of_jobs(key) if connection is not None else None
         kind = view.kind.resource if view is not None and view.kind is not None else known
         done = partial(self._withdrawn, view.workload) if view is not None else lambda: None
-        self._write(key, step.cluster, remote_writes.withdraw(step, key, kind), done, rest=step.rest)
+        after = After.REST if step.rest else After.FORGIVE
+        self._write(key, step.cluster, remote_writes.withdraw(step, key, kind), done, after=after)
+
+    def settled(self, key: str) -> None:
+        """There is nothing to do for this Workload: where nothing is on its way, what was refused or undone before is over."""
+        for cluster in self._clusters():
+            if self._there.ready((cluster, key)):
+                self._there.forgive((cluster, key))
 
     # --- here ---
 
@@ -176,22 +199,28 @@ class CarryingOut:
     # --- in other clusters ---
 
     def _write(
-        self, key: str, cluster: str, work: Work, done: Callable[[], None] = lambda: None, *, rest: bool = False
+        self,
+        key: str,
+        cluster: str,
+        work: Work,
+        done: Callable[[], None] = lambda: None,
+        *,
+        after: After = After.FORGIVE,
     ) -> None:
         connection = self._clusters().get(cluster)
         if connection is None:
             return
         self._there.sent((cluster, key))
-        connection.write(work, partial(self._written, cluster, key, done, rest=rest))
+        connection.write(key.partition("/")[0], work, partial(self._written, cluster, key, done, after))
 
-    def _written(self, cluster: str, key: str, done: Callable[[], None], error: ApiError | None, *, rest: bool) -> None:
+    def _written(self, cluster: str, key: str, done: Callable[[], None], after: After, error: ApiError | None) -> None:
         pair = (cluster, key)
         self._there.resolved(pair)
         if error is None:
             done()
-            if rest:
+            if after is After.REST:
                 self._there.pause(pair)
-            else:
+            elif after is After.FORGIVE:
                 self._there.forgive(pair)
         else:
             if not isinstance(error, Conflict) or isinstance(error, AlreadyExists):
@@ -205,6 +234,10 @@ class CarryingOut:
         log.info("%s: %s", key, text)
         if workload is not None and not error.retryable:
             self._recorder.record(workload, "Warning", "MultiKueue", conditions.cut(text))
+
+
+def _differs(cluster: str) -> str:
+    return f'Cluster "{cluster}" holds another specification of the workload than was sent: it is sent again, after a pause'
 
 
 def _family_or(key: str, view: steps.View) -> str:

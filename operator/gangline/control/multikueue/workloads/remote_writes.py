@@ -28,6 +28,8 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import Json, Resource
 
+#: A job with a field that the other cluster would drop is refused, by the name of the field, and does not run without it.
+_STRICT = {"fieldValidation": "Strict"}
 #: why a copy is deactivated
 EVICTED_ON_MANAGER = "EvictedOnManagerCluster"
 
@@ -43,7 +45,8 @@ def send(step: Send, workload: Json, origin: str) -> Work:
 def send_job(step: SendJob, kind: RunsElsewhere, workload: Json, origin: str) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         body = copies.job_body(kind, step.job, step.spec, workload["metadata"]["name"], origin)
-        store.answered(kind.resource, await client.create(kind.resource, _namespace(workload), body, within=WRITE))
+        answer = await client.create(kind.resource, _namespace(workload), body, query=_STRICT, within=WRITE)
+        store.answered(kind.resource, answer)
 
     return work
 
@@ -97,7 +100,7 @@ def follow(step: Follow, resource: Resource) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         meta = step.job["metadata"]
         body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": step.spec}
-        answer = await client.patch(resource, meta["namespace"], meta["name"], body, within=WRITE)
+        answer = await client.patch(resource, meta["namespace"], meta["name"], body, query=_STRICT, within=WRITE)
         store.answered(resource, answer)
 
     return work
@@ -122,7 +125,7 @@ def resize(step: Resize, kind: RunsElsewhere, workload: Json) -> Work:
         body: Json = {"metadata": {"resourceVersion": remote["metadata"]["resourceVersion"], **change}}
         if spec := kind.resized(remote, step.job):
             body["spec"] = spec
-        answer = await client.patch(kind.resource, meta["namespace"], meta["name"], body, within=WRITE)
+        answer = await client.patch(kind.resource, meta["namespace"], meta["name"], body, query=_STRICT, within=WRITE)
         store.answered(kind.resource, answer)
 
     return work

@@ -1,7 +1,5 @@
-"""Limits on the connections of our servers, so that slow clients cannot keep them busy.
-
-Servers limit sizes, and how long a connection may stay idle between two requests. This module adds: the head of a request has
-to arrive within a time, and when there are too many connections, those that wait longest for a request are closed.
+"""A limit on the time of connections to our servers, so that slow clients cannot keep them open: the head of a request has to
+arrive within it. How many connections there are is limited where they are accepted (`listening`).
 """
 
 from __future__ import annotations
@@ -19,15 +17,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 #: seconds in which the head of a request has to be there, from the connection or the request before: a little longer than aiohttp
 #: keeps an idle connection, so that clients which keep theirs are told in the usual way
 HEAD_WITHIN: Final = 80.0
-#: connections at a time
-MOST: Final = 256
 #: seconds between two checks
 PERIOD: Final = 1.0
 
 
 @dataclass(slots=True)
 class ConnectionWatch:
-    """Checks all connections of a server from time to time, and closes those beyond the limits.
+    """Checks all connections of a server from time to time, and closes those that wait for too long.
 
     `connections` gives them, as objects with a `transport`; `idle` says which of them have no request in progress, and `latest`
     gives something that is another with each request: a connection that answers quickly is idle whenever it is looked at.
@@ -37,7 +33,6 @@ class ConnectionWatch:
     idle: Callable[[Any], bool]
     latest: Callable[[Any], object]
     head_within: float = HEAD_WITHIN
-    most: int = MOST
     period: float = PERIOD
     #: number of closed connections
     closed: int = 0
@@ -53,9 +48,8 @@ class ConnectionWatch:
     def look(self, now: float) -> None:
         connections = list(self.connections())
         self._waiting = {each: self._since(each, now) for each in connections if self.idle(each)}
-        surplus = len(connections) - self.most
-        for number, connection in enumerate(sorted(self._waiting, key=lambda each: self._waiting[each][1])):
-            if number < surplus or now - self._waiting[connection][1] > self.head_within:
+        for connection, (_, since) in list(self._waiting.items()):
+            if now - since > self.head_within:
                 self._close(connection)
 
     def _since(self, connection: Any, now: float) -> tuple[object, float]:

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Final
 
 from gangline.control.process.health import Health
+from gangline.tls.listening import Connections, Listening
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +31,18 @@ _LONGEST: Final = 8192
 _NO_ADDRESS: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Listen at every address of a host, "" = of this machine. Port 0 chooses one. Raises OSError."""
+def bind(host: str, port: int) -> list[Listening]:
+    """Listen at every address of a host, "" = of this machine. Port 0 chooses one. The addresses share one number of connections.
+    Raises OSError."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    listening: list[socket.socket] = []
+    listening: list[Listening] = []
+    connections = Connections()
     failure: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(found):
         try:
-            listening.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            server = socket.create_server(address, family=family, backlog=BACKLOG)
+            listening.append(Listening(server.family, server.type, server.proto, fileno=server.detach()))
+            listening[-1].connections = connections
         except OSError as error:
             failure = failure or error
             if error.errno not in _NO_ADDRESS:

@@ -159,11 +159,34 @@ async def test_one_client_does_not_keep_the_others_waiting() -> None:
         assert refused.value.headers == {"Retry-After": "1"}
         other = asyncio.ensure_future(take("bob"))
         await asyncio.sleep(0)
-        with pytest.raises(BusyError):  # as many wait as may
-            await take("carol")
-    await asyncio.gather(waiting, other)
-    await take("carol")
-    assert order == ["alice", "bob", "carol"]
+        third = asyncio.ensure_future(take("carol"))  # as many wait as may: alice has two
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await waiting
+        with pytest.raises(BusyError):  # nobody has more than one
+            await take("dora")
+    await asyncio.gather(other, third)
+    await take("dora")
+    assert order == ["bob", "carol", "dora"]
+
+
+async def test_who_waited_and_left_keeps_no_turn() -> None:
+    turns = Turnstile(at_once=1, waiting=2, per_client=3)
+
+    async def take() -> None:
+        async with turns.turn("alice"):
+            pass
+
+    async with turns.turn("bob"):
+        left = [asyncio.ensure_future(take()) for _ in range(2)]
+        await asyncio.sleep(0)
+        left[0].cancel()
+        await asyncio.sleep(0)
+    left[1].cancel()  # just when it got its turn
+    await asyncio.gather(*left, return_exceptions=True)
+    async with asyncio.timeout(5), turns.turn("carol"):
+        pass
+    assert not turns._clients
 
 
 async def sent(*sizes: int) -> AsyncIterator[bytes]:
@@ -188,6 +211,33 @@ async def test_bodies_take_so_many_bytes_together_and_one_client_only_a_part() -
         async with bodies.read(sent(100, 1), "alice"):
             pass
     assert not bodies._held
+
+
+async def test_slow_bodies_give_way_to_the_client_that_sends_less() -> None:
+    never = asyncio.Event()
+
+    async def slow(size: int) -> AsyncIterator[bytes]:
+        yield b"x" * size
+        await never.wait()
+
+    bodies = Bodies(longest=100, within=60, together=200, per_client=150)
+
+    async def read(chunks: AsyncIterator[bytes], client: str) -> bytes:
+        async with bodies.read(chunks, client) as body:
+            return body
+
+    held = [asyncio.ensure_future(read(slow(50), client)) for client in ("mallory", "mallory", "trent", "trent")]
+    await asyncio.sleep(0)
+    assert await read(sent(50, 25), "alice") == b"x" * 75
+    await asyncio.sleep(0.01)
+    assert [each.done() for each in held] == [True, False, True, False], "the oldest of each"
+    with pytest.raises(BusyError):
+        await held[0]
+    for each in held:
+        each.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    assert not bodies._held
+    assert not bodies._arriving
 
 
 async def test_a_body_that_is_only_announced_takes_nothing_and_ends_in_time() -> None:

@@ -226,7 +226,8 @@ def _endpoint(intake: Intake, judge: Judge, refuse: Callable[[RefusedError], Jso
 
     async def endpoint(request: Request) -> Response:
         try:
-            answer = await intake.answer(request.stream(), judge)
+            address = request.client.host if request.client is not None else ""
+            answer = await intake.answer(request.stream(), judge, address)
         except RefusedError as refused:
             if refused.uid:
                 return Response(orjson.dumps(refuse(refused)), media_type="application/json")

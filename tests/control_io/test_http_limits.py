@@ -11,10 +11,13 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from tests.http_connections import stays_open_while_used
 
-from gangline.control.process import progress_endpoint
+from gangline.control.operator_metrics import Metrics
+from gangline.control.process import metrics_endpoint, progress_endpoint
 from gangline.control.process.health import Health
+from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
@@ -35,6 +38,10 @@ class Desk:
         self.reports.append(body)
 
 
+async def large(_: web.Request) -> web.Response:
+    return web.Response(body=b"x" * 2**24)
+
+
 async def broken(_: web.Request) -> web.Response:
     raise RuntimeError("a bug of ours")
 
@@ -45,6 +52,7 @@ async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, Connect
     Health(list, lambda: 0.0, lambda: "leading").add_to(app)
     ProgressEndpoint(desk, desk.leading.is_set).add_to(app)  # type: ignore[arg-type]
     app.router.add_get("/broken", broken)
+    app.router.add_get("/large", large)
     runner = runner_of(app)
     await runner.setup()
     assert runner.server is not None
@@ -116,6 +124,50 @@ async def test_connections_that_are_slow_with_their_head_are_closed() -> None:
             raise ConnectionResetError
         assert watch.closed == 1
         writer.close()
+
+
+@pytest.mark.parametrize(
+    "limits", [{"read_within": 0.3}, {"most_unread": 2 * 2**24}], ids=["for too long", "too many bytes"]
+)
+async def test_answers_that_nobody_reads_are_not_kept(limits: dict[str, Any]) -> None:
+    async with serving(Desk(), period=0.05, **limits) as (port, watch), aiohttp.ClientSession() as session:
+        unread = [await asyncio.open_connection("127.0.0.1", port, limit=1) for _ in range(5)]
+        for _, writer in unread:
+            writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        while watch.closed < (5 if "read_within" in limits else 3):
+            await asyncio.sleep(0.01)
+        held = sum(each.transport.get_write_buffer_size() for each in watch.connections() if each.transport)
+        assert held <= 2 * 2**24
+        async with session.get(f"http://127.0.0.1:{port}/large") as answer:
+            assert len(await answer.read()) == 2**24
+        for _, writer in unread:
+            writer.close()
+
+
+async def test_a_page_of_metrics_is_made_once_for_all_who_ask_meanwhile() -> None:
+    made, now = [0], 0.0
+
+    class Slow(Metrics):
+        async def parts(self) -> AsyncIterator[bytes]:
+            made[0] += 1
+            nonlocal now
+            await asyncio.sleep(0.05)
+            now += 0.1
+            yield b"a 1\n"
+            yield b""
+            yield f"page {made[0]}\n".encode()
+
+    page = MetricsPage(Slow(), clock=lambda: now)
+    app = web.Application()
+    app.router.add_get(metrics_endpoint.PATH, page.get)
+    async with TestClient(TestServer(app)) as client:
+
+        async def scraped() -> str:
+            return await (await client.get(metrics_endpoint.PATH)).text()
+
+        assert set(await asyncio.gather(*(scraped() for _ in range(20)))) == {"a 1\npage 1\n"}
+        now += metrics_endpoint.SHARE * 0.1
+        assert await scraped() == "a 1\npage 2\n"
 
 
 MALFORMED = {

@@ -1,5 +1,6 @@
-"""A limit on the time of connections to our servers, so that slow clients cannot keep them open: the head of a request has to
-arrive within it. How many connections there are is limited where they are accepted (`listening`).
+"""Limits on connections to our servers, so that slow clients cannot keep them, nor what waits to be sent on them: the head of a
+request has to arrive within a time, and an answer has to be read. How many connections there are is limited where they are
+accepted (`listening`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 #: seconds in which the head of a request has to be there, from the connection or the request before: a little longer than aiohttp
 #: keeps an idle connection, so that clients which keep theirs are told in the usual way
 HEAD_WITHIN: Final = 80.0
+#: seconds for which a client may leave a part of an answer unread, and bytes that wait on all connections to be read
+READ_WITHIN: Final = 60.0
+MOST_UNREAD: Final = 64 * 2**20
 #: seconds between two checks
 PERIOD: Final = 1.0
 
@@ -33,11 +37,15 @@ class ConnectionWatch:
     idle: Callable[[Any], bool]
     latest: Callable[[Any], object]
     head_within: float = HEAD_WITHIN
+    read_within: float = READ_WITHIN
+    most_unread: int = MOST_UNREAD
     period: float = PERIOD
     #: number of closed connections
     closed: int = 0
     #: connection -> its latest request, and since when it waits for another one
     _waiting: dict[Any, tuple[object, float]] = field(default_factory=dict[Any, tuple[object, float]])
+    #: connection -> since when a part of an answer waits to be read
+    _unread: dict[Any, float] = field(default_factory=dict[Any, float])
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -48,8 +56,15 @@ class ConnectionWatch:
     def look(self, now: float) -> None:
         connections = list(self.connections())
         self._waiting = {each: self._since(each, now) for each in connections if self.idle(each)}
-        for connection, (_, since) in list(self._waiting.items()):
+        for connection, (_, since) in self._waiting.items():
             if now - since > self.head_within:
+                self._close(connection)
+        sizes = {each: size for each in connections if (size := _size_unread(each))}
+        self._unread = {each: self._unread.get(each, now) for each in sizes}
+        surplus = sum(sizes.values()) - self.most_unread
+        for connection in sorted(sizes, key=lambda each: (self._unread[each], -sizes[each])):
+            if surplus > 0 or now - self._unread[connection] > self.read_within:
+                surplus -= sizes[connection]
                 self._close(connection)
 
     def _since(self, connection: Any, now: float) -> tuple[object, float]:
@@ -58,11 +73,16 @@ class ConnectionWatch:
         return known if known is not None and known[0] is latest else (latest, now)
 
     def _close(self, connection: Any) -> None:
-        del self._waiting[connection]
         transport = connection.transport
         if transport is not None:
             self.closed += 1
             transport.abort()
+
+
+def _size_unread(connection: Any) -> int:
+    """The bytes of answers that wait for the client to read."""
+    transport = connection.transport
+    return transport.get_write_buffer_size() if transport is not None and not transport.is_closing() else 0
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -343,7 +343,8 @@ class Forecasting(Part):
 
 
 def alias(uid: str) -> str:
-    """What stands for a Workload in an answer that anybody may read: who can list Workloads knows which one it is.
+    """What stands for a Workload or a ClusterQueue in an answer that anybody may read: who can list these objects knows which one
+    it is.
 
     The uid itself must not be shown: a running job proves by it that a progress report is its own.
     """

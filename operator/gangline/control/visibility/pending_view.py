@@ -129,11 +129,18 @@ class Visibility:
         return answer, self._clock() + min(LONGEST_GOOD, SHARE * spent)
 
     async def _accuracy(self, _: web.Request) -> web.Response:
-        """The accuracy of forecasts and expected starts."""
+        """The accuracy of forecasts and expected starts, without the names of ClusterQueues, since anybody may ask."""
+        from gangline.control.forecasting.forecasting import alias
+
         forecasting = self._forecasting
         if forecasting is None:
             return self._answer({"message": "this operator makes no forecasts"}, 404)
-        return self._answer(forecasting.accuracy())
+        told = forecasting.accuracy()
+        known = self._controller.mirror.objects[kube.CLUSTER_QUEUES]
+        queues = {
+            alias(known[name]["metadata"]["uid"]): record for name, record in told["queues"].items() if name in known
+        }
+        return self._answer({**told, "queues": queues})
 
     def _answer(self, body: Json, status: int = 200) -> web.Response:
         return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)

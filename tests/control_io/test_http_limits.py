@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -98,6 +99,15 @@ async def test_a_report_is_taken_or_refused_in_words(body: bytes, status: int, c
         async with session.post(f"http://127.0.0.1:{port}/progress/ns/w/u", data=data) as answer:
             assert answer.status == status, await answer.text()
     assert len(desk.reports) == (status == 204)
+
+
+async def test_a_packed_body_is_not_unpacked() -> None:
+    """64 KiB took 0.15 s of the main loop: a server reads the rest of a body, and unpacks it, after it has refused it."""
+    body = gzip.compress(b" " * 2**20)
+    async with serving(Desk()) as (port, _), aiohttp.ClientSession() as session:
+        url, headers = f"http://127.0.0.1:{port}/progress/ns/w/u", {"Content-Encoding": "gzip"}
+        async with session.post(url, data=body, headers=headers) as answer:
+            assert answer.status == 400, "it is no JSON as it is; unpacked it would be too large"
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,6 @@ from gangline.kube.client import ApiClient
 from gangline.kube.config import Login
 from gangline.kube.tokens import EARLY, LentToken
 from gangline.tls.connections import runner_of
-from gangline.tls.listening import MOST
 
 
 class Clock:
@@ -210,7 +209,7 @@ async def test_everything_else_is_answered_by_the_main_loop() -> None:
 async def test_connections_that_say_nothing_or_wait_for_the_main_loop_keep_no_probe_from_its_answer() -> None:
     async with open_door() as port:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(BACKLOG // 2)]
-        waiting = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST - BACKLOG // 2)]
+        waiting = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * BACKLOG)]
         for each in waiting:
             each.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert probe(port, "/healthz") == (200, "ok\n")

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gangline.control.process import front_door
 from gangline.control.process.front_door import bind
 from gangline.tls import certificates
 from gangline.tls.context import LiveContext
-from gangline.tls.listening import _SHORT, MOST, Listening, bound
+from gangline.tls.listening import _SHORT, Listening, bound
 
 
 class Lines(asyncio.Protocol):
@@ -111,7 +112,7 @@ def test_every_socket_of_a_server_counts_the_same_connections() -> None:
     assert isinstance(again, Listening)
     assert again.connections is listening.connections
     doors = bind("", 0)
-    assert {door.connections.most for door in doors} == {MOST}
+    assert {door.connections.most for door in doors} == {front_door.MOST}
     assert len({id(door.connections) for door in doors}) == 1
     for each in (listening, again, *doors):
         each.close()

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.control.test_forecasts import START, World
 
+from gangline.console.commands.future import eta
 from gangline.control.forecasting import forecasting as module
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json, alias
@@ -24,6 +25,8 @@ from gangline.control.visibility.pending_view import NoQueueError, Page, PageErr
 from gangline.engine import Engine
 from gangline.forecast import Forecast, HistoryStore, Run, Source
 from gangline.kube import resources as kube
+from gangline.kube.client import Listing
+from gangline.kube.errors import Forbidden
 
 
 class Recorder:
@@ -346,3 +349,30 @@ async def _name_the_cluster(asked: TestClient[Any, Any], uid: str) -> None:
     assert told["flavorOffsets"] == {}, "nothing has run on two flavors"
     accuracy = await (await asked.get("/accuracy")).json()
     assert (accuracy["cluster"], accuracy["starts"]["starts"], accuracy["runtimes"]) == ("the-cluster", 0, [])
+
+
+async def test_accuracy_names_no_queue_to_those_who_cannot_list_them(
+    visible: Visibility, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = {"cq": {"promised": 7}, "deleted": {"promised": 1}}
+    monkeypatch.setattr(visible._forecasting, "accuracy", lambda: {"since": None, "queues": records})
+    queue = visible._controller.mirror.get(kube.CLUSTER_QUEUES, "cq")
+    assert queue is not None
+    app = web.Application()
+    visible.add_to(app)
+    async with TestClient(TestServer(app)) as asked:
+        told = await (await asked.get("/accuracy")).json()
+    assert told["queues"] == {alias(queue["metadata"]["uid"]): {"promised": 7}}
+
+    class Lists:
+        async def list(self, resource: kube.Resource) -> Listing:
+            return Listing([queue, {"metadata": {"name": "new", "uid": "n"}}], "1")
+
+    class Refuses:
+        async def list(self, resource: kube.Resource) -> Listing:
+            raise Forbidden(403)
+
+    client: Any = Lists()
+    assert await eta._queues_named(client, told["queues"]) == {"cq": {"promised": 7}}
+    client = Refuses()
+    assert await eta._queues_named(client, told["queues"]) == {}

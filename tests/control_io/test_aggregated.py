@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +17,8 @@ from tests import worlds
 
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.visibility import front_proxy
-from gangline.control.visibility.access_review import HOLDS, REVIEWS, Access, Reviews
-from gangline.control.visibility.aggregated_api import AggregatedApi, Options
+from gangline.control.visibility.access_review import HOLDS, REMEMBERED, REVIEWS, Access, Reviews
+from gangline.control.visibility.aggregated_api import AT_ONCE, PER_USER, AggregatedApi, Options
 from gangline.control.visibility.api_service import API_SERVICES, Address, Registration
 from gangline.control.visibility.front_proxy import FrontProxyError, UnauthenticatedError, User
 from gangline.control.visibility.pending_view import NoQueueError, Page
@@ -76,9 +78,15 @@ class Cluster:
 class Queue:
     """A Visibility with one ClusterQueue, in which as many wait as the page has room for."""
 
+    def __init__(self) -> None:
+        self.at_once = [0]
+
     async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
         if queue != "cq":
             raise NoQueueError(queue)
+        self.at_once.append(self.at_once[-1] + 1)
+        await asyncio.sleep(0.01)
+        self.at_once.append(self.at_once[-1] - 1)
         return [{"metadata": {"name": f"w{n}"}} for n in range(page.offset, page.offset + min(page.limit, 2))]
 
 
@@ -320,6 +328,38 @@ async def test_answers_about_access_hold_for_some_seconds(cluster: Any) -> None:
     now = HOLDS
     assert not await reviews.allowed(User("alice"), access) and await reviews.allowed(User("bob"), access)
     assert len(cluster.reviewed) == 5
+
+
+async def test_pages_of_one_user_do_not_take_the_time_of_all(
+    cluster: Cluster, api: AggregatedApi, tmp_path: Path
+) -> None:
+    context = trusting(cluster, tmp_path, PROXY)
+    found = await asyncio.gather(*(ask(api, context, QUEUE, **ALICE) for _ in range(20)))
+    statuses = Counter(status for status, _ in found)
+    assert statuses[429] == 20 - statuses[200]
+    assert statuses[200] >= PER_USER
+    queue: Any = api._visibility
+    assert max(queue.at_once) == AT_ONCE
+
+
+async def test_who_asks_about_many_names_makes_nobody_elses_answer_be_forgotten(cluster: Any) -> None:
+    reviews = Reviews(cluster)
+    mine = Access("g", "v", "queuedjobs", "", "mine", "ml")
+    await reviews.allowed(User("alice"), mine)
+    many = [User(f"system:serviceaccount:theirs:sa{number % 40}") for number in range(2 * REMEMBERED)]
+    for number, user in enumerate(many):
+        await reviews.allowed(user, Access("g", "v", "queuedjobs", "", f"job{number}", "theirs"))
+    asked = len(cluster.reviewed)
+    await reviews.allowed(User("alice"), mine)
+    assert len(cluster.reviewed) == asked
+    assert sum(map(len, reviews._known.values())) == REMEMBERED
+
+
+def test_service_accounts_of_a_namespace_count_as_one() -> None:
+    """Whoever may edit a namespace can make any number of them: eight streams of each took those of all users."""
+    assert {User(f"system:serviceaccount:ml:sa{n}").account for n in range(9)} == {"system:serviceaccount:ml"}
+    assert User("system:serviceaccount:x:sa").account != User("system:serviceaccount:ml:sa").account
+    assert User("alice").account == "alice"
 
 
 @pytest.mark.parametrize(

@@ -553,3 +553,11 @@ def test_what_people_wrote_is_cut_in_a_message():
         "Failed", workload, "t" * 5000
     )
     assert (len(told[0].text), len(told[0].subject)) == (MOST_SHOWN, MOST_SHOWN)
+    owner |= {"kind": "Job", "name": "n\r\nJob other/theirs has failed"}
+    Notices(mirror, lambda receiver, terms, notice: told.append(notice), now=lambda: 0).notify(
+        "Failed", workload, "it\u2028has\nfailed \x1b[2J\u202e"
+    )
+    assert told[1].subject == "Job team/n Job other/theirs has failed"
+    assert told[1].text == "it has failed �[2J�"
+    lines = compose([told[1], told[1]]).body.splitlines()
+    assert len(lines) == 2

@@ -19,6 +19,7 @@ from gangline.api.read.configuration import ManagedJobs
 from gangline.engine import model
 from gangline.jobs.workload import name_for
 from gangline.kube.client import NotFound, Resource, Unavailable
+from gangline.kube.errors import Forbidden
 from gangline.kube.resources import TRAINING_RUNTIMES
 from gangline_webhooks import facts
 from gangline_webhooks.facts import Facts
@@ -42,6 +43,8 @@ class Cluster:
         if self.down:
             raise Unavailable(0, "Refused", "nobody there")
         key = f"{resource.plural}_{name}"
+        if "/" in f"{namespace or ''}{name}":  # a subresource, to which the webhooks have no right
+            raise Forbidden(403, "Forbidden", "may not get it")
         if key not in self.objects:
             raise NotFound(404)
         return self.objects[key]
@@ -305,6 +308,22 @@ async def test_without_an_api_server_jobs_stay_as_they_are_and_nobody_waits():
     cluster.down = False
     clock.now += facts.FAILURE_LASTS
     assert await known.run(asks_for_queue) is True
+
+
+@pytest.mark.parametrize("looked", [True, False], ids=["an object", "a fact"])
+async def test_a_question_that_the_api_server_refuses_costs_only_who_asks_it(
+    looked: bool, caplog: pytest.LogCaptureFixture
+):
+    """A tenant chooses the names of owners. While the API server counts as not answering, nothing is known for anybody."""
+    cluster, clock = Cluster(localqueues_default={}), Clock()
+    known = Facts(cluster, clock)
+    for number in range(10):
+        if looked:
+            assert await known.run(lambda context, n=number: context.look((TRAINING_RUNTIMES, f"team/{n}/x"))) is None
+        else:
+            await known.run(lambda c, n=number: c.owner_is_queued("team", reference("GPUJob", f"{n}/status"), CHILD))
+        assert await known.run(asks_for_queue) is True
+    assert len(caplog.records) == 1
 
 
 async def test_no_namespace_no_question():

@@ -25,6 +25,7 @@ from gangline_webhooks.intake import (
     PER_NAMESPACE,
     REFILL,
     SMALL,
+    Account,
     Head,
     Intake,
     RefusedError,
@@ -62,8 +63,8 @@ class Desk:
         await self.open.wait()
         return b"judged"
 
-    async def ask(self, namespace: str, content: str = LARGE) -> bytes:
-        return await self.intake.answer(chunks(body(namespace, content)), self.judge)
+    async def ask(self, namespace: str, content: str = LARGE, address: str = "api") -> bytes:
+        return await self.intake.answer(chunks(body(namespace, content)), self.judge, address)
 
 
 def body(namespace: str, content: str = LARGE) -> bytes:
@@ -116,6 +117,50 @@ async def test_the_namespace_that_has_used_least_is_next():
     desk.open.set()
     await asyncio.gather(*taken, *waiting)
     assert desk.order == ["new", "modest", "greedy", "greedy"]
+
+
+async def test_whoever_names_a_namespace_uses_none_of_its_allowance():
+    """Any pod can send a review that names any namespace."""
+    desk = Desk(costs={"victim": ALLOWANCE})
+    await desk.ask("victim", address="pod")
+    with pytest.raises(RefusedError):
+        await desk.ask("victim", address="pod")
+    assert await desk.ask("victim", address="api") == b"judged"
+
+
+async def test_addresses_take_turns_however_many_namespaces_they_name():
+    desk = Desk(costs={"tenant": 0.1})
+    await desk.ask("tenant")
+    desk.open.clear()
+    taken = [asyncio.ensure_future(desk.ask(f"first{number}", address="pod")) for number in range(AT_ONCE)]
+    await asyncio.sleep(0.01)
+    desk.order.clear()
+    waiting = [asyncio.ensure_future(desk.ask(f"invented{number}", address="pod")) for number in range(5)]
+    await asyncio.sleep(0.01)
+    waiting += [asyncio.ensure_future(desk.ask("tenant")) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    desk.open.set()
+    await asyncio.gather(*taken, *waiting)
+    assert desk.order[:4] == ["invented0", "tenant", "invented1", "tenant"]
+
+
+async def test_slow_conversions_of_another_address_give_way():
+    """Four of them took all bytes for ten seconds, in which the API server could convert no list."""
+    desk = Desk()
+    desk.intake = Intake(CONVERSION.most_bytes, by_namespace=False)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b" " * (CONVERSION.most_bytes - 1)
+        await asyncio.Event().wait()
+
+    held = [asyncio.ensure_future(desk.intake.answer(slow(), desk.judge, "pod")) for _ in range(4)]
+    await asyncio.sleep(0.05)
+    assert await desk.intake.answer(chunks(b" " * 2**20), desk.judge, "api") == b"judged"
+    await asyncio.sleep(0.01)
+    assert [each.done() for each in held] == [True, False, False, False]
+    for each in held:
+        each.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
 
 
 async def test_a_review_that_waits_too_long_is_refused_and_its_turn_is_not_lost(monkeypatch: pytest.MonkeyPatch):
@@ -232,7 +277,7 @@ def test_a_conversion_of_too_many_values_fails_in_words():
 def test_an_exhausted_namespace_gets_its_429_in_the_review():
     clocks = Clocks()
     intake = Intake(ADMISSION.most_bytes, clock=lambda: clocks.now, cpu=lambda: clocks.used)
-    intake._allowances.charge("greedy", ALLOWANCE + 1)
+    intake._allowances.charge(Account("testclient", "greedy"), ALLOWANCE + 1)
     client = TestClient(create_app(Facts(None), Readiness(), intake=intake))
     status = client.post("/mutate", content=body("greedy")).json()["response"]["status"]
     assert (status["code"], status["reason"], status["details"]) == (429, "TooManyRequests", {"retryAfterSeconds": 10})

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gangline.api import admission, jobkinds, names
@@ -227,13 +228,16 @@ def _endpoint(intake: Intake, judge: Judge, refuse: Callable[[RefusedError], Jso
 
     async def endpoint(request: Request) -> Response:
         try:
-            answer = await intake.answer(request.stream(), judge)
+            address = request.client.host if request.client is not None else ""
+            answer = await intake.answer(request.stream(), judge, address)
         except RefusedError as refused:
             if refused.uid:
                 return Response(orjson.dumps(refuse(refused)), media_type="application/json")
             return Response(f"{refused}\n", refused.status, media_type="text/plain")
         except (BadReviewError, admission.UnknownKindError) as error:
             return Response(f"{error}\n", 400, media_type="text/plain")
+        except ClientDisconnect:  # nobody reads the answer, and any client could fill the log
+            return Response(status_code=400)
         except TimeoutError:
             return Response(f"the body did not come within {intake.within:g} s\n", 408, media_type="text/plain")
         except Exception:

@@ -147,6 +147,7 @@ class Facts:
         self._cache: dict[_Question, tuple[float, bool]] = {}
         self._asking: dict[_Question, asyncio.Task[bool]] = {}
         self._resting_until = float("-inf")
+        self._silent_until = float("-inf")  # until then no further failure is logged
 
     async def run(self, rule: Callable[[Context], T]) -> T:
         """The result of `rule`, once all its questions are answered."""
@@ -171,12 +172,18 @@ class Facts:
         except NotFound:
             return None
         except ApiError as error:
-            self._rest(question, error)
+            self._failed(question, error)
             return None
 
-    def _rest(self, question: _Question | _Object, error: ApiError) -> None:
-        log.warning("admission goes on without an answer to %s: %s", question, error)
-        self._resting_until = self._clock() + FAILURE_LASTS
+    def _failed(self, question: _Question | _Object, error: ApiError) -> None:
+        """An API server that does not answer rests. One that refuses does not: the question alone is wrong, and whoever writes an
+        object may choose it, with the name of an owner such as `x/status`."""
+        now = self._clock()
+        if error.retryable:
+            self._resting_until = now + FAILURE_LASTS
+        if now >= self._silent_until:
+            self._silent_until = now + FAILURE_LASTS
+            log.warning("admission goes on without an answer to %s: %s", question, error)
 
     async def _answer(self, question: _Question) -> bool:
         until, answer = self._cache.get(question, (float("-inf"), False))
@@ -194,7 +201,7 @@ class Facts:
         try:
             answer = await _read(reader, question, self.managed)
         except ApiError as error:
-            self._rest(question, error)
+            self._failed(question, error)
             return _safe(question)
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()

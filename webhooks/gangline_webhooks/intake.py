@@ -1,9 +1,10 @@
 """How reviews come in: within limits of bytes, and large ones in turn, so that no namespace takes the time of the others.
 
-A small review is answered at once. A large one waits for its turn: the namespace that has used least time of late goes first.
-Each namespace has an allowance of CPU time for large objects, which refills steadily; where it is used up, further ones are
-refused before they are read. What is refused is answered as a review, so that its author gets the reason, and a 429 with the time
-after which clients send it again by themselves.
+A small review is answered at once. A large one waits for its turn: addresses take turns, and of the reviews of one address,
+those of the namespace that has used least time of late go first. Each namespace has an allowance of CPU time for large objects,
+which refills steadily; where it is used up, further ones are refused before they are read. The allowance counts by address, too:
+a review says itself which namespace it is about, and anybody may send one. What is refused is answered as a review, so that its
+author gets the reason, and a 429 with the time after which clients send it again by themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from gangline.tls.requests import Bodies, BusyError, TooLargeError
 from gangline_webhooks.envelope import TooLargeReviewError
@@ -29,7 +30,7 @@ T = TypeVar("T")
 BODY_WITHIN: Final = 10.0
 #: bytes of a review that is answered at once: those of usual jobs have about 8 KiB
 SMALL: Final = 16 * 2**10
-#: bytes of all bodies at a time, and of those about one namespace
+#: bytes of all bodies at a time, and of those that one address sends about one namespace
 TOGETHER: Final = 64 * 2**20
 PER_NAMESPACE: Final = 16 * 2**20
 #: large reviews that are judged at a time: they share one thread, but may wait for facts of the cluster
@@ -37,10 +38,10 @@ AT_ONCE: Final = 2
 #: seconds that a large review waits for its turn, and a large conversion: API servers wait 2 at least, and 30 for conversions
 PATIENCE: Final = 1.0
 MORE_PATIENCE: Final = 15.0
-#: CPU seconds for large reviews that a namespace may use at once, and those that it gets back in a second
+#: CPU seconds for large reviews that an account may use at once, and those that it gets back in a second
 ALLOWANCE: Final = 2.0
 REFILL: Final = 0.1
-#: namespaces whose use is known; the use of further ones counts from the beginning
+#: accounts whose use is known; the use of further ones counts from the beginning
 MOST_ACCOUNTS: Final = 10_000
 #: bytes at the beginning of a review in which its uid and namespace stand: before the user and the object
 _HEAD: Final = 4096
@@ -65,52 +66,60 @@ class Head:
         return cls(uid[1].decode() if uid else "", namespace[1].decode() if namespace else "")
 
 
+class Account(NamedTuple):
+    """To whom a large review is charged."""
+
+    address: str
+    namespace: str
+
+
 @dataclass(slots=True)
 class Allowances:
-    """The CPU time for large reviews that each namespace has left."""
+    """The CPU time for large reviews that each account has left."""
 
     clock: Callable[[], float] = time.monotonic
-    #: namespace -> what it has used of its allowance, and when that was true
-    _used: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    #: what an account has used of its allowance, and when that was true
+    _used: dict[Account, tuple[float, float]] = field(default_factory=dict[Account, tuple[float, float]])
 
-    def used(self, namespace: str) -> float:
-        used, at = self._used.get(namespace, (0.0, 0.0))
+    def used(self, account: Account) -> float:
+        used, at = self._used.get(account, (0.0, 0.0))
         return max(0.0, used - REFILL * (self.clock() - at))
 
-    def charge(self, namespace: str, seconds: float) -> None:
-        self._used[namespace] = (self.used(namespace) + seconds, self.clock())
+    def charge(self, account: Account, seconds: float) -> None:
+        self._used[account] = (self.used(account) + seconds, self.clock())
         if len(self._used) > MOST_ACCOUNTS:
-            self._used = {name: known for name, known in self._used.items() if self.used(name)}
+            self._used = {each: known for each, known in self._used.items() if self.used(each)}
             while len(self._used) > MOST_ACCOUNTS:
                 del self._used[next(iter(self._used))]
 
-    def check(self, namespace: str) -> None:
-        """Check that a namespace has something left of its allowance. Raises BusyError where nothing is left."""
-        over = self.used(namespace) - ALLOWANCE
+    def check(self, account: Account) -> None:
+        """Check that an account has something left of its allowance. Raises BusyError where nothing is left."""
+        over = self.used(account) - ALLOWANCE
         if over < 0:
             return
-        where = f"of namespace {namespace}" if namespace else "without a namespace"
+        where = f"of namespace {account.namespace}" if account.namespace else "without a namespace"
         seconds = max(1, ceil(over / REFILL))
         raise BusyError(f"too many large objects {where} are being checked: try again in {seconds} s", seconds)
 
 
 class Turns:
-    """Takes large reviews in turns: so many are judged at a time, and of those that wait, one of the namespace that has used
-    least is next.
+    """Takes large reviews in turns: so many are judged at a time. Of those that wait, one is next of the address that has waited
+    for its turn for longest, and of its namespaces the one that has used least.
     """
 
     def __init__(self, allowances: Allowances, patience: float) -> None:
         self._allowances = allowances
         self._patience = patience
         self._free = AT_ONCE
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        #: addresses in the order of their turns -> what waits of each, oldest first
+        self._waiting: dict[str, dict[Account, deque[asyncio.Future[None]]]] = {}
 
     @asynccontextmanager
-    async def turn(self, namespace: str) -> AsyncIterator[None]:
-        """Wait for a namespace's turn and hold it for the length of a `with`. Raises BusyError."""
-        self._allowances.check(namespace)
+    async def turn(self, account: Account) -> AsyncIterator[None]:
+        """Wait for an account's turn and hold it for the length of a `with`. Raises BusyError."""
+        self._allowances.check(account)
         if not self._free:
-            await self._wait(namespace)
+            await self._wait(account)
         else:
             self._free -= 1
         try:
@@ -118,9 +127,9 @@ class Turns:
         finally:
             self._pass_on()
 
-    async def _wait(self, namespace: str) -> None:
+    async def _wait(self, account: Account) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(turn)
+        self._waiting.setdefault(account.address, {}).setdefault(account, deque()).append(turn)
         try:
             async with asyncio.timeout(self._patience):
                 await turn
@@ -128,24 +137,33 @@ class Turns:
             if turn.done() and not turn.cancelled():
                 self._pass_on()  # it came too late
             else:
-                self._leave(namespace, turn)
+                self._leave(account, turn)
             if isinstance(error, TimeoutError):
                 raise BusyError("too many large objects are being checked: try again in a moment") from None
             raise
 
-    def _leave(self, namespace: str, turn: asyncio.Future[None]) -> None:
-        waiting = self._waiting.get(namespace)
+    def _leave(self, account: Account, turn: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(account.address, {}).get(account)
         if waiting is not None and turn in waiting:
             waiting.remove(turn)
-            if not waiting:
-                del self._waiting[namespace]
+            self._forget_empty(account)
+
+    def _forget_empty(self, account: Account) -> None:
+        of_address = self._waiting[account.address]
+        if not of_address[account]:
+            del of_address[account]
+        if not of_address:
+            del self._waiting[account.address]
 
     def _pass_on(self) -> None:
         while self._waiting:
-            namespace = min(self._waiting, key=self._allowances.used)
-            turn = self._waiting[namespace].popleft()
-            if not self._waiting[namespace]:
-                del self._waiting[namespace]
+            address = next(iter(self._waiting))
+            of_address = self._waiting[address]
+            account = min(of_address, key=self._allowances.used)
+            turn = of_address[account].popleft()
+            self._forget_empty(account)
+            if self._waiting.pop(address, None) is not None:
+                self._waiting[address] = of_address  # after the others
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -186,9 +204,9 @@ class Intake:
         self._allowances = Allowances(clock)
         self._turns = Turns(self._allowances, PATIENCE if by_namespace else MORE_PATIENCE)
 
-    async def answer(self, chunks: AsyncIterable[bytes], judge: Judge) -> bytes:
-        """Read a review and let the judge answer it, a large one in its turn. Raises RefusedError, TimeoutError, and what the
-        judge raises.
+    async def answer(self, chunks: AsyncIterable[bytes], judge: Judge, address: str = "") -> bytes:
+        """Read a review and let the judge answer it, a large one in its turn. `address`: of the client. Raises RefusedError,
+        TimeoutError, and what the judge raises.
         """
         chunks = aiter(chunks)
         beginning = b""
@@ -198,20 +216,21 @@ class Intake:
         if len(beginning) <= SMALL:
             return await _judged(judge, beginning)
         head = Head.of(beginning)
-        namespace = head.namespace if self._by_namespace else ""
+        account = Account(address, head.namespace if self._by_namespace else "")
         try:
             if self._by_namespace:
-                self._allowances.check(namespace)
-            async with self._bodies.read(_joined(beginning, chunks), namespace) as body, self._turns.turn(namespace):
-                return await metered(_judged(judge, body), self._cpu, partial(self._charge, namespace))
+                self._allowances.check(account)
+            client = f"{address} {account.namespace}"
+            async with self._bodies.read(_joined(beginning, chunks), client) as body, self._turns.turn(account):
+                return await metered(_judged(judge, body), self._cpu, partial(self._charge, account))
         except TooLargeError as error:
             raise RefusedError(head.uid, 413, str(error)) from None
         except BusyError as error:
             raise RefusedError(head.uid, 429, str(error), error.retry_after) from None
 
-    def _charge(self, namespace: str, seconds: float) -> None:
+    def _charge(self, account: Account, seconds: float) -> None:
         if self._by_namespace:
-            self._allowances.charge(namespace, seconds)
+            self._allowances.charge(account, seconds)
 
 
 async def _judged(judge: Judge, body: bytes) -> bytes:

@@ -1,7 +1,6 @@
-"""Limits on the connections of our servers, so that slow clients cannot keep them busy.
-
-Servers limit sizes, and how long a connection may stay idle between two requests. This module adds: the head of a request has
-to arrive within a time, and when there are too many connections, those that wait longest for a request are closed.
+"""Limits on connections to our servers, so that slow clients cannot keep them, nor what waits to be sent on them: the head of a
+request has to arrive within a time, and an answer has to be read. How many connections there are is limited where they are
+accepted (`listening`).
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ from aiohttp.http_exceptions import HttpProcessingError
 #: seconds in which the head of a request has to be there, from the connection or the request before: a little longer than aiohttp
 #: keeps an idle connection, so that clients which keep theirs are told in the usual way
 HEAD_WITHIN: Final = 80.0
-#: connections at a time
-MOST: Final = 256
+#: seconds for which a client may leave a part of an answer unread, and bytes that wait on all connections to be read
+READ_WITHIN: Final = 60.0
+MOST_UNREAD: Final = 64 * 2**20
 #: seconds between two checks
 PERIOD: Final = 1.0
 
 
 @dataclass(slots=True)
 class ConnectionWatch:
-    """Checks all connections of a server from time to time, and closes those beyond the limits.
+    """Checks all connections of a server from time to time, and closes those that wait for too long.
 
     `connections` gives them, as objects with a `transport`; `idle` says which of them have no request in progress, and `latest`
     gives something that is another with each request: a connection that answers quickly is idle whenever it is looked at.
@@ -37,12 +37,15 @@ class ConnectionWatch:
     idle: Callable[[Any], bool]
     latest: Callable[[Any], object]
     head_within: float = HEAD_WITHIN
-    most: int = MOST
+    read_within: float = READ_WITHIN
+    most_unread: int = MOST_UNREAD
     period: float = PERIOD
     #: number of closed connections
     closed: int = 0
     #: connection -> its latest request, and since when it waits for another one
     _waiting: dict[Any, tuple[object, float]] = field(default_factory=dict[Any, tuple[object, float]])
+    #: connection -> since when a part of an answer waits to be read
+    _unread: dict[Any, float] = field(default_factory=dict[Any, float])
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -53,9 +56,15 @@ class ConnectionWatch:
     def look(self, now: float) -> None:
         connections = list(self.connections())
         self._waiting = {each: self._since(each, now) for each in connections if self.idle(each)}
-        surplus = len(connections) - self.most
-        for number, connection in enumerate(sorted(self._waiting, key=lambda each: self._waiting[each][1])):
-            if number < surplus or now - self._waiting[connection][1] > self.head_within:
+        for connection, (_, since) in self._waiting.items():
+            if now - since > self.head_within:
+                self._close(connection)
+        sizes = {each: size for each in connections if (size := _size_unread(each))}
+        self._unread = {each: self._unread.get(each, now) for each in sizes}
+        surplus = sum(sizes.values()) - self.most_unread
+        for connection in sorted(sizes, key=lambda each: (self._unread[each], -sizes[each])):
+            if surplus > 0 or now - self._unread[connection] > self.read_within:
+                surplus -= sizes[connection]
                 self._close(connection)
 
     def _since(self, connection: Any, now: float) -> tuple[object, float]:
@@ -64,11 +73,16 @@ class ConnectionWatch:
         return known if known is not None and known[0] is latest else (latest, now)
 
     def _close(self, connection: Any) -> None:
-        del self._waiting[connection]
         transport = connection.transport
         if transport is not None:
             self.closed += 1
             transport.abort()
+
+
+def _size_unread(connection: Any) -> int:
+    """The bytes of answers that wait for the client to read."""
+    transport = connection.transport
+    return transport.get_write_buffer_size() if transport is not None and not transport.is_closing() else 0
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -83,8 +97,9 @@ _LOG.addFilter(_is_ours)
 
 
 def runner_of(app: web.Application, **options: Any) -> web.AppRunner:
-    """A runner that serves the app, and logs its errors."""
-    return web.AppRunner(app, access_log=None, logger=_LOG, **options)
+    """A runner that serves the app, and logs its errors. It unpacks no body: one of 64 KiB may have 64 MiB, and would be unpacked
+    even where nobody reads it."""
+    return web.AppRunner(app, access_log=None, logger=_LOG, auto_decompress=False, **options)
 
 
 def of_aiohttp(server: Any, head_within: float = HEAD_WITHIN, **limits: Any) -> ConnectionWatch:

@@ -342,7 +342,8 @@ class Forecasting(Part):
 
 
 def alias(uid: str) -> str:
-    """The name of a Workload in an answer that anybody may read: a hash of its uid. Who can list Workloads knows which one it is.
+    """The name of a Workload or a ClusterQueue in an answer that anybody may read: a hash of its uid. Who can list these objects
+    knows which one it is.
 
     The uid itself must not be shown: a running job proves by it that a progress report is its own.
     """

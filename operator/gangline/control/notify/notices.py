@@ -124,7 +124,7 @@ class Notices(Part):
     def notify(self, kind: str, workload: Json, text: str) -> None:
         """Notify every receiver of the workload's queue. Never blocks, never raises for user-written text."""
         for receiver, terms, _ in self._audience(kind, workload):
-            self._deliver(receiver, terms, self._notice(kind, workload, _cut(text)))
+            self._deliver(receiver, terms, self._notice(kind, workload, _line(text)))
 
     def start_expected(self, workload: Json, start: Millis, because: str = "") -> None:
         """Report an expected start where it is far from the one reported last."""
@@ -138,7 +138,7 @@ class Notices(Part):
                 continue
             recorded[secret] = start
             texts.append(self._moved(known, start, because))
-            self._deliver(receiver, terms, self._notice("StartMoved", workload, _cut(texts[-1])))
+            self._deliver(receiver, terms, self._notice("StartMoved", workload, _line(texts[-1])))
         if texts:
             self._messages.publish(StartMoved(workload, texts[0]))
 
@@ -217,7 +217,7 @@ class Notices(Part):
         owner = controller_of(workload)
         if owner is None:
             return f"Workload {key_of(workload)}"
-        return _cut(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
+        return _line(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
 
 
 @bounded.parser(_LONGEST_ADDRESS, instead=False, worst=("a", "@", "a@"))
@@ -241,9 +241,12 @@ def permitted(address: str, patterns: Collection[str]) -> bool:
     )
 
 
-def _cut(text: str) -> str:
-    """The text, cut to the length that a message shows."""
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+def _line(text: str) -> str:
+    """The text in one line of what can be shown, cut to the length that a message shows. In a digest a line is about one job: no
+    text passes for a notice about another."""
+    if len(text) > MOST_SHOWN:
+        text = f"{text[: MOST_SHOWN - 1]}…"
+    return bounded.printable(" ".join(text.splitlines()))
 
 
 def _terms(rule: Json) -> Terms:

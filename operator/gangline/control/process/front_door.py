@@ -18,11 +18,15 @@ from http import HTTPStatus
 from typing import Final
 
 from gangline.control.process.health import Health
+from gangline.tls import listening
+from gangline.tls.listening import Connections, Listening
 
 log = logging.getLogger(__name__)
 
 #: Connections that wait at most: in the kernel until they are accepted, here until they are sorted, and then for the main loop.
 BACKLOG: Final = 128
+#: connections in all: those that the server has, as others of our servers, and those that wait
+MOST: Final = listening.MOST + 2 * BACKLOG
 #: seconds for a connection to say what it wants
 PATIENCE: Final = 1.0
 #: bytes of a probe's request
@@ -30,25 +34,29 @@ _LONGEST: Final = 8192
 _NO_ADDRESS: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Listen at every address of a host, "" = of this machine. Port 0 chooses one. Raises OSError."""
+def bind(host: str, port: int) -> list[Listening]:
+    """Listen at every address of a host, "" = of this machine. Port 0 chooses one. The addresses share one number of connections.
+    Raises OSError."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    listening: list[socket.socket] = []
+    opened: list[Listening] = []
+    connections = Connections(MOST)
     failure: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(found):
         try:
-            listening.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            server = socket.create_server(address, family=family, backlog=BACKLOG)
+            opened.append(Listening(server.family, server.type, server.proto, fileno=server.detach()))
+            opened[-1].connections = connections
         except OSError as error:
             failure = failure or error
             if error.errno not in _NO_ADDRESS:
                 break
-    if failure is not None and (not listening or failure.errno not in _NO_ADDRESS):
-        for each in listening:
+    if failure is not None and (not opened or failure.errno not in _NO_ADDRESS):
+        for each in opened:
             each.close()
         raise failure
-    for each in listening:
+    for each in opened:
         each.setblocking(False)
-    return listening
+    return opened
 
 
 class FrontDoor:

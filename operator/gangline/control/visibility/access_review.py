@@ -17,7 +17,7 @@ REVIEWS: Final = Resource(
 )
 #: an answer is valid for this long, in seconds, as in Kubernetes' own extension API servers
 HOLDS: Final = 10.0
-#: how many answers are cached
+#: how many answers are cached: beyond that, the oldest of the account with most is forgotten
 REMEMBERED: Final = 1000
 #: seconds for the API server to answer
 PATIENCE: Final = 5.0
@@ -63,14 +63,15 @@ class Reviews:
     def __init__(self, client: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[tuple[User, Access | PathAccess], tuple[bool, float]] = OrderedDict()
+        #: account -> its questions, oldest first, with the answer and until when that holds
+        self._known: dict[str, OrderedDict[tuple[User, Access | PathAccess], tuple[bool, float]]] = {}
 
     async def allowed(self, user: User, access: Access | PathAccess) -> bool:
         """Whether the user has the access. Raises ApiError where the API server does not answer."""
         if MASTERS in user.groups:
             return True
         request = (user, access)
-        known = self._known.get(request)
+        known = self._known.get(user.account, {}).get(request)
         if known is not None and self._clock() < known[1]:
             return known[0]
         body = {
@@ -82,8 +83,16 @@ class Reviews:
         answer = await self._client.create(REVIEWS, None, body, within=PATIENCE)
         status = answer.get("status") or {}
         allowed = bool(status.get("allowed")) and not status.get("denied")
-        self._known[request] = (allowed, self._clock() + HOLDS)
-        self._known.move_to_end(request)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        of_account = self._known.setdefault(user.account, OrderedDict())
+        of_account[request] = (allowed, self._clock() + HOLDS)
+        of_account.move_to_end(request)
+        self._forget()
         return allowed
+
+    def _forget(self) -> None:
+        """Of the account with most: who asks about many names makes nobody else's answers be asked for anew."""
+        while sum(map(len, self._known.values())) > REMEMBERED:
+            account = max(self._known, key=lambda account: len(self._known[account]))
+            self._known[account].popitem(last=False)
+            if not self._known[account]:
+                del self._known[account]

@@ -26,7 +26,7 @@ from aiohttp import web
 from gangline.control.answers.answers import Answers
 from gangline.control.visibility import discovery, front_proxy
 from gangline.control.visibility.access_review import Access, Reviews
-from gangline.control.visibility.answers_api import LONGEST, AnswersApi
+from gangline.control.visibility.answers_api import LONGEST, TIME, AnswersApi
 from gangline.control.visibility.api_service import SERVICE, Address, Registration
 from gangline.control.visibility.discovery import Served
 from gangline.control.visibility.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
@@ -39,6 +39,7 @@ from gangline.tls.certificates import CertificateError, Certificates, service_na
 from gangline.tls.connections import of_aiohttp, runner_of
 from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
+from gangline.tls.requests import BusyError, Turnstile
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,10 @@ RETRY: Final = 2.0
 REGISTER_EVERY: Final = 600.0
 #: seconds that an idle connection is kept; longer than the API server keeps its own, so that the API server closes first
 KEEP_ALIVE: Final = 120.0
+#: pages of pending workloads that are made at a time, those that wait for their turn, and those of one user, made or waiting
+AT_ONCE: Final = 2
+WAITING: Final = 64
+PER_USER: Final = 8
 _USER: Final = web.RequestKey("user", User)
 _SERVED: Final = " and ".join(group.name for group in discovery.GROUPS)
 #: in the details of every failure that this server reports
@@ -87,6 +92,7 @@ class AggregatedApi:
         self._tls = tls
         self._names = service_names(SERVICE, namespace)
         self._reviews = Reviews(client)
+        self._turns = Turnstile(AT_ONCE, WAITING, PER_USER)
         self._prepare = answers.prepare
         self._answers = AnswersApi(answers, self._reviews, accuracy)
         groups = {group.name: group.versions for group in discovery.GROUPS}
@@ -196,11 +202,17 @@ class AggregatedApi:
             name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
             user = request[_USER]
             access = Access(group, version, plural, served.subresource, name, namespace)
-            if not await self._reviews.allowed(user, access):
-                raise web.HTTPForbidden(text=f'{plural} "{name}" is forbidden: User "{user.name}" cannot {access}')
             try:
-                page = Page.of(request.query)
-                items = await self._visibility.pending(name, namespace, page)
+                async with asyncio.timeout(TIME), self._turns.turn(user.account):
+                    if not await self._reviews.allowed(user, access):
+                        why = f'{plural} "{name}" is forbidden: User "{user.name}" cannot {access}'
+                        raise web.HTTPForbidden(text=why)
+                    page = Page.of(request.query)
+                    items = await self._visibility.pending(name, namespace, page)
+            except BusyError as error:
+                raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
+            except TimeoutError:
+                raise web.HTTPGatewayTimeout(text=f"the answer took more than {TIME:g} s") from None
             except PageError as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
             except NoQueueError:

@@ -153,15 +153,18 @@ class AnswersApi:
             namespace, name = request.match_info.get("namespace", ""), request.match_info.get("name", "")
             asked = WATCH if _is_watch(request, served) else verb
             access = Access(ANSWERS.name, version, served.plural, served.subresource, name, namespace, asked)
-            if not await self._reviews.allowed(user, access):
-                about = f' "{name}"' if name else ""
-                raise web.HTTPForbidden(text=f'{served.name}{about} is forbidden: User "{user.name}" cannot {access}')
             if asked == WATCH:
-                return await self._watch(request, user, namespace, known, access)
+                try:
+                    async with self._streams.turn(user.account):
+                        await self._check(user, access)
+                        return await self._watch(request, user, namespace, known, access)
+                except BusyError as error:
+                    raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
             with_body = verb == "create"
             turns = self._simulations if with_body or served.name in SIMULATED else self._turns
             try:
-                async with asyncio.timeout(TIME), turns.turn(user.name):
+                async with asyncio.timeout(TIME), turns.turn(user.account):
+                    await self._check(user, access)
                     body = await request.read() if with_body else b""
                     question = Question.of(request.query, known)
                     found = await answer(Request(user, namespace, name, question, body))
@@ -188,6 +191,13 @@ class AnswersApi:
             return as_response({**head, **found}, 201 if with_body else 200)
 
         return handle
+
+    async def _check(self, user: User, access: Access) -> None:
+        """Raises HTTPForbidden where the user may not ask this. It is asked within a turn: each costs a request."""
+        if not await self._reviews.allowed(user, access):
+            resource = f"{access.resource}/{access.subresource}" if access.subresource else access.resource
+            about = f' "{access.name}"' if access.name else ""
+            raise web.HTTPForbidden(text=f'{resource}{about} is forbidden: User "{user.name}" cannot {access}')
 
     def _asker(self, request: Request) -> Reviewed:
         return Reviewed(self._reviews, request.user, request.namespace)
@@ -308,20 +318,16 @@ class AnswersApi:
             found, last = await answers.events(asker, namespace, asked.cluster_queue, after, most)
             return [{**head, **each} for each in found], last
 
-        try:
-            async with self._streams.turn(user.name):
-                return await event_stream.stream(
-                    request,
-                    kept,
-                    kept.last if asked.after is None else asked.after or kept.before_first,
-                    asked.seconds,
-                    shown=shown,
-                    allowed=lambda: self._reviews.allowed(user, access),
-                    bookmark=lambda last: {**head, "metadata": {"resourceVersion": str(last)}},
-                    ending=self._ending,
-                )
-        except BusyError as error:
-            raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
+        return await event_stream.stream(
+            request,
+            kept,
+            kept.last if asked.after is None else asked.after or kept.before_first,
+            asked.seconds,
+            shown=shown,
+            allowed=lambda: self._reviews.allowed(user, access),
+            bookmark=lambda last: {**head, "metadata": {"resourceVersion": str(last)}},
+            ending=self._ending,
+        )
 
     async def _accuracies(self, request: Request) -> Json:
         if self._accuracy is None:

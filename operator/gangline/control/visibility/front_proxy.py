@@ -20,6 +20,8 @@ from gangline.kube.resources import Json
 
 NAMESPACE: Final = "kube-system"
 CONFIG_MAP: Final = "extension-apiserver-authentication"
+#: system:serviceaccount:NAMESPACE:NAME
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _NO_AGGREGATOR: Final = "the API server has no aggregator: it runs without --requestheader-client-ca-file"
 
 
@@ -39,6 +41,14 @@ class User:
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def account(self) -> str:
+        """With whose requests those of this user count: service accounts of a namespace count as one, since whoever may edit the
+        namespace makes as many as there is a use for."""
+        if self.name.startswith(_SERVICE_ACCOUNT):
+            return self.name.rpartition(":")[0]
+        return self.name
 
     def as_json(self) -> Json:
         extra = {key: list(values) for key, values in self.extra}

@@ -77,8 +77,8 @@ class Visibility:
         self._clock = clock
         #: ClusterQueue -> its pending workloads, and until when that order is valid
         self._orders: dict[str, tuple[list[str], float]] = {}
-        #: all forecasts as they were answered last, and until when they are
-        self._answered: tuple[Json, float] = ({}, float("-inf"))
+        #: all forecasts as they were answered last, as JSON, and until when they are
+        self._answered: tuple[bytes, float] = (b"", float("-inf"))
         self._answering = asyncio.Lock()
 
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ class Visibility:
         async with self._answering:
             if self._clock() >= self._answered[1]:
                 self._answered = await self._estimates(forecasting)
-            return self._answer(self._answered[0])
+            return web.Response(body=self._answered[0], content_type="application/json")
 
-    async def _estimates(self, forecasting: Forecasting) -> tuple[Json, float]:
+    async def _estimates(self, forecasting: Forecasting) -> tuple[bytes, float]:
         """The answer with all estimates, and until when it is given again: frequent requests take at most a twentieth of the
         time.
         """
@@ -123,19 +123,26 @@ class Visibility:
                 spent += self._clock() - start
                 await asyncio.sleep(0)
                 start = self._clock()
+        offsets = dict(forecasting.forecasts.forecaster.flavor_offsets)
+        answer = orjson.dumps(
+            {"cluster": self._controller.mirror.cluster_id(), "forecasts": rows, "flavorOffsets": offsets}
+        )
         spent += self._clock() - start
-        answer: Json = {
-            "forecasts": rows,
-            "flavorOffsets": dict(forecasting.forecasts.forecaster.flavor_offsets),
-        }
         return answer, self._clock() + min(LONGEST_GOOD, SHARE * spent)
 
     async def _accuracy(self, _: web.Request) -> web.Response:
-        """The accuracy of forecasts and expected starts."""
+        """The accuracy of forecasts and expected starts, without the names of ClusterQueues, since anybody may ask."""
+        from gangline.control.forecasting.forecasting import alias
+
         forecasting = self._forecasting
         if forecasting is None:
             return self._answer({"message": "this operator makes no forecasts"}, 404)
-        return self._answer(forecasting.accuracy())
+        told = forecasting.accuracy()
+        known = self._controller.mirror.objects[kube.CLUSTER_QUEUES]
+        queues = {
+            alias(known[name]["metadata"]["uid"]): record for name, record in told["queues"].items() if name in known
+        }
+        return self._answer({**told, "queues": queues})
 
     def _answer(self, body: Json, status: int = 200) -> web.Response:
         return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)

@@ -16,7 +16,9 @@ from gangline.console.output.presenting import Shape
 from gangline.console.views import access, asking, completing, jobs, own_rights, reach, times
 from gangline.control.answers.workloads.snapshot import State
 from gangline.control.answers.workloads.words import age
+from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
+from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
 
 
@@ -173,7 +175,22 @@ async def _accuracy(kubeconfig: Path | None, context: str | None, namespace: str
             told = await reach.ask(api, "/accuracy")
             if told is None:
                 raise click.ClickException(f"accuracy is kept by the running operator: {error}") from error
-            return {**told, "items": told.get("runtimes") or []}
+            queues = await _queues_named(api, told.get("queues") or {})
+            return {**told, "items": told.get("runtimes") or [], "queues": queues}
+
+
+async def _queues_named(api: ApiClient, told: Mapping[str, Any]) -> Json:
+    """The operator's records by the names of ClusterQueues: it tells anybody, and so names none."""
+    from gangline.control.forecasting.forecasting import alias
+
+    if not told:
+        return {}
+    try:
+        listed = (await api.list(kube.CLUSTER_QUEUES)).items
+    except ApiError:  # a user who may not list them
+        return {}
+    named = ((queue["metadata"]["name"], told.get(alias(queue["metadata"]["uid"]))) for queue in listed)
+    return {name: record for name, record in sorted(named) if record is not None}
 
 
 def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:

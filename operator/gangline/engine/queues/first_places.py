@@ -32,6 +32,11 @@ class FirstPlaces(Generic[B]):
         #: how often a bucket was asked
         self.asked = 0
 
+    @property
+    def local_queues(self) -> int:
+        """How many LocalQueues are compared to find the first of all."""
+        return len(self._heaps)
+
     def change(self, bucket: B) -> None:
         """The bucket may offer something else from now on."""
         self._changed[bucket] = None

@@ -142,6 +142,11 @@ class PendingQueue:
             self._inadmissible_alone
         )
 
+    @property
+    def lanes(self) -> int:
+        """How many LocalQueues are compared to find the head."""
+        return len(self._lanes)
+
     # --- in and out ---------------------------------------------------------------------------------------------------
 
     def arrive(self, gang: WorkloadState) -> None:

@@ -139,6 +139,10 @@ class TimedQueue(PendingQueue):
     def total(self) -> int:
         return sum(bucket.line.size for bucket in self._table.values()) + len(self._inadmissible_alone)
 
+    @property
+    def lanes(self) -> int:
+        return self._untried.local_queues + self._offered.local_queues + self._waiting.local_queues
+
     # --- in and out ---------------------------------------------------------------------------------------------------
 
     def arrive(self, gang: WorkloadState) -> None:

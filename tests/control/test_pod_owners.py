@@ -212,3 +212,21 @@ def test_executors_of_spark_belong_to_the_gang_of_their_driver_whichever_comes_f
     pods.upsert(of_spark("late", "driver"))
     assert sorted(pod.name for pod in pods.of("ns/w")) == ["driver", "executor", "late"]
     assert not PodOwners(mirror).gang_of(executor), "without its driver it proves nothing"
+
+
+def test_pods_that_only_claim_to_belong_to_a_gang_are_not_looked_at_for_each_of_its_pods() -> None:
+    """Only those that the proven pod controls: who forges many pods causes no work whenever a pod of the job comes."""
+    _, owners = gang()
+    for number in range(5):
+        owners.gang_of(a_pod(f"liar{number}"))
+    child = a_pod("child")
+    child["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "p1", "uid": "uid-p1", "controller": True}]
+    owners.gang_of(child)
+    owners.provable()
+    assert owners.gang_of(member("p0"))
+    assert owners.provable() == []
+    assert owners.gang_of(member("p1"))
+    assert owners.provable() == [child]
+    for name in ("child", *(f"liar{number}" for number in range(5))):
+        owners.forget(f"ns/{name}", gone=True)
+    assert (owners._controlled, owners._claims) == ({}, {})

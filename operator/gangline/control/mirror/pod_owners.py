@@ -50,6 +50,10 @@ class PodOwners:
     _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
     _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _uids: dict[str, str] = field(default_factory=dict[str, str])
+    #: uid of a controller -> the pods that claim a Workload without proof; and the pods among these controllers that have been
+    #: proven since
+    _controlled: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    _drivers: set[str] = field(default_factory=set[str])
     #: Workloads whose set of unproven claims changed
     changed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads that appeared, or whose owners appeared or went
@@ -73,13 +77,14 @@ class PodOwners:
         ):
             found = claimed
         if found is not None:
-            if uid not in self._proven and found in self._claims:
-                self._arrived.add(found)  # other pods may be its own
+            if uid not in self._proven and uid in self._controlled:
+                self._drivers.add(uid)
             self._proven[uid] = found
             self._uids[key] = uid
         elif claimed is not None:
             self._unproven[key] = pod
             self._claims.setdefault(claimed, set()).add(key)
+            self._controlled.setdefault(controller_uid(pod) or "", set()).add(key)
             self.changed.add(claimed)
         return found
 
@@ -101,17 +106,22 @@ class PodOwners:
         if pod is not None:
             claimed = claimed_workload(pod) or ""
             self.changed.add(claimed)
-            self._claims[claimed].discard(key)
-            if not self._claims[claimed]:
-                del self._claims[claimed]
+            for table, name in ((self._claims, claimed), (self._controlled, controller_uid(pod) or "")):
+                table[name].discard(key)
+                if not table[name]:
+                    del table[name]
         if gone:
             self._proven.pop(self._uids.pop(key, ""), None)
 
     def provable(self) -> list[Json]:
-        """Pods that have to be looked at again, since their owners or Workloads have appeared."""
+        """Pods that have to be looked at again, since their owners or Workloads have appeared, or the pod that controls them was
+        proven.
+        """
         arrived = self._arrived.take()
         firsts = {key for key in map(self._first_slice, arrived) if key}
+        drivers, self._drivers = self._drivers, set()
         keys = {key for workload in arrived | firsts for key in self._claims.get(workload, ())}
+        keys |= {key for driver in drivers for key in self._controlled.get(driver, ())}
         return [self._unproven[key] for key in sorted(keys)]
 
     def _first_slice(self, workload: str) -> str:

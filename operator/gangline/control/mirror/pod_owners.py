@@ -22,8 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gangline.api import names
+from gangline.control.isolation.intake import measure
 from gangline.control.mirror import slices
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.mirror import HeadError, Mirror
 from gangline.control.mirror.pod import claimed_slice, claimed_workload
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import ChangedKeys, KeySet
@@ -81,12 +82,20 @@ class PodOwners:
                 self._drivers.add(uid)
             self._proven[uid] = found
             self._uids[key] = uid
-        elif claimed is not None:
+        elif claimed is not None and self._may_keep(key, pod):
             self._unproven[key] = pod
             self._claims.setdefault(claimed, set()).add(key)
             self._controlled.setdefault(controller_uid(pod) or "", set()).add(key)
             self.changed.add(claimed)
         return found
+
+    def _may_keep(self, key: str, pod: Json) -> bool:
+        """Whether the namespace has room for a pod that may be proven later. Its owner hears of it if not."""
+        weight, runs = measure(kube.PODS, pod).weight, bool(pod["spec"].get("nodeName"))
+        why = self.mirror.intake.keep(kube.PODS, key, weight, runs=runs)
+        if why:
+            self.mirror.complain(pod, HeadError(why))
+        return not why
 
     def _was_left_behind(self, pod: Json) -> bool:
         """The operator parted it from its gang. The annotation alone, which anybody can write, does not do that."""
@@ -104,6 +113,7 @@ class PodOwners:
     def forget(self, key: str, *, gone: bool = False) -> None:
         pod = self._unproven.pop(key, None)
         if pod is not None:
+            self.mirror.intake.forget(kube.PODS, key)
             claimed = claimed_workload(pod) or ""
             self.changed.add(claimed)
             for table, name in ((self._claims, claimed), (self._controlled, controller_uid(pod) or "")):

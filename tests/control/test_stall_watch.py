@@ -17,6 +17,7 @@ from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, OwnPaceEnded
+from gangline.control.stall import stall_watch
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.stall.stall_watch import StallWatch
 from gangline.control.status import run_changes, status_changes
@@ -278,6 +279,20 @@ def test_annotations_of_job_and_pods_are_reports() -> None:
         place.pod(1, **{"gangline.io/progress": "step=59"})
         place.pass_time(1)
     assert place.condition() == ("True", "Notify"), "the same text again is no news"
+
+
+def test_annotations_of_pods_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may last for months, in which its owner deletes pods again and again; none of their texts is kept."""
+    monkeypatch.setattr(stall_watch, "MOST_READ", 4)
+    place = Place(None)
+    for number in range(20):
+        for step in (1, 2):
+            place.pod(number, **{"gangline.io/progress": f"step={step}"})
+    place.pod(19, **{"gangline.io/progress": "x" * 100_000})
+    [run] = place.watch._runs.values()
+    assert list(run.read) == [f"llama-worker-{number}" for number in range(16, 20)]
+    assert all(isinstance(each, int) for each in run.read.values())
+    assert max(len(pod.progress) for pod in place.pods.of(KEY)) < 5000
 
 
 def test_who_does_not_know_the_workload_can_not_report_for_it() -> None:

@@ -202,9 +202,9 @@ class Intake:
         return obj
 
     def keep(self, resource: Resource, key: str, weight: int, *, runs: bool) -> str:
-        """Count an object that is kept outside of the mirror, instead of what was counted for it before. `runs`: it uses resources.
+        """Count an object that is kept outside of the mirror, instead of what was counted for it before.
 
-        Returns why it must not be kept, "" if it may.
+        `runs`: it uses resources. Returns why it must not be kept, "" if it may.
         """
         self.forget(resource, key)
         namespace = key.rpartition("/")[0]

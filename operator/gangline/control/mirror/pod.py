@@ -22,6 +22,8 @@ TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 #: characters of a scheduler's message that are kept
 _LONGEST: Final = 1024
+#: of the progress that a pod reports: its reader refuses longer texts
+_LONGEST_PROGRESS: Final = 4097
 #: and of why it refuses a pod on its node
 _LONGEST_REFUSAL: Final = 256
 #: words of a scheduler's message about what a pod waits for wherever it goes: claims of volumes and devices
@@ -205,7 +207,7 @@ def read_pod(pod: Json, workload: str) -> Pod:
         at_elastic_gate=waits,
         gated=bool(spec.get("schedulingGates")),
         elastic=bool(claimed_slice(pod)),
-        progress=annotations.get(names.PROGRESS) or "",
+        progress=(annotations.get(names.PROGRESS) or "")[:_LONGEST_PROGRESS],
         unscheduled=_unscheduled(pod),
         version=revision(pod),
         manifest=_kept(pod) if placed or gated or waits else {},

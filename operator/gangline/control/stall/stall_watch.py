@@ -50,6 +50,8 @@ SOONEST, LATEST = 1.0, 30.0
 IDLE_PERIOD: Final = 5.0
 #: how many workloads are looked at before other tasks get their turn
 AT_ONCE: Final = 200
+#: of so many pods of a run the last annotation is known: pods come and go as long as it lasts
+MOST_READ: Final = 2 * progress_reports.MOST_PODS
 #: values of the job's annotation that switch the watch off
 OPTED_OUT: Final = frozenset({"none", "off", "false"})
 #: The engine observes the estimate from a run's own pace when its q50 moved by this share, and at most this often (ms).
@@ -66,8 +68,8 @@ class _Run:
     since: model.Millis
     watch: Watch = field(default_factory=Watch)
     progress: Progress | None = None
-    #: the last annotation read, of the job ("") and of pods
-    read: dict[str, str] = field(default_factory=dict[str, str])
+    #: the hash of the last annotation read, of the job ("") and of pods, the latest last
+    read: dict[str, int] = field(default_factory=dict[str, int])
     #: the last reported estimate from its own pace, and when it was reported
     estimate: model.RuntimeForecast | None = None
     estimated_at: model.Millis = 0
@@ -146,9 +148,12 @@ class StallWatch(Part):
     def _read_annotation(self, value: model.Workload, pod: str, text: str) -> None:
         """Read an annotation; an unchanged text is not a new report."""
         run = self._run_of(value)
-        if run.read.get(pod) == text:
+        if run.read.pop(pod, None) == hash(text):
+            run.read[pod] = hash(text)
             return
-        run.read[pod] = text
+        run.read[pod] = hash(text)
+        if len(run.read) > MOST_READ:
+            del run.read[next(iter(run.read))]
         try:
             beat = progress_reports.read_annotation(text, self._now())
         except BadReportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.control.gang_pods import T, a_node, a_pod
@@ -10,7 +11,7 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.recovery.departed_workloads import DepartedWorkloads
+from gangline.control.recovery.departed_workloads import AGAIN, DepartedWorkloads
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -46,6 +47,7 @@ class Place:
         """`suspended` None: there is no job."""
         self.told: list[model.Change] = []
         self.busy = False
+        self.now = T
         self.mirror = Mirror(observe=lambda change: None)
         self.nodes = self.mirror.objects[kube.NODES]
         self.nodes.update({name: a_node(name) for name in ("n1", "n2")})
@@ -57,7 +59,7 @@ class Place:
             self.owners,
             lambda resource, key: self.busy,
             self.told.append,
-            now=lambda: T,
+            now=lambda: self.now,
             quarantine=Quarantine(lambda subject, obj, what: None),
         )
         if suspended is not None:
@@ -72,6 +74,8 @@ class Place:
         self.mirror.upsert(kube.JOBS, {"metadata": meta, "spec": body, "status": {"active": active}})
 
     def look(self) -> None:
+        """A second later."""
+        self.now += AGAIN
         self.departed.settle()
 
     def held(self) -> dict[str, int]:
@@ -132,7 +136,7 @@ def test_pods_on_nodes_that_do_not_answer_hold_nothing() -> None:
     place.nodes["n1"] = a_node("n1", ready="Unknown")
     place.departed.departed(a_workload(), T)
     assert place.held() == {"ns/w#u1": 8}
-    del place.nodes["n2"]
+    place.mirror.remove(kube.NODES, "n2")
     place.look()
     assert place.held() == {}
 
@@ -184,3 +188,37 @@ def test_a_deleted_workload_without_a_job_is_kept_while_pods_claim_it() -> None:
     assert place.departed.runs("ns/w"), "its owners are gone, and it can't prove anything"
     place.nodes["n1"] = a_node("n1", ready="Unknown")
     assert not place.departed.runs("ns/w")
+
+
+def test_what_has_not_changed_is_not_looked_at() -> None:
+    """Whoever deletes Workloads and leaves their pods, and forges more pods, costs work when pods change, not in every round."""
+    place = Place(a_pod("a"))
+    for number in range(20):
+        place.departed.departed(a_workload(f"u{number}"), T)
+    for number in range(30):
+        place.owners.gang_of(a_pod(f"liar{number}"))
+    place.look()
+    asked: list[str] = []
+    claimants = place.owners.claimants
+    place.departed._owners = Asked(claimants, asked)  # type: ignore[assignment]
+    for _ in range(10):
+        place.look()
+    assert asked == []
+    place.mirror.upsert(kube.NODES, a_node("n2", since=T))
+    place.look()
+    assert asked == []
+    place.pods.upsert(a_pod("a", phase="Failed"))
+    place.look()
+    assert (len(asked), place.held()) == (20, {})
+
+
+class Asked:
+    """Stands for the owners of pods, and records for which Workloads it is asked."""
+
+    def __init__(self, claimants: Callable[[str], list[Json]], asked: list[str]) -> None:
+        self._claimants = claimants
+        self._asked = asked
+
+    def claimants(self, workload: str) -> list[Json]:
+        self._asked.append(workload)
+        return self._claimants(workload)

@@ -15,6 +15,7 @@ from tests.jobs.plain_pods import a_pod, changed, gang, read
 from tests.merging import merge_patch as merged
 
 from gangline.api import names
+from gangline.control.isolation.intake import Intake
 from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
 from gangline.control.pod_groups import group_plan
 from gangline.control.pod_groups.group_index import GroupIndex
@@ -25,7 +26,7 @@ from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.group import IncompleteError, PodGroup
 from gangline.kube import resources as kube
-from gangline.kube.resources import condition_of, true_condition
+from gangline.kube.resources import condition_of, key_of, true_condition
 
 Json = dict[str, Any]
 NOW = 1_700_000_000_000
@@ -753,3 +754,21 @@ def test_quota_is_held_until_no_pod_runs_in_another_cluster() -> None:
     assert seen_elsewhere(world, active=True) == []
     [step] = seen_elsewhere(world, active=False)
     assert isinstance(step, ChangeStatus) and step.change is status_changes.release
+
+
+def test_queued_pods_take_no_more_memory_than_their_namespace_has():
+    intake, complaints = Intake(most=20_000), []
+    index = GroupIndex(intake, lambda pod, why: complaints.append(why))
+    pods = [a_pod(f"p{number}") for number in range(30)]
+    for pod in pods:
+        index.upsert(pod)
+    kept = [key_of(pod) for pod in pods if index.pod(key_of(pod)) is not None]
+    assert 3 <= len(kept) < 10
+    assert sum(intake.stored.values()) <= 20_000
+    assert len(complaints) == 30 - len(kept)
+    assert "stores more than" in complaints[0]
+    for key in kept:
+        index.remove(key)
+    assert not intake.stored
+    index.upsert(pods[-1])
+    assert index.pod(key_of(pods[-1])) is not None, "what has gone made room"

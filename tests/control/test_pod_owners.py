@@ -8,6 +8,7 @@ from tests.control.gang_pods import T, a_node, a_pod
 
 from gangline.api import names
 from gangline.api.jobkinds.spark import SPARK_APPLICATION
+from gangline.control.isolation.intake import measure
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import GATE
 from gangline.control.mirror.pod_index import PodIndex
@@ -212,3 +213,42 @@ def test_executors_of_spark_belong_to_the_gang_of_their_driver_whichever_comes_f
     pods.upsert(of_spark("late", "driver"))
     assert sorted(pod.name for pod in pods.of("ns/w")) == ["driver", "executor", "late"]
     assert not PodOwners(mirror).gang_of(executor), "without its driver it proves nothing"
+
+
+def test_pods_that_only_claim_to_belong_to_a_gang_are_not_looked_at_for_each_of_its_pods() -> None:
+    """Only those that the proven pod controls: who forges many pods causes no work whenever a pod of the job comes."""
+    _, owners = gang()
+    for number in range(5):
+        owners.gang_of(a_pod(f"liar{number}"))
+    child = a_pod("child")
+    child["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "p1", "uid": "uid-p1", "controller": True}]
+    owners.gang_of(child)
+    owners.provable()
+    assert owners.gang_of(member("p0"))
+    assert owners.provable() == []
+    assert owners.gang_of(member("p1"))
+    assert owners.provable() == [child]
+    for name in ("child", *(f"liar{number}" for number in range(5))):
+        owners.forget(f"ns/{name}", gone=True)
+    assert (owners._controlled, owners._claims) == ({}, {})
+
+
+def test_pods_that_claim_a_workload_take_no_more_memory_than_their_namespace_has() -> None:
+    """Those that run are kept beyond it, as all that uses resources; an error names the limit; what has gone makes room."""
+    mirror, owners = gang()
+    complaints: list[str] = []
+    mirror.complain = lambda obj, error: complaints.append(f"{obj['metadata']['name']}: {error}")
+    stored, weight = mirror.intake.stored["ns"], measure(kube.PODS, a_pod("liar0", "")).weight
+    mirror.intake.most = stored + 10 * weight
+    for number in range(30):
+        owners.gang_of(a_pod(f"liar{number}", ""))
+    assert 9 <= len(owners.claimants("ns/w")) <= 10
+    assert mirror.intake.stored["ns"] <= mirror.intake.most
+    assert complaints[-1].startswith("liar29: the namespace ns stores more than 0 MiB of pods")
+    owners.gang_of(a_pod("bound"))
+    assert a_pod("bound") in owners.claimants("ns/w")
+    for pod in owners.claimants("ns/w"):
+        owners.forget(f"ns/{pod['metadata']['name']}", gone=True)
+    assert mirror.intake.stored["ns"] == stored
+    assert not owners.gang_of(a_pod("liar29", ""))
+    assert owners.claimants("ns/w") == [a_pod("liar29", "")]

@@ -176,6 +176,7 @@ class World:
             self.writer,  # type: ignore[arg-type]
             self.recorder,  # type: ignore[arg-type]
             lambda: None,
+            Quarantine(lambda subject, obj, what: None),
         )
         for node in nodes:
             self.mirror.upsert(kube.NODES, node)
@@ -340,6 +341,29 @@ def test_so_has_one_whose_node_does_not_take_it(node: Json) -> None:
     assert world.failed() == []
     world.mirror.upsert(kube.NODES, node)
     assert world.failed() == ["late"]
+
+
+class Counted(dict[str, Json]):
+    """Counts how often a node is looked up."""
+
+    asked = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked += 1
+        return super().get(key, default)
+
+
+def test_pods_that_wait_for_hosts_which_do_not_exist_are_not_compared_with_every_node() -> None:
+    world = World(*(a_node(f"n{number}") for number in range(50)))
+    world.put(a_workload("n1"))
+    world.strays.act(T)
+    nodes = world.mirror.objects[kube.NODES] = Counted(world.mirror.objects[kube.NODES])
+    for number in range(20):
+        pod = a_late_pod(f"no-such-host-{number}")
+        pod["metadata"] |= {"name": f"late{number}", "uid": f"uid-{number}"}
+        world.pods.upsert(pod)
+    assert world.failed() == []
+    assert 0 < nodes.asked < 50
 
 
 def test_pods_of_jobs_and_of_nobody_are_left_alone() -> None:

@@ -8,6 +8,7 @@ from tests.engine.world import GPU, World, cluster_queue, gang, group, reported_
 
 from gangline.engine.backfill import checkpoint_preemption
 from gangline.engine.model import Backfill, ClusterQueue, PodSet, PreemptionPolicy, Put, RuntimeForecast
+from gangline.engine.queues.timed_queue import TimedQueue
 
 
 def forecast(name: str, seconds: int) -> RuntimeForecast:
@@ -89,3 +90,44 @@ def test_the_scarcest_resource_is_one_that_the_queue_has() -> None:
     world.decide()
     store = world.engine._store
     assert checkpoint_preemption._scarcest(store.gangs["team/w1"], store.queues["q"]) == (GPU, 2)
+
+
+def test_many_different_gangs_are_not_compared_with_each_other_at_every_attempt() -> None:
+    """Each of twice as many gangs, of shapes of their own, asks as many lists of others as before."""
+
+    def asked(gangs: int) -> float:
+        world = World(cluster_queue("q", groups=(group({"a100": {GPU: 8, "cpu": 10**9}}),), backfill=Backfill()))
+        world.put(gang("w0", 4), forecast("w0", 3600), gang("w1", 8))
+        world.decide()
+        pending = world.engine._store.queues["q"].pending
+        assert isinstance(pending, TimedQueue)
+        for number in range(2, 2 + gangs):  # every other one fits, but would delay the head
+            asks = {GPU: 2 + 4 * (number % 2), "cpu": number}
+            world.put(gang(f"w{number}", pod_sets=(PodSet("main", 1, asks),)), forecast(f"w{number}", 90_000))
+        lists = (pending._untried, pending._offered, pending._candidates, pending._waiting)
+        before = sum(each.asked for each in lists)
+        world.decide()
+        assert world.running() == ["w0"]
+        assert pending.active == 0
+        return (sum(each.asked for each in lists) - before) / gangs
+
+    assert asked(200) < 1.2 * asked(100)
+    assert asked(100) < 20
+
+
+def test_gangs_that_can_never_start_are_left_out_until_they_change() -> None:
+    """They are asked about once, not whenever the first of those that wait are sought."""
+    world = World(cluster_queue("q", 8, backfill=Backfill(depth=2)), gang("w0", 8))
+    world.decide()
+    for number in range(1, 6):
+        world.put(gang(f"w{number}", 100 + number))
+    world.decide()
+    reservations = world.engine._scheduler.backfill.timeline.reservations
+    pending = world.engine._store.queues["q"].pending
+    assert isinstance(pending, TimedQueue)
+    assert (list(reservations), list(pending._waiting.firsts(9))) == ([], [])
+    world.put(cluster_queue("q", 105, backfill=Backfill(depth=2)))
+    world.finish("w0")
+    world.decide()
+    assert world.running() == ["w1"]
+    assert [r.gang.workload.name for r in reservations] == ["w2", "w3"]

@@ -18,6 +18,7 @@ from gangline.engine.model import (
     Flavor,
     ForeignPod,
     Fungibility,
+    Node,
     PodSet,
     Preempt,
     PreemptionPolicy,
@@ -28,6 +29,10 @@ from gangline.engine.model import (
     Workload,
     WorkloadPods,
 )
+from gangline.engine.nodes.node_rooms import FitTable, NodeRooms, PodShape
+from gangline.engine.nodes.packer import Member, NodeAssignment, Packer
+from gangline.engine.rooms.room_ledger import RoomLedger
+from gangline.engine.topology.node_filter import Selection
 
 LABELS = FLAVOR.node_labels
 
@@ -404,3 +409,34 @@ def test_pods_that_keep_apart_need_as_many_nodes_as_pods() -> None:
     assert "room for 2 out of 3 pods of pod set main" in report.explanation.message
     world.put(node("n2"))
     assert of(world.decide(), Admit) == ["w1"]
+
+
+def test_where_a_gang_was_is_looked_up_and_not_searched() -> None:
+    """A gang of many nodes is assigned anew: each node is compared a few times, not with each of the others."""
+    ledger = RoomLedger()
+    rooms = NodeRooms(ledger)
+    names = [Counted(f"n{number}") for number in range(400)]
+    for name in names:
+        ledger.put_node(Node(name, LABELS, {TPU: 8}), usable=True)
+    packer = Packer(rooms, "w", NodeAssignment(kept={("main", Counted(name)): 1 for name in names}), ())
+    ground = rooms.ground(LABELS)
+    assert ground is not None
+    shape = PodShape(((TPU, 8),), Selection())
+    one = Member("main", 400, {TPU: 8}, shape, ground, (FLAVOR.name,))
+    table = FitTable(dict.fromkeys(names, 1), 400, 0)
+    Counted.compared = 0
+    assert len(list(packer._in_order(one, table, names))) == 400
+    assert Counted.compared < 10 * 400
+
+
+class Counted(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__

@@ -12,6 +12,7 @@ from gangline.engine.engine import Engine
 from gangline.engine.model import (
     UNLIMITED,
     AdmissionCheck,
+    AdmissionFairSharing,
     Admit,
     CheckRef,
     CheckState,
@@ -621,3 +622,40 @@ def test_looking_at_many_nodes_for_many_gangs_takes_several_calls() -> None:
     assert sum(looks) >= nodes * gangs
     assert max(looks) <= (PATIENCE + PATIENCE // TURNS) * LOOKS
     assert admitted[0] == ["other"], "its queue has a turn in the first call"
+
+
+def test_searching_many_holders_for_many_gangs_takes_several_calls() -> None:
+    """Each gang asks for more than all holders below its priority have; one of another queue is admitted at once."""
+    holders, gangs = 200, 600
+    quota = {"groups": (group({"a100": {GPU: 2 * holders, CPU: 10**9}}),)}
+    world = World(cluster_queue("few", 8), cluster_queue("many", preemption=PREEMPT_LOWER, **quota))
+    world.put(gang("high", holders, queue="many", priority=9))
+    world.put(*(gang(f"h{n}", queue="many") for n in range(holders)))
+    while world.decide():
+        pass
+    for number in range(gangs):
+        asks = PodSet("main", 1, {GPU: holders + 1, CPU: 1 + number})
+        world.put(gang(f"w{number}", queue="many", priority=5, pod_sets=(asks,)))
+    world.put(gang("other", queue="few"))
+    looks: list[int] = []
+    admitted: list[list[str]] = []
+    while world.engine.next_wakeup(world.now) == world.now:
+        before = world.engine.looks
+        admitted.append(of(world.engine.decide(world.now, room=100), Admit))
+        looks.append(world.engine.looks - before)
+    assert sum(looks) >= holders * gangs
+    assert max(looks) <= (PATIENCE + PATIENCE // TURNS) * LOOKS
+    assert len(looks) > 1
+    assert admitted[0] == ["other"]
+
+
+def test_many_local_queues_count_as_work() -> None:
+    """Where usage orders LocalQueues, each head is compared with those of all others."""
+    settings = Settings(pods_ready=None, admission_fair_sharing=AdmissionFairSharing())
+    quota = {"groups": (group({"a100": {GPU: 8, CPU: 10**9}}),)}
+    world = World(cluster_queue("q", admission_mode="UsageBasedAdmissionFairSharing", **quota), settings=settings)
+    for number in range(100):
+        world.put(LocalQueue("team", f"lq{number}", "q"))
+        world.put(gang(f"w{number}", queue=f"lq{number}", pod_sets=(PodSet("main", 1, {GPU: 9, CPU: 1 + number}),)))
+    world.decide()
+    assert world.engine.looks >= 100 * 100 / 2

@@ -9,7 +9,7 @@ from tests.examples import examples
 
 from gangline.engine.model import Settings
 from gangline.engine.queues.pending_queue import PendingQueue
-from gangline.engine.queues.states import Journal
+from gangline.engine.queues.states import Journal, State
 from gangline.engine.queues.workload_state import WorkloadState
 
 SETTINGS = Settings()
@@ -127,3 +127,29 @@ def test_it_is_always_the_sorted_list_of_those_not_aside(operations: list[tuple[
         assert queue.active == len(expected)
         assert queue.head() is (gangs[expected[0]] if expected else None)
         assert queue.total() == len(inside)
+
+
+def test_what_is_kept_of_shapes_goes_with_their_workloads() -> None:
+    """Whoever changes a job again and again, or deletes and creates it, leaves nothing behind in the queue."""
+    queue = PendingQueue()
+    queue.configure(strict=False, hashing=True, usage_of=lambda _: 0.0)
+    first = waiting("first", priority=9)
+    queue.arrive(first)
+    for number in range(100):
+        gang = waiting(f"w{number}", 2 + number, queue=f"q{number}")
+        queue.arrive(gang)
+        if number % 2:
+            queue.take_out(gang, State.NOMINATED)
+            queue.in_flight = gang
+            queue.mark_inadmissible(gang)
+        queue.take_out(gang)
+        assert queue.head() is first
+    assert len(queue._inadmissible_shapes) < 50
+    assert (len(queue._mates), len(queue._lanes)) == (1, 1)
+    queue.configure(strict=True, hashing=False, usage_of=None)
+    for number in range(100):
+        gang = waiting(f"w{number}", 2 + number)
+        queue.arrive(gang)
+        queue.take_out(gang)
+    assert queue.head() is first
+    assert len(queue._lanes[""].heap) < 50

@@ -342,7 +342,8 @@ class Controller:
             *(
                 [
                     UnhealthyNodes(mirror, pods, owners, writes, gates=gates),  # `status.unhealthyNodes`
-                    StrayPods(mirror, owners, writer, recorder, self.wake),  # pods that wait for such a node in vain
+                    # pods that wait for such a node in vain
+                    StrayPods(mirror, owners, writer, recorder, self.wake, quarantine),
                 ]
                 if gates.get(unhealthy_nodes.GATE, True)
                 else []

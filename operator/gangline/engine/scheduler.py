@@ -36,6 +36,7 @@ from gangline.engine.text.decision_error import DecisionError
 #: notice a huge backlog.
 PATIENCE: Final = 256
 #: So many rooms looked at count as an attempt: where every workload asks for something else, each has tables of its own.
+#: What else grows with the cluster or the backlog (holders that might be preempted, LocalQueues) is counted in the same unit.
 LOOKS: Final = 400
 
 #: … of which, and of the given `room`, a tree may use this part at a time, as a divisor.
@@ -196,6 +197,7 @@ class Scheduler:
         heads: list[WorkloadState] = []
         for queue in cluster_queues_of(root):
             if queue.in_service and (gang := queue.pending.pop()) is not None:
+                self._store.rooms.looks += queue.pending.lanes
                 heads.append(queue.pending.exchange(gang, first_of_family(gang, queue)) if gang.variant else gang)
         if not heads:
             return []

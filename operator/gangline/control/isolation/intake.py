@@ -203,6 +203,22 @@ class Intake:
         self.stored[namespace] += weight
         return obj
 
+    def keep(self, resource: Resource, key: str, weight: int, *, runs: bool) -> str:
+        """Count an object that is kept outside of the mirror, instead of what was counted for it before.
+
+        `runs`: it uses resources. Returns why it must not be kept, "" if it may.
+        """
+        self.forget(resource, key)
+        namespace = key.rpartition("/")[0]
+        if self.stored[namespace] + weight > self.most * (_GROWTH if runs else 1):
+            return (
+                f"the namespace {namespace} stores more than {self.most >> 20} MiB of pods, jobs and Workloads: "
+                "the pod is looked at again when it changes"
+            )
+        self._weights[resource, key] = weight
+        self.stored[namespace] += weight
+        return ""
+
     def _full(self, namespace: str) -> str:
         return (
             f"the namespace {namespace} stores more than {self.most >> 20} MiB of jobs and Workloads: "

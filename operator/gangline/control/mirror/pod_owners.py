@@ -22,8 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gangline.api import names
+from gangline.control.isolation.intake import measure
 from gangline.control.mirror import slices
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.mirror import HeadError, Mirror
 from gangline.control.mirror.pod import claimed_slice, claimed_workload
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import ChangedKeys, KeySet
@@ -50,6 +51,10 @@ class PodOwners:
     _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
     _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _uids: dict[str, str] = field(default_factory=dict[str, str])
+    #: uid of a controller -> the pods that claim a Workload without proof; and the pods among these controllers that have been
+    #: proven since
+    _controlled: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    _drivers: set[str] = field(default_factory=set[str])
     #: Workloads whose set of unproven claims changed
     changed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads that appeared, or whose owners appeared or went
@@ -73,15 +78,24 @@ class PodOwners:
         ):
             found = claimed
         if found is not None:
-            if uid not in self._proven and found in self._claims:
-                self._arrived.add(found)  # other pods may be its own
+            if uid not in self._proven and uid in self._controlled:
+                self._drivers.add(uid)
             self._proven[uid] = found
             self._uids[key] = uid
-        elif claimed is not None:
+        elif claimed is not None and self._may_keep(key, pod):
             self._unproven[key] = pod
             self._claims.setdefault(claimed, set()).add(key)
+            self._controlled.setdefault(controller_uid(pod) or "", set()).add(key)
             self.changed.add(claimed)
         return found
+
+    def _may_keep(self, key: str, pod: Json) -> bool:
+        """Whether the namespace has room for a pod that may be proven later. Its owner hears of it if not."""
+        weight, runs = measure(kube.PODS, pod).weight, bool(pod["spec"].get("nodeName"))
+        why = self.mirror.intake.keep(kube.PODS, key, weight, runs=runs)
+        if why:
+            self.mirror.complain(pod, HeadError(why))
+        return not why
 
     def _was_left_behind(self, pod: Json) -> bool:
         """Whether the operator parted the pod from its gang. The annotation alone, which anybody can write, does not do that."""
@@ -99,19 +113,25 @@ class PodOwners:
     def forget(self, key: str, *, gone: bool = False) -> None:
         pod = self._unproven.pop(key, None)
         if pod is not None:
+            self.mirror.intake.forget(kube.PODS, key)
             claimed = claimed_workload(pod) or ""
             self.changed.add(claimed)
-            self._claims[claimed].discard(key)
-            if not self._claims[claimed]:
-                del self._claims[claimed]
+            for table, name in ((self._claims, claimed), (self._controlled, controller_uid(pod) or "")):
+                table[name].discard(key)
+                if not table[name]:
+                    del table[name]
         if gone:
             self._proven.pop(self._uids.pop(key, ""), None)
 
     def provable(self) -> list[Json]:
-        """Pods that have to be looked at again, since their owners or Workloads have appeared."""
+        """Pods that have to be looked at again, since their owners or Workloads have appeared, or the pod that controls them was
+        proven.
+        """
         arrived = self._arrived.take()
         firsts = {key for key in map(self._first_slice, arrived) if key}
+        drivers, self._drivers = self._drivers, set()
         keys = {key for workload in arrived | firsts for key in self._claims.get(workload, ())}
+        keys |= {key for driver in drivers for key in self._controlled.get(driver, ())}
         return [self._unproven[key] for key in sorted(keys)]
 
     def _first_slice(self, workload: str) -> str:

@@ -103,11 +103,6 @@ class StoredObjects:
         nodes = self.objects[kube.NODES].values()
         return any(labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes)
 
-    def node_of(self, host: str) -> Json | None:
-        """The node with this host name, which mostly is also the node's name."""
-        nodes = self.objects[kube.NODES]
-        return nodes.get(host) or next((node for name, node in nodes.items() if self.host_name(name) == host), None)
-
     def placed_workloads(self) -> list[str]:
         """Workloads whose admission names topology domains."""
         return [key for key, workload in self.objects[kube.WORKLOADS].items() if is_placed(workload)]

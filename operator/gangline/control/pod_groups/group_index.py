@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from gangline.api import names
+from gangline.control.isolation.intake import Intake
 from gangline.control.mirror.changes import JobRef
 from gangline.jobs.pods import composition, member
 from gangline.jobs.pods.group import PodGroup
@@ -17,10 +19,17 @@ from gangline.kube.resources import Json, Resource, controller_of, key_of
 POD_GROUPS: Final = Resource("", "v1", "podgroups", kind="PodGroup")
 
 
-class GroupIndex:
-    """The pods with the label `managed`, by their groups."""
+#: bytes that a pod takes in memory beside what is packed, about
+_WEIGHT: Final = 2048
 
-    def __init__(self) -> None:
+
+class GroupIndex:
+    """All pods with the label `managed`, as far as their namespace has memory for them."""
+
+    def __init__(self, intake: Intake | None = None, complain: Callable[[Json, str], None] | None = None) -> None:
+        """`intake` knows what each namespace stores; `complain` hears of pods for which there is no memory, and why."""
+        self._intake = intake or Intake()
+        self._complain = complain or (lambda pod, why: None)
         #: groups with a pod that has changed, appeared or gone
         self.changed: set[JobRef] = set()
         #: Workloads of groups whose last pod is gone
@@ -43,6 +52,11 @@ class GroupIndex:
         new = member.read(pod)
         if old is not None and (old.uid, old.group) != (new.uid, new.group):
             self.remove(key)
+        kept = bool(new.node) or (old is not None and old.uid == new.uid)
+        if why := self._intake.keep(POD_GROUPS, key, _WEIGHT + len(new.packed), runs=kept):
+            self.remove(key)
+            self._complain(pod, why)
+            return
         ref = ref_of(new)
         self._members[key] = new
         self._of.setdefault(ref, set()).add(key)
@@ -54,6 +68,7 @@ class GroupIndex:
         old = self._members.pop(key, None)
         if old is None:
             return
+        self._intake.forget(POD_GROUPS, key)
         ref = ref_of(old)
         keys = self._of[ref]
         keys.discard(key)

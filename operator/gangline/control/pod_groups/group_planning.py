@@ -12,7 +12,7 @@ from gangline.api import names
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.mirror import HeadError, Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
@@ -85,7 +85,7 @@ class GroupPlanning(Part):
         self._now = now
         self._wake = wake
         self._quarantine = quarantine
-        self._index = GroupIndex()
+        self._index = GroupIndex(mirror.intake, lambda pod, why: mirror.complain(pod, HeadError(why)))
         self._pod_writes = PodWrites(writer, self._report)
         exists = mirror.has(kube.WORKLOADS)
         self._workloads = mirror.changes.unowned.subscribe(worth=lambda key: self.enabled and exists(key))

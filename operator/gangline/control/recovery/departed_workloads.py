@@ -3,6 +3,8 @@
 Usually a Workload stays until then: the operator's finalizer keeps it. But a user may remove the finalizer, and a JobSet may
 complete before its last pods do. Then the engine observes an evicted gang in the Workload's place, under a name that no object
 can have. Only processes that saw the Workload depart know of it.
+
+It is looked at when its pods change, those that claim to be its own, or their nodes; and every `AGAIN` until its job has stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from gangline.control.mirror.pod import Pod, read_pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.mirror.watched_kinds import JOB_KINDS
+from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WorkloadDeparted
 from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import out_of_reach_since
@@ -28,6 +31,8 @@ from gangline.kube.resources import Json, Resource, controller_uid, key_of
 
 #: the eviction reason of such a gang
 DEPARTED: Final = "WorkloadDeparted"
+#: after this time it is looked again whether a job has stopped, in milliseconds
+AGAIN: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -37,6 +42,9 @@ class _Remnant:
     workload: Json
     pods: set[str] = field(default_factory=set[str])
     stopped: bool = False
+    #: where they are, and when it was last looked at
+    nodes: set[str] = field(default_factory=set[str])
+    looked_at: model.Millis = 0
 
 
 class DepartedWorkloads(Part):
@@ -64,13 +72,33 @@ class DepartedWorkloads(Part):
         self._pending = pending
         self._observe = observe
         self._quarantine = quarantine
+        self._now = now
         self._remnants: dict[str, _Remnant] = {}  # by the engine's key for it
+        self._of: dict[str, dict[str, None]] = {}  # Workload -> its remnants, by that key
+        self._running_jobs: dict[str, None] = {}  # remnants whose job has not stopped
+        self._changed: KeySet[str] = pods.changed.subscribe(worth=self._of.__contains__)
+        owners.changed.feed(self._changed)
+        self._changed_nodes: KeySet[str] = mirror.changes.nodes.subscribe(worth=lambda node: bool(self._remnants))
+        self._waiting: dict[str, None] = {}  # remnants to be looked at
         mirror.messages.subscribe(WorkloadDeparted, lambda message: self.departed(message.workload, now()))
 
     def settle(self) -> None:
-        for name, left in list(self._remnants.items()):
-            key = key_of(left.workload)
-            self._quarantine.attempt("keeping its quota", kube.WORKLOADS, key, partial(self._look, name))
+        """Look at what has changed, in turn."""
+        changed, nodes, now = self._changed.take(), self._changed_nodes.take(), self._now()
+        if not self._remnants:
+            return
+        look = {name for key in changed for name in self._of.get(key, ())} | self._waiting.keys()
+        if nodes:
+            look |= {name for name, left in self._remnants.items() if not left.nodes.isdisjoint(nodes)}
+        look |= {name for name in self._running_jobs if self._remnants[name].looked_at + AGAIN <= now}
+        self._waiting = {}
+        for name in self._quarantine.in_turn(sorted(look), self._put_back):
+            key = key_of(self._remnants[name].workload)
+            self._quarantine.attempt("keeping its quota", kube.WORKLOADS, key, partial(self._look, name, now))
+        self.due = now + AGAIN if self._running_jobs else None
+
+    def _put_back(self, names: Iterable[str]) -> None:
+        self._waiting.update(dict.fromkeys(names))
 
     def departed(self, workload: Json, now: model.Millis) -> None:
         """Hold the quota of a Workload (its last state) that holds none itself any more. Raises ParseError where its former quota
@@ -81,12 +109,25 @@ class DepartedWorkloads(Part):
         if held is not None:
             gang = replace(held, name=f"{held.name}#{held.uid}", evicted=DEPARTED, evicted_at=now)
             self._remnants[gang.key] = left
+            self._of.setdefault(key_of(workload), {})[gang.key] = None
+            left.looked_at = now
+            if not left.stopped:
+                self._running_jobs[gang.key] = None
             self._observe(model.Put(gang))
 
-    def _look(self, name: str) -> None:
+    def _look(self, name: str, now: model.Millis) -> None:
         """Release the quota if the last pod has ended."""
-        if not self._still_holds(self._remnants[name]):
+        left = self._remnants[name]
+        left.looked_at = now
+        holds = self._still_holds(left)
+        if left.stopped or not holds:
+            self._running_jobs.pop(name, None)
+        if not holds:
             del self._remnants[name]
+            same = self._of[key_of(left.workload)]
+            del same[name]
+            if not same:
+                del self._of[key_of(left.workload)]
             self._observe(model.Gone(model.Workload, name))
 
     def pods_of(self, workload: str) -> list[Pod]:
@@ -102,7 +143,9 @@ class DepartedWorkloads(Part):
         key, job = key_of(left.workload), controller_uid(left.workload)
         of_job = (pod for pod in self._owners.claimants(key) if left.stopped or job in self._mirror.controllers_of(pod))
         claimants = [read_pod(pod, key) for pod in of_job]
-        running = {pod.uid for pod in self._running([*self._pods.of(key), *claimants])}
+        pods = [*self._pods.of(key), *claimants]
+        left.nodes = {pod.node for pod in pods if pod.node and not pod.ended}
+        running = {pod.uid for pod in self._running(pods)}
         if not left.stopped:
             left.pods |= running
             left.stopped = self._stopped(left.workload)

@@ -13,12 +13,13 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
+from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
 from gangline.control.recovery.failed_hosts import HOST, hosts_of, keeps_away
-from gangline.control.recovery.unhealthy_nodes import Tolerations, is_alive
+from gangline.control.recovery.unhealthy_nodes import HostNames, Tolerations, is_alive
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
@@ -68,18 +69,25 @@ class StrayPods(Part):
     name = "stray pods"
 
     def __init__(
-        self, mirror: Mirror, owners: PodOwners, writer: Writer, recorder: EventRecorder, wake: Callable[[], None]
+        self,
+        mirror: Mirror,
+        owners: PodOwners,
+        writer: Writer,
+        recorder: EventRecorder,
+        wake: Callable[[], None],
+        quarantine: Quarantine,
     ) -> None:
         self._mirror = mirror
         self._owners = owners
         self._writer = writer
         self._recorder = recorder
         self._wake = wake
+        self._quarantine = quarantine
         exists = mirror.has(kube.WORKLOADS)
         self._changed = owners.changed.subscribe(worth=exists)
         mirror.changes.placed.feed(self._changed)
         mirror.changes.unowned.feed(self._changed)
-        self._changed_nodes = mirror.changes.nodes.subscribe(worth=mirror.has(kube.NODES))
+        self._names = HostNames(mirror)
         self._waiting: dict[str, set[str]] = {}  # Workload -> hosts for which pods that claim it wait
         self._attempts: Attempts[str] = Attempts(self._again)
 
@@ -88,10 +96,10 @@ class StrayPods(Part):
         self._wake()
 
     def act(self, now: int) -> None:
-        nodes = {self._mirror.host_name(node) for node in self._changed_nodes.take()}
-        self._changed.update(key for key, hosts in self._waiting.items() if hosts & nodes)
-        for key in sorted(self._changed.take()):
-            self._look(key)
+        changed = self._names.learn()
+        self._changed.update(key for key, hosts in self._waiting.items() if not hosts.isdisjoint(changed))
+        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
+            self._quarantine.attempt("looking at its pods", kube.WORKLOADS, key, partial(self._look, key))
 
     def _look(self, key: str) -> None:
         self._waiting.pop(key, None)
@@ -103,7 +111,7 @@ class StrayPods(Part):
             if not (host := awaited_host(pod)):
                 continue
             self._waiting.setdefault(key, set()).add(host)
-            if is_stray(value, host, self._mirror.node_of(host), tolerations) and self._attempts.ready(key):
+            if is_stray(value, host, self._names.found(host), tolerations) and self._attempts.ready(key):
                 self._fail(key, pod)
 
     def _fail(self, workload: str, pod: Json) -> None:

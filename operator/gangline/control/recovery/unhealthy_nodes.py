@@ -28,6 +28,40 @@ GATE: Final = "TASFailedNodeReplacement"
 MOST: Final = 8
 
 
+class HostNames:
+    """The nodes by their host names, which mostly are also the nodes' names."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._changed = mirror.changes.nodes.subscribe(worth=mirror.has(kube.NODES))
+        self._hosts: dict[str, str] = {}  # node -> its host name
+        self._nodes: dict[str, str] = {}  # and the other way round
+
+    def learn(self) -> set[str]:
+        """Take in the nodes that have changed. Returns the host names that they have, and those that they had."""
+        found: set[str] = set()
+        for node in self._changed.take():
+            host = self._mirror.host_name(node)
+            before = self._hosts.pop(node, host)
+            if self._nodes.get(before) == node:
+                del self._nodes[before]
+            if self._mirror.get(kube.NODES, node) is not None:
+                self._hosts[node] = host
+                self._nodes[host] = node
+            found |= {host, before}
+        return found
+
+    def host(self, node: str) -> str:
+        return self._hosts.get(node, node)
+
+    def node(self, host: str) -> str:
+        return self._nodes.get(host, host)
+
+    def found(self, host: str) -> Json | None:
+        """The node with this host name; None if there is none."""
+        return self._mirror.get(kube.NODES, self.node(host))
+
+
 class UnhealthyNodes(Part):
     """Lists failed nodes on the Workloads of placed gangs."""
 
@@ -43,13 +77,11 @@ class UnhealthyNodes(Part):
         self._rules = Rules.of(gates)
         exists = mirror.has(kube.WORKLOADS)
         self._changed = mirror.changes.placed.subscribe(worth=exists)
-        self._changed_nodes = mirror.changes.nodes.subscribe(worth=mirror.has(kube.NODES))
         self._changed_pods = pods.changed.subscribe(worth=exists)
         owners.changed.feed(self._changed_pods)
         self._hosts: dict[str, frozenset[str]] = {}  # placed Workload -> its hosts
         self._at: dict[str, set[str]] = {}  # host -> the Workloads with pods there
-        self._host_names: dict[str, str] = {}  # node -> its host name
-        self._node_at: dict[str, str] = {}  # and the other way round
+        self._names = HostNames(mirror)
         self._troubled: set[str] = set()  # Workloads with a host that is not as it should be
         self._times: dict[str, int] = {}
 
@@ -62,26 +94,11 @@ class UnhealthyNodes(Part):
         for key in self._changed.take():
             self._index(key)
             look.add(key)
-        for node in self._changed_nodes.take():
-            for host in self._name(node):
-                look |= self._at.get(host, set())
+        for host in self._names.learn():
+            look |= self._at.get(host, set())
         for key in sorted(look):
             self._look(key, now)
         self.due = min(self._times.values(), default=None)
-
-    def _name(self, node: str) -> set[str]:
-        """Learn the host name of a node. Returns the one that it has, and the one that it had."""
-        host = self._mirror.host_name(node)
-        before = self._host_names.pop(node, host)
-        if self._node_at.get(before) == node:
-            del self._node_at[before]
-        if self._mirror.get(kube.NODES, node) is not None:
-            self._host_names[node] = host
-            self._node_at[host] = node
-        return {host, before}
-
-    def _node_of(self, host: str) -> Json | None:
-        return self._mirror.get(kube.NODES, self._node_at.get(host, host))
 
     def _index(self, key: str) -> None:
         value = self._mirror.workload_value(key)
@@ -122,14 +139,14 @@ class UnhealthyNodes(Part):
     def _found(self, key: str, value: model.Workload, raw: Json, now: int) -> Found:
         pods = self._pods.of(key)
         busy = {pod.node for pod in pods if pod.alive}
-        succeeded = [self._host_names.get(pod.node, pod.node) for pod in pods if pod.succeeded]
-        busy.update(self._node_at.get(host, host) for host in done_on(value.admission, succeeded))
+        succeeded = [self._names.host(pod.node) for pod in pods if pod.succeeded]
+        busy.update(self._names.node(host) for host in done_on(value.admission, succeeded))
         if value.unowned:  # nobody can prove that a pod is of it
             busy |= {pod["spec"].get("nodeName") for pod in self._owners.claimants(key) if is_alive(pod)}
         return failed_hosts(
             value,
             busy=busy,
-            node_of=self._node_of,
+            node_of=self._names.found,
             tolerations=Tolerations(self._mirror, raw),
             rules=self._rules,
             now=now,

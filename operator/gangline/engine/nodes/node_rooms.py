@@ -149,7 +149,9 @@ class NodeRooms:
 
     def _catch_up(self, table: FitTable, ground: Ground, shape: PodShape, changed: Iterable[str]) -> None:
         labels, rooms, counted = ground.labels.items(), self.ledger.rooms, ground.counted(shape)
-        for name in set(changed):
+        names = set(changed)
+        self.ledger.looks += len(names)
+        for name in names:
             if not labels <= rooms[name].node.labels.items():
                 continue
             table.total -= table.counts.pop(name, 0)

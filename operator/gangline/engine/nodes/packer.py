@@ -230,8 +230,8 @@ class Packer:
     def _in_order(self, member: Member, table: FitTable, names: Sequence[str]) -> Iterator[str]:
         """Rooms with space: those that it had, those in use, idle ones, and those that failed it; each group by name."""
         counts = table.counts
-        had = sorted({node for name, node in (*self._before.bound, *self._before.kept) if name == member.name})
-        first = [name for name in had if name in counts and name in names and name not in self._avoid]
+        had = self._nodes_before(member).intersection(names)
+        first = {name: None for name in sorted(had) if name in counts and name not in self._avoid}
         yield from first
         few = member.ground is not None and names is member.ground.names and len(counts) * 8 < len(names)
         places = sorted(counts) if few else [name for name in names if name in counts]
@@ -250,14 +250,21 @@ class Packer:
         """Assign `count` pods, room by room. Returns how many found none."""
         assert member.ground is not None
         known = dict(counts if counts is not None else self._rooms.table(member.ground, member.shape).counts)
-        order = list(names)
-        for name in order:  # first what it had: the room that is left beside it may be what others had
+        order, had = list(names), self._nodes_before(member)
+        self._ledger.looks += len(order)
+        for name in order if had else ():  # first what it had: the room that is left beside it may be what others had
+            if name not in had:
+                continue
             count -= self._keep(member, name, min(count, known.get(name, 0), self._had_more(member, name)), known)
         for name in order:
             if count <= 0:
                 return 0
             count -= self._keep(member, name, min(count, known.get(name, 0)), known)
         return max(0, count)
+
+    def _nodes_before(self, member: Member) -> set[str]:
+        """The nodes that pods of it were on, or had room on."""
+        return {node for name, node in (*self._before.bound, *self._before.kept) if name == member.name}
 
     def _had_more(self, member: Member, node: str) -> int:
         """How many of its pods were on a node, or had room there, beyond those that are assigned there anew."""

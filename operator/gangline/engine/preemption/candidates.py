@@ -71,6 +71,7 @@ def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[W
     gang, frs = need.gang, need.frs
     protects = queue.config.victims is not None
     for holder in queue.by_priority:
+        need.effort += 1
         if policy != "Any":
             if holder.priority > gang.priority:
                 return

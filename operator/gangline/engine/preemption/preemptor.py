@@ -130,10 +130,18 @@ class Preemptor:
 
     def _chosen(self, need: Need) -> list[Victim]:
         """The victims by the queue's policy, or else in Kueue's order: earlier victims decide which ones may follow."""
-        victims = _awaited(need) or self._find(need)
+        victims = _awaited(need) or self._found(need)
         if victims or choice_of(need) != LEAST_LOST_WORK:
             return victims
-        return self._find(replace(need, as_kueue=True))
+        return self._found(replace(need, as_kueue=True))
+
+    def _found(self, need: Need) -> list[Victim]:
+        """What the search finds; what it takes counts for the round, as looks at rooms do."""
+        before = need.effort
+        try:
+            return self._find(need)
+        finally:
+            self.rooms.looks += need.effort - before
 
 
 def _awaited(need: Need) -> list[Victim]:

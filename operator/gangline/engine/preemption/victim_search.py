@@ -31,6 +31,10 @@ FEWEST_GANGS: Final = "FewestGangs"
 #: Number of gangs that are tried alone before several are taken together.
 SINGLES: Final = 100
 
+#: What it takes to simulate that a gang is gone, as so many looks at a room; and where nodes matter, besides those looked at.
+_EFFORT: Final = 5
+_EFFORT_ON_NODES: Final = 50
+
 #: The value of a gang: the least valuable is preempted first.
 Value: TypeAlias = Callable[[WorkloadState], tuple[Any, ...]]
 #: lowest priority, then newest
@@ -61,6 +65,8 @@ class Need:
     spared: list[Millis] | None = None
     #: choose as Kueue does, whatever the queue's policy says
     as_kueue: bool = False
+    #: how much the search took so far, in looks at a room (`RoomLedger.looks`)
+    effort: int = 0
     removal: SimulatedRemoval = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +87,7 @@ class Need:
         return self.placing is not None or self.capacity_request is not None
 
     def fits(self, *, may_borrow: bool = True) -> bool:
+        self.effort += _EFFORT_ON_NODES if self.asks_for_places else _EFFORT
         for cell, amount in self.requests.items():
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
                 return False

@@ -56,9 +56,10 @@ class ShapeBucket(Bucket):
 class Lane:
     """Buckets that compete by priority and time: all of a ClusterQueue, or one LocalQueue's where usage orders those."""
 
-    __slots__ = ("buckets", "heap")
+    __slots__ = ("buckets", "heap", "name")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.buckets: dict[Shape, ShapeBucket] = {}
         self.heap: list[Listing] = []
 
@@ -72,21 +73,33 @@ class Lane:
         if bucket.listing is None or listing < bucket.listing:
             bucket.listing = listing
             heappush(self.heap, listing)
+            self._compact()
+
+    def drop_bucket(self, bucket: ShapeBucket) -> None:
+        """The last workload of its shape has left."""
+        del self.buckets[bucket.shape]
+        bucket.listing = None
+        self._compact()
+
+    def _compact(self) -> None:
+        """Entries that no longer count are removed when they are many: behind a blocked head none comes to the top."""
+        if len(self.heap) > 2 * len(self.buckets) + 16:
+            self.heap = [listing for listing in self.heap if listing[3].listing is listing]
+            heapify(self.heap)
 
     def top(self) -> WorkloadState | None:
-        heap = self.heap
-        while heap:
-            listing = heap[0]
+        while self.heap:
+            listing = self.heap[0]
             bucket = listing[3]
             if bucket.listing is listing:
                 first = None if bucket.inadmissible else bucket.top()
                 if first is not None and first[0] == listing[1] and first[1] == listing[2]:
                     return first[2]
                 bucket.listing = None
-                heappop(heap)
+                heappop(self.heap)
                 self.list_bucket(bucket)
             else:
-                heappop(heap)
+                heappop(self.heap)
         return None
 
 
@@ -107,7 +120,9 @@ class PendingQueue:
         self.tried = ""
         #: number of workloads in the heap
         self.active = 0
+        #: those with buckets, and the buckets of each shape
         self._lanes: dict[str, Lane] = {}
+        self._mates: dict[Shape, dict[Lane, ShapeBucket]] = {}
         #: shape -> the workload whose attempt failed
         self._inadmissible_shapes: dict[Shape, WorkloadState] = {}
         self._inadmissible_alone: dict[str, WorkloadState] = {}
@@ -127,6 +142,11 @@ class PendingQueue:
             self._inadmissible_alone
         )
 
+    @property
+    def lanes(self) -> int:
+        """How many LocalQueues are compared to find the head."""
+        return len(self._lanes)
+
     # --- in and out ---------------------------------------------------------------------------------------------------
 
     def arrive(self, gang: WorkloadState) -> None:
@@ -136,6 +156,7 @@ class PendingQueue:
         bucket = lane.buckets.get(shape)
         if bucket is None:
             bucket = lane.buckets[shape] = ShapeBucket(shape, lane, shape in self._inadmissible_shapes)
+            self._mates.setdefault(shape, {})[lane] = bucket
         entry: Entry = (gang.since, gang.uid, gang)
         gang.bucket, gang.entry = bucket, entry
         gang.enter(State.PENDING)
@@ -162,13 +183,25 @@ class PendingQueue:
             if not bucket.inadmissible:
                 self.active -= 1
             if not bucket.size:
-                del bucket.lane.buckets[bucket.shape]
-                bucket.listing = None
+                self._drop_shape(bucket)
             elif len(bucket.entries) > 2 * bucket.size + 16:
                 bucket.entries = [entry for entry in bucket.entries if entry[2].entry is entry]
                 heapify(bucket.entries)
         else:
             self._let_go(gang)
+
+    def _drop_shape(self, bucket: ShapeBucket) -> None:
+        """The last workload of its shape has left the lane. Few shapes are remembered of which none waits any more."""
+        lane, mates = bucket.lane, self._mates[bucket.shape]
+        lane.drop_bucket(bucket)
+        del mates[lane]
+        if not mates:
+            del self._mates[bucket.shape]
+            if len(self._inadmissible_shapes) > 2 * len(self._mates) + 16:
+                known = self._inadmissible_shapes.items()
+                self._inadmissible_shapes = {shape: gang for shape, gang in known if shape in self._mates}
+        if not lane.buckets:
+            del self._lanes[lane.name]
 
     def _let_go(self, gang: WorkloadState) -> None:
         """Release a workload that is in no bucket: inadmissible alone, in flight, or not here."""
@@ -190,7 +223,7 @@ class PendingQueue:
             name = f"{gang.workload.namespace}/{name}"
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane()
+            lane = self._lanes[name] = Lane(name)
         return lane
 
     # --- the head -----------------------------------------------------------------------------------------------------
@@ -261,9 +294,8 @@ class PendingQueue:
             return False
         self._inadmissible_shapes[gang.shape] = gang
         others = False
-        for lane in self._lanes.values():
-            bucket = lane.buckets.get(gang.shape)
-            if bucket is not None and not bucket.inadmissible:
+        for bucket in self._mates.get(gang.shape, {}).values():
+            if not bucket.inadmissible:
                 bucket.inadmissible = True
                 self.active -= bucket.size
                 others = True
@@ -280,13 +312,11 @@ class PendingQueue:
         """Something was released: every workload that `may_try` returns to the heap. False if nothing moved."""
         moved = False
         for shape in self._inadmissible_shapes:
-            for lane in self._lanes.values():
-                bucket = lane.buckets.get(shape)
-                if bucket is not None:
-                    bucket.inadmissible = False
-                    self.active += bucket.size
-                    lane.list_bucket(bucket)
-                    moved = True
+            for lane, bucket in self._mates.get(shape, {}).items():
+                bucket.inadmissible = False
+                self.active += bucket.size
+                lane.list_bucket(bucket)
+                moved = True
         self._inadmissible_shapes.clear()
         return self._bring_back(may_try) or moved
 
@@ -334,9 +364,8 @@ class PendingQueue:
         """The others of its shape, inadmissible with it, to which this reason was not reported; from now on it counts as
         reported.
         """
-        for lane in self._lanes.values():
-            bucket = lane.buckets.get(gang.shape)
-            if bucket is not None and bucket.inadmissible and bucket.reported != reason:
+        for bucket in tuple(self._mates.get(gang.shape, {}).values()):
+            if bucket.inadmissible and bucket.reported != reason:
                 bucket.reported = reason
                 yield from (mate for mate in bucket.live() if mate is not gang and mate.reported[0] != reason)
 

@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 
 from gangline.engine.model import Millis
 from gangline.engine.queues.estimates import ANYWHERE, Flavors
+from gangline.engine.queues.first_places import FirstPlaces
 from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
@@ -89,7 +90,34 @@ class TimedQueue(PendingQueue):
         #: computes what `quick_check` counts for a shape; None = no quick check
         self.question_of: Callable[[WorkloadState], Question] | None = None
         self._table: dict[tuple[str, Shape], TimedBucket] = {}
-        self._of_shape: dict[Shape, list[TimedBucket]] = {}
+        self._of_shape: dict[Shape, dict[TimedBucket, None]] = {}
+        #: those that are blocked, and those of them that are held back
+        self._blocked: dict[TimedBucket, None] = {}
+        self._held_back: dict[TimedBucket, None] = {}
+        #: what was last reserved, and when: it decides what buckets that are held back offer
+        self._seen: tuple[Turn | None, tuple[WorkloadState, ...], Millis] = (None, (), 0)
+        #: first workloads: of buckets that are not blocked; of those held back that may be tried; in the order of candidates; of
+        #: blocked ones
+        self._untried = FirstPlaces[TimedBucket](lambda bucket: None if bucket.blocked else bucket.line.first())
+        self._offered = FirstPlaces(self._offer_of_held_back)
+        self._candidates = FirstPlaces(self._candidate_of)
+        self._waiting = FirstPlaces[TimedBucket](lambda bucket: bucket.line.first() if bucket.blocked else None)
+
+    def _note(self, bucket: TimedBucket) -> None:
+        """The bucket has other workloads, or is blocked in another way."""
+        blocked = self._blocked
+        if bucket.blocked and bucket.line.size:
+            blocked[bucket] = None
+        else:
+            blocked.pop(bucket, None)
+        if bucket.horizon is not None and not bucket.inadmissible and bucket.line.size:
+            self._held_back[bucket] = None
+        else:
+            self._held_back.pop(bucket, None)
+        for firsts in (self._untried, self._offered, self._waiting):
+            firsts.change(bucket)
+        if self.ranking.candidate_rank is not None:
+            self._candidates.change(bucket)
 
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
         """Reservations keep heads from starving, so a strict queue is not blocked by its head."""
@@ -111,6 +139,10 @@ class TimedQueue(PendingQueue):
     def total(self) -> int:
         return sum(bucket.line.size for bucket in self._table.values()) + len(self._inadmissible_alone)
 
+    @property
+    def lanes(self) -> int:
+        return self._untried.local_queues + self._offered.local_queues + self._waiting.local_queues
+
     # --- in and out ---------------------------------------------------------------------------------------------------
 
     def arrive(self, gang: WorkloadState) -> None:
@@ -121,11 +153,12 @@ class TimedQueue(PendingQueue):
         bucket = self._table.get(key)
         if bucket is None:
             bucket = self._table[key] = TimedBucket(key, ranking.candidate_rank is not None)
-            mates = self._of_shape.setdefault(gang.shape, [])
-            if mates:
-                bucket.inadmissible, bucket.horizon = mates[0].inadmissible, mates[0].horizon
-                bucket.representative, bucket.on = mates[0].representative, mates[0].on
-            mates.append(bucket)
+            mates = self._of_shape.setdefault(gang.shape, {})
+            mate = next(iter(mates), None)
+            if mate is not None:
+                bucket.inadmissible, bucket.horizon = mate.inadmissible, mate.horizon
+                bucket.representative, bucket.on = mate.representative, mate.on
+            mates[bucket] = None
         _, rank, estimate, second_rank = self._ranked(gang)
         if ranking.varies(gang):
             bucket.varying[gang.uid] = gang
@@ -142,6 +175,7 @@ class TimedQueue(PendingQueue):
         else:
             bucket.reported = ""
             self.active += 1
+        self._note(bucket)
 
     def _ranked(self, gang: WorkloadState) -> tuple[object, float, Millis, float]:
         ranking = self.ranking
@@ -167,6 +201,7 @@ class TimedQueue(PendingQueue):
                 self.active -= 1
             if not bucket.line.size:
                 self._drop(bucket)
+            self._note(bucket)
         else:
             self._let_go(gang)
 
@@ -174,7 +209,7 @@ class TimedQueue(PendingQueue):
         """The last workload of its shape has left. What was found out about the shape is dropped with it."""
         del self._table[bucket.key]
         mates = self._of_shape[bucket.shape]
-        mates.remove(bucket)
+        del mates[bucket]
         if not mates:
             del self._of_shape[bucket.shape]
 
@@ -210,15 +245,25 @@ class TimedQueue(PendingQueue):
             bucket = cast("TimedBucket | None", gang.bucket)
             if bucket is not None and not bucket.inadmissible:
                 return gang
-        #: the turn of the last workload with a reservation: a workload that precedes it is no backfill candidate
-        fence = max((self.turn(gang) for gang in self.reserved), default=None)
-        first = min(self._offers(fence), default=None, key=_first)
+        self._regard_reserved()
+        fence = self._seen[0]
+        offers = (*self._untried.firsts(), *self._offered.firsts())
+        first = min((self._turn_at(bucket, place) for bucket, place in offers), default=None, key=_first)
         if first is None:
             return None
         if self.ranking.candidate_rank is None or fence is None or not self.all_reserved or first[0] <= fence:
             return first[1]
-        best = min(self._candidates(), default=None, key=_first)
-        return best[1] if best else None
+        candidates = [place for _, place in self._candidates.firsts()]
+        return min(candidates, key=_order_of).gang if candidates else None
+
+    def _regard_reserved(self) -> None:
+        """Where time has passed, or others are reserved a start, buckets that are held back may offer something else."""
+        seen = (max((self.turn(gang) for gang in self.reserved), default=None), self.reserved, self.now)
+        if seen != self._seen:
+            self._seen = seen
+            for bucket in self._held_back:
+                self._offered.change(bucket)
+                self._candidates.change(bucket)
 
     def _sticky(self) -> WorkloadState | None:
         for gang in (self.held, self.preemptor):
@@ -227,30 +272,24 @@ class TimedQueue(PendingQueue):
                 return gang
         return None
 
-    def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, WorkloadState]]:
-        """The first workload of every bucket that may be tried."""
-        for bucket in self._table.values():
-            if bucket.inadmissible:
-                continue
-            usage = self._usage(bucket.local_queue)
-            if bucket.horizon is None:
-                place = bucket.line.first()
-            else:
-                place = next((place for place in bucket.line if place.gang not in self.reserved), None)
-                if place is None or fence is None or not _ahead(place, usage, fence):
-                    place = bucket.line.first(bucket.horizon - self.now)
-            if place is not None:
-                order = place.order
-                yield (order[0], usage, order[1], order[2], order[3]), place.gang
+    def _offer_of_held_back(self, bucket: TimedBucket) -> Place | None:
+        """The first workload that precedes all reserved ones (`fence` is the turn of their last), or that would end in time."""
+        if bucket.inadmissible or bucket.horizon is None:
+            return None
+        fence, reserved, now = self._seen
+        place = next((place for place in bucket.line if place.gang not in reserved), None)
+        if place is None or fence is None or self._turn_at(bucket, place)[0] > fence:
+            place = bucket.line.first(bucket.horizon - now)
+        return place
 
-    def _candidates(self) -> Iterator[tuple[Turn, WorkloadState]]:
-        for bucket in self._table.values():
-            if bucket.inadmissible:
-                continue
-            place = bucket.candidates.first(None if bucket.horizon is None else bucket.horizon - self.now)
-            if place is not None:
-                order = place.order
-                yield (order[0], 0.0, order[1], order[2], order[3]), place.gang
+    def _candidate_of(self, bucket: TimedBucket) -> Place | None:
+        if bucket.inadmissible:
+            return None
+        return bucket.candidates.first(None if bucket.horizon is None else bucket.horizon - self._seen[2])
+
+    def _turn_at(self, bucket: TimedBucket, place: Place) -> tuple[Turn, WorkloadState]:
+        order = place.order
+        return (order[0], self._usage(bucket.local_queue), order[1], order[2], order[3]), place.gang
 
     def _usage(self, local_queue: str) -> float:
         return self.usage_of(local_queue) if self.usage_of is not None else 0.0
@@ -287,6 +326,7 @@ class TimedQueue(PendingQueue):
                 second = second._replace(estimate=estimate)
                 bucket.candidates.add(second)
             gang.entry = (place, second)
+        self._note(bucket)
 
     def _block(self, gang: WorkloadState, horizon: Millis | None) -> bool:
         self.arrive(gang)
@@ -297,6 +337,7 @@ class TimedQueue(PendingQueue):
                 self.active -= bucket.line.size
             others = others or bucket.line.size > 1 or bucket is not mine
             bucket.inadmissible, bucket.horizon, bucket.representative = horizon is None, horizon, gang
+            self._note(bucket)
         return others
 
     def representative(self, gang: WorkloadState) -> WorkloadState:
@@ -306,7 +347,7 @@ class TimedQueue(PendingQueue):
         return bucket.representative
 
     def flush(self, may_try: Callable[[WorkloadState], bool]) -> bool:
-        moved = self._unblock(bucket for bucket in self._table.values() if bucket.blocked and self._could_fit(bucket))
+        moved = self._unblock([bucket for bucket in self._blocked if self._could_fit(bucket)])
         return self._bring_back(may_try) or moved
 
     @property
@@ -322,7 +363,7 @@ class TimedQueue(PendingQueue):
 
     def release_held(self) -> bool:
         """Reservations changed: held back buckets may be tried again."""
-        return self._unblock([bucket for bucket in self._table.values() if bucket.horizon is not None])
+        return self._unblock(list(self._held_back))
 
     def _unblock(self, buckets: Iterable[TimedBucket]) -> bool:
         moved = False
@@ -331,6 +372,7 @@ class TimedQueue(PendingQueue):
             if bucket.blocked:
                 bucket.inadmissible, bucket.horizon, bucket.representative = False, None, None
                 self.active += bucket.line.size
+                self._note(bucket)
                 moved = True
         return moved
 
@@ -338,27 +380,23 @@ class TimedQueue(PendingQueue):
 
     def blocked(self, most: int, can_never_fit: Callable[[WorkloadState], bool]) -> list[WorkloadState]:
         """The first workloads that were tried and cannot start now, in queue order, without shapes that can never fit."""
-        lines = [
-            self._turns(bucket)
-            for bucket in self._table.values()
-            if bucket.blocked and (bucket.representative is None or not can_never_fit(bucket.representative))
-        ]
-        if most == 1:
-            firsts = [next(line) for line in lines]
-            return [min(firsts, key=_first)[1]] if firsts else []
-        return [gang for _, gang in islice(merge(*lines, key=_first), most)]
+        while True:
+            buckets = [bucket for bucket, _ in self._waiting.firsts(most)]
+            hopeless = [bucket for bucket in buckets if bucket.representative and can_never_fit(bucket.representative)]
+            if not hopeless:
+                lines = [self._turns(bucket) for bucket in buckets]
+                return [gang for _, gang in islice(merge(*lines, key=_first), most)]
+            for bucket in hopeless:
+                self._waiting.leave_out(bucket)
 
     def blocks_any(self) -> bool:
         """Whether some were tried and cannot start now."""
-        return any(bucket.blocked for bucket in self._table.values())
+        return bool(self._blocked)
 
     def first_untried(self, others: Iterable[WorkloadState]) -> Turn | None:
         """The turn of the first workload that has not been tried yet, these (in flight) included."""
         firsts = [self.turn(gang) for gang in others]
-        for bucket in self._table.values():
-            place = None if bucket.blocked else bucket.line.first()
-            if place is not None:
-                firsts.append(self.turn(place.gang))
+        firsts += [self._turn_at(bucket, place)[0] for bucket, place in self._untried.firsts()]
         return min(firsts, default=None)
 
     def _turns(self, bucket: TimedBucket) -> Iterator[tuple[Turn, WorkloadState]]:
@@ -416,9 +454,8 @@ class TimedQueue(PendingQueue):
                     yield place.gang
 
 
-def _ahead(place: Place, usage: float, fence: Turn) -> bool:
-    order = place.order
-    return (order[0], usage, order[1], order[2], order[3]) <= fence
+def _order_of(place: Place) -> tuple[int, float, Millis, str]:
+    return place.order
 
 
 def _first(offer: tuple[Turn, WorkloadState]) -> Turn:

@@ -112,7 +112,7 @@ class RoomLedger:
     def __init__(self) -> None:
         #: by name of the node
         self.rooms: dict[str, Room] = {}
-        #: how many rooms were looked at, for all tables together: what deciding costs
+        #: how many rooms were looked at, or other work that takes as much: what deciding costs
         self.looks = 0
         #: grows when nodes come, go, or offer something else, and with the pods of others
         self.version = 0

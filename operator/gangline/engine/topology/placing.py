@@ -192,6 +192,7 @@ def find(
         if dealt is not None:
             return {workers.pod_set.name: TopologyAssignment(levels_of(ledger), dealt)}
     counts = ledger.counts(demand) if within is None else ledger.counts_within(demand, within)
+    ledger.rooms.looks += len(counts.pods[goal.level])
     search = Search(
         counts,
         goal,

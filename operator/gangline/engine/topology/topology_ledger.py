@@ -280,7 +280,9 @@ class TopologyLedger:
         else:
             counts, seen = known
             if seen < len(self._log):
-                counts.update(set(self._log[seen:]), self._in_order, verdicts)
+                changed = set(self._log[seen:])
+                self.rooms.looks += len(changed)
+                counts.update(changed, self._in_order, verdicts)
         self._tables[demand] = counts, len(self._log)
         return counts
 
@@ -299,7 +301,9 @@ class TopologyLedger:
             return self._vacant[pod_requests][1]
         each, total, seen = known
         if seen < len(self._log):
-            for position in set(self._log[seen:]):
+            changed = set(self._log[seen:])
+            self.rooms.looks += len(changed)
+            for position in changed:
                 fitting = how_many(self._in_order[position].free, pod_requests)
                 total += fitting - each[position]
                 each[position] = fitting

@@ -52,7 +52,10 @@ SECTIONS: Final[dict[str, dict[str, Entry]]] = {
         "move": Entry("change.move:move", "Move a waiting job to another LocalQueue."),
         "top": Entry("change.move:top", "Put a waiting job before others of its LocalQueue."),
         "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
-        "notify": Entry("change.notify:command", "Choose of which events of a job messages are sent, and to whom; send a test message."),
+        "notify": Entry(
+            "change.notify:command",
+            "Choose of which events of a job messages are sent, and to whom; send a test message.",
+        ),
         "preempt": Entry("change.preempt:command", "Whom a job would preempt (--dry-run), and what they would lose."),
     },
     "Run Gangline": {

@@ -1,0 +1,27 @@
+"""A Workload that somebody deletes again and again is made anew less often than it is deleted."""
+
+from __future__ import annotations
+
+from gangline.control.plan.recreations import MOST, WITHIN, Recreations
+from gangline.kube.resources import Json
+
+
+def workload(name: str = "job-train-1a2b3") -> Json:
+    return {"metadata": {"namespace": "team", "name": name}}
+
+
+def test_after_some_creations_the_next_one_waits() -> None:
+    now = 1000.0
+    recreations = Recreations(lambda: now)
+    made = 0
+    for _ in range(600):
+        now += 0.5
+        made += recreations.may_create(workload(), "uid")
+    assert made == MOST * 300 // WITHIN
+
+
+def test_another_job_of_that_name_and_other_workloads_are_not_held_up() -> None:
+    recreations = Recreations(lambda: 0.0)
+    assert [recreations.may_create(workload(), "uid") for _ in range(MOST + 1)] == [True] * MOST + [False]
+    assert recreations.may_create(workload(), "another uid")
+    assert recreations.may_create(workload("job-train-9z8y7"), "uid")

@@ -56,7 +56,7 @@ class Sizes:
 
 
 class SharedRoom(Generic[K, V]):
-    """At most `most` entries of all namespaces together. Beyond, the namespace with most entries loses the one that it has used
+    """Memory for at most `most` entries of all namespaces together. Beyond that, the namespace with most entries loses the one that it has used
     least lately."""
 
     def __init__(self, most: int) -> None:

@@ -67,7 +67,7 @@ class Head:
 
 
 class Account(NamedTuple):
-    """To whom a large review is charged."""
+    """Who is charged for a large review."""
 
     address: str
     namespace: str

@@ -152,7 +152,7 @@ class Recorder:
         return False
 
     def _know(self, name: tuple[str, str], line: bytes | None) -> bytes | None:
-        """From now on this is known of the object, None: nothing. Returns what was known."""
+        """Remember this of the object from now on; None = nothing. Returns what was known."""
         namespace, before = _namespace(name), self._known.pop(name, None)
         self._sizes[namespace] += len(line or b"") - len(before or b"")
         if not self._sizes[namespace]:
@@ -312,7 +312,7 @@ class Recorder:
 
 
 def _namespace(name: tuple[str, str]) -> str:
-    """Of a kind and a key; "" for an object without one."""
+    """The namespace of a kind and a key; "" for an object without one."""
     return name[1].partition("/")[0] if "/" in name[1] else ""
 
 

@@ -78,7 +78,7 @@ class Connections:
 
 
 def _silence(connection: socket.socket) -> int:
-    """For how many milliseconds nothing was sent or received; long where the system does not say."""
+    """The milliseconds for which nothing was sent or received; long where the system does not say."""
     option = getattr(socket, "TCP_INFO", None)
     if option is None:
         return _SHORT

@@ -1,8 +1,8 @@
 """How often the Workload of a job was created lately.
 
 Whoever may delete Workloads can delete that of a job as soon as it is there, again and again. Each new one costs the API server
-more than a deletion: the object with the job's template, its status, pods that stop and start. So after some creations of the same
-Workload the next one waits.
+more than a deletion: the object with the job's template, its status, pods that stop and start. So after some creations of the
+same Workload the next one waits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _KNOWN: Final = 20_000
 
 
 class Recreations:
-    """The times at which each Workload was created, the last `MOST` of them. Another job of the same name has Workloads of its own,
-    and so has each size of an elastic job.
+    """The times at which each Workload was created, the last `MOST` of them. Another job of the same name has Workloads of its
+    own, and so has each size of an elastic job.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

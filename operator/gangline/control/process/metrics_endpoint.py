@@ -79,7 +79,7 @@ class MetricsPage:
             return self._made
 
     def _forget(self, made: list[bytes]) -> None:
-        """With thousands of queues a page has tens of megabytes."""
+        """Drop the page: with thousands of queues it has tens of megabytes."""
         if self._made is made:
             self._made, self._good_until = [], float("-inf")
 

@@ -90,7 +90,7 @@ class Reviews:
         return allowed
 
     def _forget(self) -> None:
-        """Of the account with most: who asks about many names makes nobody else's answers be asked for anew."""
+        """Forget an entry of the account with most entries: who asks about many names makes nobody else's answers be asked for anew."""
         while sum(map(len, self._known.values())) > REMEMBERED:
             account = max(self._known, key=lambda account: len(self._known[account]))
             self._known[account].popitem(last=False)

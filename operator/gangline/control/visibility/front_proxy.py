@@ -44,7 +44,7 @@ class User:
 
     @property
     def account(self) -> str:
-        """With whose requests those of this user count: service accounts of a namespace count as one, since whoever may edit the
+        """The account to which requests of this user are charged: service accounts of a namespace count as one, since whoever may edit the
         namespace makes as many as there is a use for."""
         if self.name.startswith(_SERVICE_ACCOUNT):
             return self.name.rpartition(":")[0]

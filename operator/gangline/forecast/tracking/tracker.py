@@ -226,7 +226,7 @@ class Tracker:
         return self._survival.curve
 
     def _ages(self, now: float) -> Iterator[tuple[str, float]]:
-        """Of the running runs, each with its namespace."""
+        """The ages of running runs, each with its namespace."""
         for known in self._open.values():
             if known.start is not None:
                 age = max(0.0, now - known.start) * math.exp(-self._scale.offset(known.flavor))

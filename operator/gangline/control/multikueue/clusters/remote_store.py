@@ -112,7 +112,7 @@ class RemoteStore:
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
     def ended_jobs_of(self, workload: str) -> dict[str, Json]:
-        """By their names the jobs that had finished when they were deleted there, by others than us."""
+        """The jobs, by their names, that had finished when they were deleted there, by others than us."""
         return self._ended.get(_namespace(workload), workload) or {}
 
     def kind_of_jobs(self, workload: str) -> Resource | None:
@@ -231,7 +231,7 @@ class RemoteStore:
         self._leave(ref)
 
     def _leave(self, ref: _Ref) -> None:
-        """It takes no room any more."""
+        """Take an object out of the room of its namespace."""
         namespace = _namespace(ref[1])
         if (room := self._rooms.get(namespace)) is not None:
             room.drop(ref)

@@ -56,8 +56,9 @@ class Sizes:
 
 
 class SharedRoom(Generic[K, V]):
-    """Memory for at most `most` entries of all namespaces together. Beyond that, the namespace with most entries loses the one that it has used
-    least lately."""
+    """Memory for at most `most` entries of all namespaces together. Beyond that, the namespace with most entries loses the one
+    that it has used least lately.
+    """
 
     def __init__(self, most: int) -> None:
         self._room = most

@@ -90,7 +90,9 @@ class Reviews:
         return allowed
 
     def _forget(self) -> None:
-        """Forget an entry of the account with most entries: who asks about many names makes nobody else's answers be asked for anew."""
+        """Forget entries of the account with most of them: whoever asks about many names makes nobody else's answers be asked for
+        anew.
+        """
         while sum(map(len, self._known.values())) > REMEMBERED:
             account = max(self._known, key=lambda account: len(self._known[account]))
             self._known[account].popitem(last=False)

@@ -44,8 +44,9 @@ class User:
 
     @property
     def account(self) -> str:
-        """The account to which requests of this user are charged: service accounts of a namespace count as one, since whoever may edit the
-        namespace makes as many as there is a use for."""
+        """The account to which requests of this user are charged. Service accounts of a namespace count as one, since whoever may
+        edit the namespace makes as many as there is a use for.
+        """
         if self.name.startswith(_SERVICE_ACCOUNT):
             return self.name.rpartition(":")[0]
         return self.name

@@ -33,6 +33,9 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "Stopped": EventRow(_JOB, KUEUE, "it is suspended again"),
     "FinishedWorkload": EventRow(_JOB, KUEUE, "it has finished"),
     "UpdatedAdmissionCheck": EventRow(_JOB, KUEUE, "a pending admission check says something new"),
+    "WorkloadDeletedAgain": EventRow(
+        _JOB, OURS, "its Workload was deleted again and again, and the next one is created later"
+    ),
     "WorkloadPriorityClassNotFound": EventRow(_JOB, KUEUE, "it names a priority class that is not there"),
     "ErrWorkloadCompose": EventRow(_JOB, KUEUE, "no Workload can be derived from it"),
     "JobNestingTooDeep": EventRow(_JOB, KUEUE, "it has more than ten owners, one above the other"),

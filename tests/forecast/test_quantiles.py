@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gangline.forecast import LEVELS, Forecast, Source
@@ -61,6 +61,7 @@ def test_an_estimate_never_lies_in_the_past(forecast: Forecast, passed: float) -
     assert after == sorted(after)
 
 
+@example(of_logs([0.0, 0.0, 0.0, 0.0, 14.0], Source.MODEL, 1).with_tail([1.84e8, 3.157e9]), 2.9e7, 2.0)
 @given(forecasts(), elapsed, st.floats(1.0, 100.0))
 def test_time_only_lengthens_an_estimate(forecast: Forecast, passed: float, more: float) -> None:
     sooner, later = forecast.after(passed).points, forecast.after(passed * more).points

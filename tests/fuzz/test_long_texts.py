@@ -9,9 +9,9 @@ import pytest
 
 from gangline.api.admission import syntax
 from gangline.api.read import conditions
-from gangline.engine.model import Node
+from gangline.engine.model import Expression, Node
 from gangline.engine.nodes import health
-from gangline.engine.topology.node_filter import Expression, expression_matches
+from gangline.engine.topology.expressions import expression_matches
 from gangline.jobs import runtime_hints
 from gangline.telemetry.file import FileSource
 from gangline.telemetry.prometheus import _samples

@@ -54,7 +54,7 @@ SECTIONS: Final[dict[str, dict[str, Entry]]] = {
         "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
         "notify": Entry(
             "change.notify:command",
-            "Choose of which events of a job messages are sent, and to whom; send a test message.",
+            "Choose what a job notifies whom of, or send a test notification.",
         ),
         "preempt": Entry("change.preempt:command", "Whom a job would preempt (--dry-run), and what they would lose."),
     },

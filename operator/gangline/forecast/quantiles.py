@@ -157,7 +157,7 @@ def _log_at(logs: Sequence[float], survival: float) -> float:
     score = -_NORMAL.inv_cdf(min(survival, _NEARLY_ONE))
     left, right = _segment(bisect_right(_SCORES, score, 0, len(logs)), len(logs))
     slope = (logs[right] - logs[left]) / (_SCORES[right] - _SCORES[left])
-    return logs[left] + slope * (score - _SCORES[left])
+    return min(logs[left] + slope * (score - _SCORES[left]), _MAX_LOG)
 
 
 def _survival(logs: Sequence[float], log: float) -> float:

@@ -96,6 +96,20 @@ def _manager(image: str, *arguments: str) -> Json:
     }
 
 
+async def run_kueue(api: Api, image: str, *arguments: str) -> None:
+    """Its Deployment, whether another test has made one or not."""
+    await api.client.patch(
+        DEPLOYMENTS,
+        kueue_names.NAMESPACE,
+        kueue_names.DEPLOYMENT,
+        _manager(image, *arguments),
+        kind="apply",
+        field_manager="test",
+        force=True,
+    )
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"))
+
+
 async def configure(api: Api, **fields: Any) -> None:
     body = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **fields}
     data = {kueue_names.CONFIGURATION_KEY: yaml.safe_dump(body)}
@@ -122,14 +136,14 @@ def says(findings: list[Json], check: str, verdict: str, *words: str) -> None:
 async def test_a_cluster_that_can_change_over(plane: Path, api: Api) -> None:
     """Kueue runs with a plain configuration; its objects are read, in both versions, and nothing is in the way."""
     await configure(api, waitForPodsReady={"timeout": "5m"}, featureGates={"TASProfileMixed": True})
-    await api.client.create(DEPLOYMENTS, kueue_names.NAMESPACE, _manager("registry.example/kueue/kueue:v0.19.2"))
+    await run_kueue(api, "registry.example/kueue/kueue:v0.19.2")
     webhook = {"metadata": {"name": "kueue-mutating-webhook-configuration"}, "webhooks": []}
     await api.client.create(kube.MUTATING_WEBHOOKS, None, webhook)
     holder = {"holderIdentity": "kueue-controller-manager-5c-x_1", "leaseDurationSeconds": 15}
     lease = {"metadata": {"name": names.KUEUE_LEASE}, "spec": holder}
     await api.client.create(kube.LEASES, kueue_names.NAMESPACE, lease)
     old = {**local_queue("old", "cq"), "apiVersion": names.V1BETA1}
-    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"), old)
+    await api.apply(old)
     await api.create(job("train", "lq"))
 
     status, findings = await examine(plane)
@@ -173,8 +187,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
             "VisibilityOnDemand": True,
         },
     )
-    manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
-    await api.client.patch(DEPLOYMENTS, kueue_names.NAMESPACE, kueue_names.DEPLOYMENT, {"spec": manager["spec"]})
+    await run_kueue(api, "kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
     check = {"metadata": {"name": "capacity"}, "spec": {"controllerName": MULTIKUEUE}}
     whole = {"apiVersion": names.V1BETA2, "kind": "AdmissionCheck"}
     await api.client.create(kube.ADMISSION_CHECKS, None, {**whole, **check})

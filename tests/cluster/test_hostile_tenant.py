@@ -12,6 +12,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, flavor, gpu_job, job, local_queue
 
 from gangline.api import names
+from gangline.control.plan.recreations import MOST
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 
@@ -175,3 +176,23 @@ async def test_pods_that_only_say_that_they_are_a_gangs_withhold_no_node(system:
                 await api.client.delete(kube.PODS, "default", f"forged-{number}", grace_seconds=0)
             except ApiError:
                 continue
+
+
+async def test_a_workload_that_is_deleted_again_and_again_is_created_less_often(system: System, api: Api) -> None:
+    system.operator("recreations").wait_ready()
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("others", "cq"), local_queue("mine", "cq"))
+    await api.create(job("torn", "mine", gpus=16, runtime="1s"))
+    seen: set[str] = set()
+
+    async def warned() -> bool:
+        workload = await api.workload_of("torn")
+        if workload is not None and "deletionTimestamp" not in workload["metadata"]:
+            seen.add(workload["metadata"]["uid"])
+            await api.client.delete(kube.WORKLOADS, "default", workload["metadata"]["name"])
+        events = await api.all(kube.EVENTS, "default")
+        return any(event["reason"] == "WorkloadDeletedAgain" for event in events)
+
+    await api.until(warned, "its owner hears of it")
+    assert len(seen) == MOST
+    await served(api, "meanwhile")
+    await api.client.delete(kube.JOBS, "default", "torn", propagation="Background")

@@ -234,7 +234,10 @@ class MultiKueue(Part):
             for name, cluster in self._clusters.all().items():
                 self._withdraw_orphan(name, cluster, key)
             self._steps.settled(key)
-            if not copies.is_family(key):
+            if copies.is_family(key):  # a write of the job that its members share is over, or the pause after one
+                job = self._mirror.job_with(copies.owner_of_family(key))
+                self._changed.update(map(key_of, self._mirror.workloads_of(job) if job is not None else ()))
+            else:
                 self._changed.update(families.of_all(self._clusters.all()))
             return
         if self._writes.in_doubt(kube.WORKLOADS, key):

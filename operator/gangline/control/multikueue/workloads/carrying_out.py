@@ -109,7 +109,7 @@ class CarryingOut:
             case steps.Follow(cluster):
                 if view.kind is not None:
                     work = remote_writes.follow(step, view.kind.resource)
-                    self._write(_family_or(key, view), cluster, work, after=After.REST)
+                    self._write(_family_or(key, view), cluster, work)
             case steps.Cut(cluster):
                 self._write(key, cluster, remote_writes.cut(step, workload))
             case steps.Resize(cluster):

@@ -17,7 +17,7 @@ from gangline.api import names
 from gangline.control.controller import Controller
 from gangline.control.isolation import time_limit
 from gangline.control.isolation.inbox import Inbox
-from gangline.control.isolation.turns import HALF_LIFE, LEAST, ROUND, CpuUse, Turns, namespace_of
+from gangline.control.isolation.turns import HALF_LIFE, LEAST, ROUND, CpuUse, Turns
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.plan import elastic_plan
@@ -27,7 +27,7 @@ from gangline.engine import Engine
 from gangline.engine.model import Decision
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Synced, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json, Resource, key_of, namespace_of
 
 
 class Time:

@@ -103,6 +103,12 @@ def key_of(obj: Json) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
 
 
+def namespace_of(key: str | tuple[Resource, str]) -> str:
+    """The namespace of an object with this key, alone or with its kind; "" if the object has none."""
+    text = key if isinstance(key, str) else key[1]
+    return text[: max(0, text.find("/"))]
+
+
 def revision(obj: Json | None) -> int:
     """The resourceVersion as a number: of one kind's objects, the greater one is the newer (Kubernetes guarantees it since
     1.35, and every API server on etcd has kept to it). 0 for no object, and for a version that is no number.

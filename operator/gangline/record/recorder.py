@@ -22,7 +22,7 @@ from gangline.api.read.reading import ParseError
 from gangline.jobs import BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, controller_uid, key_of
+from gangline.kube.resources import Json, Resource, controller_uid, key_of, namespace_of
 from gangline.record.entries import CONFIGURATION, NOTHING, RECORDED, VERSION, JobFacts, entry, job_facts
 from gangline.record.folder import MOST_BYTES, Folder
 
@@ -139,7 +139,7 @@ class Recorder:
 
     def _has_room(self, name: tuple[str, str], line: bytes) -> bool:
         """Whether an object may be recorded. What users create must not keep the objects of all others out of the record."""
-        namespace = _namespace(name)
+        namespace = namespace_of(name[1])
         if not namespace:
             return True
         size = self._sizes[namespace] - len(self._known.get(name, b"")) + len(line)
@@ -153,7 +153,7 @@ class Recorder:
 
     def _know(self, name: tuple[str, str], line: bytes | None) -> bytes | None:
         """Remember this of the object from now on; None = nothing. Returns what was known."""
-        namespace, before = _namespace(name), self._known.pop(name, None)
+        namespace, before = namespace_of(name[1]), self._known.pop(name, None)
         self._sizes[namespace] += len(line or b"") - len(before or b"")
         if not self._sizes[namespace]:
             del self._sizes[namespace]
@@ -309,11 +309,6 @@ class Recorder:
         """Write what waits, and let others record there."""
         self._stop.set()
         self._thread.join(10)
-
-
-def _namespace(name: tuple[str, str]) -> str:
-    """The namespace of a kind and a key; "" for an object without one."""
-    return name[1].partition("/")[0] if "/" in name[1] else ""
 
 
 def readable(path: Path) -> Iterator[Json]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from gangline.engine import ExpectedStart, Outlook
 from gangline.engine.model import Millis
+from gangline.kube.resources import namespace_of
 from gangline.tenants import SharedRoom
 
 #: workloads whose promises are kept: those that wait, and those that have started. Beyond, the namespace with most of them loses
@@ -187,23 +188,19 @@ class Ledger:
 
     def forget(self, workload: str) -> None:
         for room in (self._open, self._kept):
-            room.drop(_namespace(workload), workload)
+            room.drop(namespace_of(workload), workload)
 
     def of(self, workload: str) -> Told | None:
         """The promises of the workload's present wait, else of the last one."""
         return _get(self._open, workload) or _get(self._kept, workload)
 
 
-def _namespace(workload: str) -> str:
-    return workload.partition("/")[0]
-
-
 def _get(room: SharedRoom[str, Told], workload: str) -> Told | None:
-    return room.get(_namespace(workload), workload)
+    return room.get(namespace_of(workload), workload)
 
 
 def _put(room: SharedRoom[str, Told], workload: str, told: Told) -> None:
-    room.use(_namespace(workload), workload, lambda: told)
+    room.use(namespace_of(workload), workload, lambda: told)
 
 
 def queues_in(seen: Outlook) -> dict[str, str]:

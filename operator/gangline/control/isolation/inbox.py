@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from gangline.control.isolation.turns import Turns
 from gangline.kube.reflector import Event, Removed, Synced, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json, Resource, key_of, namespace_of
 
 #: Events of one namespace that are read before the next namespace has its turn, at most this many …
 BATCH: Final = 64
@@ -85,7 +85,7 @@ class Inbox:
         elif isinstance(event, Upsert):
             namespace = event.obj["metadata"].get("namespace") or ""
         else:
-            namespace = event.key[: max(0, event.key.find("/"))]
+            namespace = namespace_of(event.key)
         queue = self._queues.get(namespace)
         if queue is None:
             queue = self._queues[namespace] = _Queue()

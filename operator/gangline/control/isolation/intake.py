@@ -19,7 +19,7 @@ from gangline.api import jobkinds, names, object_size
 from gangline.api.jobkinds.declaration import at, mapping_at, put, rows_at
 from gangline.api.object_size import MOST_LEVELS, MOST_VALUES
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, key_of, true_condition
+from gangline.kube.resources import Json, Resource, key_of, namespace_of, true_condition
 
 #: bytes of JSON up to which levels are not counted, as long as there are no more than 254
 _SMALL: Final = 8192
@@ -209,7 +209,7 @@ class Intake:
         `runs`: it uses resources. Returns why it must not be kept, "" if it may.
         """
         self.forget(resource, key)
-        namespace = key.rpartition("/")[0]
+        namespace = namespace_of(key)
         if self.stored[namespace] + weight > self.most * (_GROWTH if runs else 1):
             return (
                 f"the namespace {namespace} stores more than {self.most >> 20} MiB of pods, jobs and Workloads: "
@@ -227,7 +227,7 @@ class Intake:
 
     def forget(self, resource: Resource, key: str) -> None:
         """Forget an object that is not kept any more."""
-        ref, namespace = (resource, key), key.rpartition("/")[0]
+        ref, namespace = (resource, key), namespace_of(key)
         weight = self._weights.pop(ref, None)
         if weight is None:
             return
@@ -238,7 +238,7 @@ class Intake:
 
     def give_up(self, resource: Resource, key: str) -> None:
         """Keep the head of an object that could not be read again, until the object changes."""
-        self._stop_waiting(key.rpartition("/")[0], (resource, key))
+        self._stop_waiting(namespace_of(key), (resource, key))
 
     def _stop_waiting(self, namespace: str, ref: tuple[Resource, str]) -> None:
         waiting = self._waiting.get(namespace)
@@ -248,7 +248,7 @@ class Intake:
 
     def want(self, resource: Resource, key: str) -> None:
         """Have an object read again before others: a Workload of it holds quota."""
-        if (resource, key) in self._waiting.get(key.rpartition("/")[0], ()):
+        if (resource, key) in self._waiting.get(namespace_of(key), ()):
             self._wanted[resource, key] = None
 
     def next_whole(self) -> tuple[Resource, str] | None:
@@ -263,7 +263,7 @@ class Intake:
         return None
 
     def _fits(self, ref: tuple[Resource, str], most: float) -> bool:
-        namespace = ref[1].rpartition("/")[0]
+        namespace = namespace_of(ref)
         return self.stored[namespace] + self._waiting[namespace][ref] - self._weights[ref] <= most
 
 

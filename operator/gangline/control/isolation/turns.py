@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias, TypeVar
 
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Resource, namespace_of
 
 #: an object's key, `namespace/name`, alone or with its kind
 K = TypeVar("K", str, tuple[Resource, str])
@@ -135,9 +135,3 @@ class Turns:
             if rest := [key for queue in queues.values() for key in reversed(queue)]:
                 self.waiting.update(namespace for namespace, queue in queues.items() if queue)
                 put_back(rest)
-
-
-def namespace_of(key: str | tuple[Resource, str]) -> str:
-    """The namespace of a key; "" if the object has none."""
-    text = key if isinstance(key, str) else key[1]
-    return text[: max(0, text.find("/"))]

@@ -10,7 +10,7 @@ from gangline.api import quantity
 from gangline.control.multikueue.clusters.remote_store import MOST_QUEUES, TooManyError
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json, Resource, key_of, namespace_of
 
 #: followed in a cluster whose quotas are summed up
 KINDS: Final = (kube.LOCAL_QUEUES, kube.CLUSTER_QUEUES)
@@ -29,7 +29,7 @@ class RemoteQueues:
 
     def quotas_behind(self, local_queues: Collection[str]) -> Amounts:
         """The nominal quotas, over all flavors, of the ClusterQueues to which these LocalQueues lead; each counts once."""
-        names = {self._cluster_queue_of.get(_namespace(key), key) for key in local_queues}
+        names = {self._cluster_queue_of.get(namespace_of(key), key) for key in local_queues}
         total: Amounts = {}
         for name in filter(None, names):
             for resource, amount in self._amounts.get(name, {}).items():
@@ -65,7 +65,7 @@ class RemoteQueues:
     def _note_local_queue(self, key: str, cluster_queue: str | None) -> bool:
         """Whether it leads to another ClusterQueue than before, None: to none. Tenants create LocalQueues: those of the namespace
         with most of them give way."""
-        namespace, known = _namespace(key), self._cluster_queue_of
+        namespace, known = namespace_of(key), self._cluster_queue_of
         if known.get(namespace, key) == cluster_queue:
             return False
         known.drop(namespace, key)
@@ -83,7 +83,3 @@ class RemoteQueues:
         if amounts is not None:
             self._amounts[name] = amounts
         return True
-
-
-def _namespace(key: str) -> str:
-    return key.partition("/")[0]

@@ -22,7 +22,7 @@ from gangline.control.multikueue.clusters.copies import Copy
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, as_revision, key_of
+from gangline.kube.resources import Json, Resource, as_revision, key_of, namespace_of
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class RemoteStore:
 
     def ended_jobs_of(self, workload: str) -> dict[str, Json]:
         """The jobs, by their names, that had finished when they were deleted there, by others than us."""
-        return self._ended.get(_namespace(workload), workload) or {}
+        return self._ended.get(namespace_of(workload), workload) or {}
 
     def kind_of_jobs(self, workload: str) -> Resource | None:
         found = self._by_workload.get(workload)
@@ -177,7 +177,7 @@ class RemoteStore:
         workload = copies.workload_of(known)
         if not self._is_known(workload):
             return
-        ends = self._ended.use(_namespace(workload), workload, dict[str, Json])
+        ends = self._ended.use(namespace_of(workload), workload, dict[str, Json])
         ends[event.key.partition("/")[2]] = last
 
     def _put_job(self, resource: Resource, job: Json) -> None:
@@ -192,14 +192,14 @@ class RemoteStore:
         if not self._takes(ref, workload, len(orjson.dumps(job))):
             return
         self._jobs[ref] = job
-        self._ended.drop(_namespace(workload), workload)
+        self._ended.drop(namespace_of(workload), workload)
         self._any_family = self._any_family or copies.is_family(workload)
         self._by_workload.setdefault(workload, set()).add(ref)
         self._changed(workload)
 
     def _takes(self, ref: _Ref, workload: str, weight: int) -> bool:
         """Whether there is room for an object of this Workload. If that is known here, older ones of the namespace give way."""
-        room = self._rooms.setdefault(_namespace(ref[1]), _Room())
+        room = self._rooms.setdefault(namespace_of(ref), _Room())
         before = room.weights.get(ref)
         room.put(ref, weight + _OVERHEAD)
         if before is None and room.is_over(_STRAYS) and not self._is_known(workload):
@@ -218,7 +218,7 @@ class RemoteStore:
         if not room.told:
             room.told = True
             text = "cluster %s: namespace %s holds too many objects with this manager's label; some are not looked at"
-            log.warning(text, self._name, _namespace(ref[1]))
+            log.warning(text, self._name, namespace_of(ref))
 
     def _forget(self, ref: _Ref) -> None:
         """Leave an object out that is still there."""
@@ -232,7 +232,7 @@ class RemoteStore:
 
     def _leave(self, ref: _Ref) -> None:
         """Take an object out of the room of its namespace."""
-        namespace = _namespace(ref[1])
+        namespace = namespace_of(ref)
         if (room := self._rooms.get(namespace)) is not None:
             room.drop(ref)
             if not room.weights:
@@ -260,7 +260,3 @@ class RemoteStore:
         if not named:
             self._by_workload.pop(workload, None)
         self._changed(workload)
-
-
-def _namespace(key: str) -> str:
-    return key.partition("/")[0]

@@ -40,6 +40,16 @@ def test_room_is_never_taken_from_a_namespace_with_less_than_its_share(steps: li
         assert kept[namespace] >= min(len(keys), most // len(seen))
 
 
+def test_an_entry_that_is_put_again_is_one_and_the_newest() -> None:
+    room = SharedRoom[str, int](2)
+    room.put("a", "x", 1)
+    room.put("a", "y", 2)
+    room.put("a", "x", 3)
+    assert len(room) == 2
+    room.put("a", "z", 4)
+    assert [room.get("a", key) for key in "xyz"] == [3, None, 4]
+
+
 @given(st.lists(st.tuples(NAMESPACES, st.booleans())))
 def test_each_namespace_has_its_turn(steps: list[tuple[str, bool]]) -> None:
     waiting, expected = InTurn[int](), dict[str, deque[tuple[int, int]]]()

@@ -80,13 +80,18 @@ class SharedRoom(Generic[K, V]):
             entries.move_to_end(key)
             return entries[key]
         value = make()
-        if entries is None:
-            entries = self._entries[namespace] = OrderedDict()
+        self.put(namespace, key, value)
+        return value
+
+    def put(self, namespace: str, key: K, value: V) -> None:
+        """Keep an entry, instead of what was there. It counts as used."""
+        entries = self._entries.setdefault(namespace, OrderedDict())
+        if key not in entries:
+            self._sizes.add(namespace)
         entries[key] = value
-        self._sizes.add(namespace)
+        entries.move_to_end(key)
         while len(self) > self._room:
             self.drop_oldest(self._sizes.largest())
-        return value
 
     def drop_oldest(self, namespace: str) -> None:
         """Drop the entry of this namespace that it has used least lately."""

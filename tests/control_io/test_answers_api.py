@@ -18,10 +18,11 @@ from tests.worlds import gpujob
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import Log, Subject
 from gangline.control.visibility import answers_api, event_stream
-from gangline.control.visibility.access_review import Reviews
+from gangline.control.visibility.access_review import REMEMBERED, Reviews
 from gangline.control.visibility.aggregated_api import AggregatedApi
 from gangline.control.visibility.answers_api import Reviewed
 from gangline.control.visibility.front_proxy import User
+from gangline.tenants import SharedRoom
 
 Json = dict[str, Any]
 ROOT = "/apis/answers.gangline.io/v1alpha1"
@@ -300,7 +301,7 @@ async def test_a_stream_asks_for_its_own_verb_and_ends_when_that_is_withdrawn(
     asked = cluster.reviewed[0]["resourceAttributes"]
     assert (asked["resource"], asked["verb"], asked["namespace"]) == ("jobevents", "watch", "ml")
     cluster.viewers.clear()
-    api._answers._reviews._known.clear()
+    api._answers._reviews._known = SharedRoom(REMEMBERED)
     said = [line async for line in stream]
     assert (said[-1]["type"], said[-1]["object"]["code"]) == ("ERROR", 403)
 

@@ -200,7 +200,7 @@ def _get(room: SharedRoom[str, Told], workload: str) -> Told | None:
 
 
 def _put(room: SharedRoom[str, Told], workload: str, told: Told) -> None:
-    room.use(namespace_of(workload), workload, lambda: told)
+    room.put(namespace_of(workload), workload, told)
 
 
 def queues_in(seen: Outlook) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -11,13 +10,15 @@ from typing import Final
 from gangline.control.visibility.front_proxy import User
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json, Resource
+from gangline.tenants import SharedRoom
 
 REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False, kind="SubjectAccessReview"
 )
 #: an answer is valid for this long, in seconds, as in Kubernetes' own extension API servers
 HOLDS: Final = 10.0
-#: how many answers are cached: beyond that, the oldest of the account with most is forgotten
+#: how many answers are cached. Beyond that, the account with most of them loses its oldest one: whoever asks about many names
+#: makes nobody else's answers be asked for anew.
 REMEMBERED: Final = 1000
 #: seconds for the API server to answer
 PATIENCE: Final = 5.0
@@ -63,15 +64,15 @@ class Reviews:
     def __init__(self, client: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        #: account -> its questions, oldest first, with the answer and until when that holds
-        self._known: dict[str, OrderedDict[tuple[User, Access | PathAccess], tuple[bool, float]]] = {}
+        #: the questions of each account with the answer, and until when that holds
+        self._known: SharedRoom[tuple[User, Access | PathAccess], tuple[bool, float]] = SharedRoom(REMEMBERED)
 
     async def allowed(self, user: User, access: Access | PathAccess) -> bool:
         """Whether the user has the access. Raises ApiError where the API server does not answer."""
         if MASTERS in user.groups:
             return True
         request = (user, access)
-        known = self._known.get(user.account, {}).get(request)
+        known = self._known.get(user.account, request)
         if known is not None and self._clock() < known[1]:
             return known[0]
         body = {
@@ -83,18 +84,5 @@ class Reviews:
         answer = await self._client.create(REVIEWS, None, body, within=PATIENCE)
         status = answer.get("status") or {}
         allowed = bool(status.get("allowed")) and not status.get("denied")
-        of_account = self._known.setdefault(user.account, OrderedDict())
-        of_account[request] = (allowed, self._clock() + HOLDS)
-        of_account.move_to_end(request)
-        self._forget()
+        self._known.put(user.account, request, (allowed, self._clock() + HOLDS))
         return allowed
-
-    def _forget(self) -> None:
-        """Forget entries of the account with most of them: whoever asks about many names makes nobody else's answers be asked for
-        anew.
-        """
-        while sum(map(len, self._known.values())) > REMEMBERED:
-            account = max(self._known, key=lambda account: len(self._known[account]))
-            self._known[account].popitem(last=False)
-            if not self._known[account]:
-                del self._known[account]

@@ -191,7 +191,7 @@ class EventRecorder:
             first_seen=wall,
             last_seen=wall,
         )
-        self._series.use(namespace, known_by, lambda: series)
+        self._series.put(namespace, known_by, series)
         self._enqueue(series)
 
     def _new_key(self, statement: _Statement) -> ObjectKey:

@@ -311,8 +311,8 @@ class Engine:
 
     @property
     def looks(self) -> int:
-        """How many rooms of nodes were looked at, to know what fits where."""
-        return self._store.topology.rooms.looks
+        """What deciding took so far, in looks at a room (see `RoomLedger.looks`)."""
+        return self._store.rooms.looks
 
     @property
     def preemption_skips(self) -> Mapping[str, int]:

@@ -153,7 +153,7 @@ class Scheduler:
         It also stops after `effort` attempts, or `share` decisions, or a few more.
         """
         known: Nominations = {}
-        rooms = self._store.topology.rooms
+        rooms = self._store.rooms
         spent, looks = 0, rooms.looks
         while attempts := self._cycle(root, now, known, share):
             for attempt in attempts:

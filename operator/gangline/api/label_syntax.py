@@ -33,7 +33,7 @@ _SUBDOMAIN_RULE: Final = (
     f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN_RE}')"
 )
 _NAME_RULE: Final = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME_RE}')"
 )
 _VALUE_RULE: Final = (
@@ -53,17 +53,11 @@ def too_long(limit: int) -> str:
 
 def dns_label_faults(value: str) -> list[str]:
     """Why `value` is not an RFC 1123 label; empty if it is one."""
-    faults = [too_long(63)] if len(value) > 63 else []
-    if _breaks(_LABEL, value):
-        faults.append(_LABEL_RULE)
-    return faults
+    return _faults(value, 63, _LABEL, _LABEL_RULE)
 
 
 def dns_subdomain_faults(value: str) -> list[str]:
-    faults = [too_long(253)] if len(value) > 253 else []
-    if _breaks(_SUBDOMAIN, value):
-        faults.append(_SUBDOMAIN_RULE)
-    return faults
+    return _faults(value, 253, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def qualified_name_faults(value: str) -> list[str]:
@@ -76,22 +70,18 @@ def qualified_name_faults(value: str) -> list[str]:
         faults += [f"prefix part {fault}" for fault in dns_subdomain_faults(prefix) if prefix]
     if not name:
         return [*faults, "name part must be non-empty"]
-    if len(name) > 63:
-        faults.append(f"name part {too_long(63)}")
-    if _breaks(_NAME, name):
-        faults.append(_NAME_RULE)
-    return faults
+    return faults + [f"name part {fault}" for fault in _faults(name, 63, _NAME, _NAME_RULE)]
 
 
 def label_value_faults(value: str) -> list[str]:
-    faults = [too_long(63)] if len(value) > 63 else []
-    if _breaks(_VALUE, value):
-        faults.append(_VALUE_RULE)
+    return _faults(value, 63, _VALUE, _VALUE_RULE)
+
+
+def _faults(value: str, longest: int, pattern: re.Pattern[str], rule: str) -> list[str]:
+    faults = [too_long(longest)] if len(value) > longest else []
+    if len(value) <= _COMPARED and not pattern.fullmatch(value):
+        faults.append(rule)
     return faults
-
-
-def _breaks(pattern: re.Pattern[str], value: str) -> bool:
-    return len(value) <= _COMPARED and not pattern.fullmatch(value)
 
 
 @bounded.parser(_LONGEST, instead=False, worst=("a.", "a-", "a/", "."))

@@ -98,7 +98,7 @@ class MultiKueue(Part):
         self._moved = False
         self._look_at_all = False
         self._tidied = 0  # when copies without a workload were last looked for
-        self._there = Attempts[Pair](lambda pair: self._again(pair[1]))  # writes in other clusters
+        self._there = Attempts[Pair](lambda pair: self._after_pause(pair[1]))  # writes in other clusters
         self._views = Views(
             mirror,
             settings,
@@ -234,10 +234,7 @@ class MultiKueue(Part):
             for name, cluster in self._clusters.all().items():
                 self._withdraw_orphan(name, cluster, key)
             self._steps.settled(key)
-            if copies.is_family(key):  # a write of the job that its members share is over, or the pause after one
-                job = self._mirror.job_with(copies.owner_of_family(key))
-                self._changed.update(map(key_of, self._mirror.workloads_of(job) if job is not None else ()))
-            else:
+            if not copies.is_family(key):
                 self._changed.update(families.of_all(self._clusters.all()))
             return
         if self._writes.in_doubt(kube.WORKLOADS, key):
@@ -320,6 +317,12 @@ class MultiKueue(Part):
 
     def _note_quotas(self) -> None:
         self.moved_quotas()
+
+    def _after_pause(self, key: str) -> None:
+        """Look again at a Workload after a refused write; of a family at all members, which waited for it."""
+        if copies.is_family(key) and (job := self._mirror.job_with(copies.owner_of_family(key))) is not None:
+            self._changed.update(map(key_of, self._mirror.workloads_of(job)))
+        self._again(key)
 
     def _again(self, key: str) -> None:
         self._changed.add(key)

@@ -600,6 +600,17 @@ def test_what_saturates_fits_no_quota() -> None:
     assert of(World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=large)).decide(), Admit) == ["w"]
 
 
+def decided(world: World) -> tuple[list[int], list[list[str]]]:
+    """What each call of `decide` took, in looks at a room, and whom it admitted, until all is decided."""
+    looks: list[int] = []
+    admitted: list[list[str]] = []
+    while world.engine.next_wakeup(world.now) == world.now:
+        before = world.engine.looks
+        admitted.append(of(world.engine.decide(world.now, room=100), Admit))
+        looks.append(world.engine.looks - before)
+    return looks, admitted
+
+
 def test_looking_at_many_nodes_for_many_gangs_takes_several_calls() -> None:
     """Each gang of one queue asks for an amount of its own, and finds too few nodes; one of another queue finds its node."""
     nodes, gangs = 300, 1500
@@ -613,12 +624,7 @@ def test_looking_at_many_nodes_for_many_gangs_takes_several_calls() -> None:
         wide = PodSet("main", nodes + 1, {GPU: 8, CPU: 1 + number})
         world.put(gang(f"w{number}", queue="many", pod_sets=(wide,)))
     world.put(gang("other", queue="few"))
-    looks: list[int] = []
-    admitted: list[list[str]] = []
-    while world.engine.next_wakeup(world.now) == world.now:
-        before = world.engine.looks
-        admitted.append(of(world.engine.decide(world.now, room=100), Admit))
-        looks.append(world.engine.looks - before)
+    looks, admitted = decided(world)
     assert sum(looks) >= nodes * gangs
     assert max(looks) <= (PATIENCE + PATIENCE // TURNS) * LOOKS
     assert admitted[0] == ["other"], "its queue has a turn in the first call"
@@ -637,12 +643,7 @@ def test_searching_many_holders_for_many_gangs_takes_several_calls() -> None:
         asks = PodSet("main", 1, {GPU: holders + 1, CPU: 1 + number})
         world.put(gang(f"w{number}", queue="many", priority=5, pod_sets=(asks,)))
     world.put(gang("other", queue="few"))
-    looks: list[int] = []
-    admitted: list[list[str]] = []
-    while world.engine.next_wakeup(world.now) == world.now:
-        before = world.engine.looks
-        admitted.append(of(world.engine.decide(world.now, room=100), Admit))
-        looks.append(world.engine.looks - before)
+    looks, admitted = decided(world)
     assert sum(looks) >= holders * gangs
     assert max(looks) <= (PATIENCE + PATIENCE // TURNS) * LOOKS
     assert len(looks) > 1

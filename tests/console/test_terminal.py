@@ -77,6 +77,10 @@ def test_a_run_tells_its_story(columns: int) -> None:
             terminal.look(0.3)
         terminal.press("j")
         terminal.until(lambda text: "\njobs  [t] timeline" in text, "j shows no jobs")
+        terminal.press("\x1b[Ax\x1bOq\x1b[24~\x1bje")  # a slow program reads many keys at once
+        terminal.until(lambda text: "events  [q]" in text and "[e]" not in text, "e among other keys shows no events")
+        terminal.press("\x1b[1;5Aj\x1b")
+        terminal.until(lambda text: "\njobs  [t] timeline" in text, "j among other keys shows no jobs")
 
         terminal.press("qq")
         assert terminal.ended() == 0 and "interrupted" in terminal.picture.text

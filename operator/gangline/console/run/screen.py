@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import termios
@@ -27,7 +28,8 @@ from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
 
 TABLE_EVERY = 15.0  # seconds between two tables in a pipe
 _SAID = 50  # sentences that a redrawn terminal repeats
-_ESCAPE = "\x1b"
+#: what an arrow, a function key or a key with Alt sends, and what begins like it and has not come as a whole
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|O.?|[^\[O]|$)", re.DOTALL)
 
 
 class Screen(Protocol):
@@ -142,9 +144,8 @@ class LiveScreen:
                 typed = ""
             if not typed:  # the terminal is gone
                 loop.remove_reader(fd)
-            elif not typed.startswith(_ESCAPE):  # an arrow, a function key
-                for key in typed:
-                    self.press(key)
+            for key in _ESCAPE_SEQUENCE.sub("", typed):
+                self.press(key)
 
         def suspend() -> None:
             """Suspend the run at Ctrl-Z: the terminal is the shell's, as it was; it is ours again when the run goes on."""

@@ -252,3 +252,34 @@ def test_pods_that_claim_a_workload_take_no_more_memory_than_their_namespace_has
     assert mirror.intake.stored["ns"] == stored
     assert not owners.gang_of(a_pod("liar29", ""))
     assert owners.claimants("ns/w") == [a_pod("liar29", "")]
+
+
+def test_the_json_of_gated_pods_takes_no_more_memory_than_their_namespace_has() -> None:
+    """A pod beyond it keeps its gate until it changes; what is bound or gone makes room."""
+    mirror, owners = gang()
+    complaints: list[str] = []
+    mirror.complain = lambda obj, error: complaints.append(obj["metadata"]["name"])
+    pods = PodIndex(lambda change: None, mirror.pod_counts, owners=owners)
+    before = mirror.intake.stored["ns"]
+
+    def gated(name: str) -> Json:
+        pod = member(name)
+        pod["spec"] = {"schedulingGates": [dict(GATE)]}
+        return pod
+
+    pods.upsert(gated("p00"))
+    weight = mirror.intake.stored["ns"] - before
+    mirror.intake.most = before + 10 * weight
+    for number in range(1, 30):
+        pods.upsert(gated(f"p{number:02}"))
+    assert len(pods.at_node_gate("ns/w")) == 10
+    assert mirror.intake.stored["ns"] == mirror.intake.most
+    assert (complaints[0], complaints[-1], len(pods.of("ns/w"))) == ("p10", "p29", 30)
+    pods.remove("ns/p00")
+    pods.upsert(member("p01"))  # it runs
+    pods.upsert(gated("p28"))
+    pods.upsert(gated("p29"))
+    assert {"p28", "p29"} < {pod.name for pod in pods.at_node_gate("ns/w")}
+    for number in range(30):
+        pods.remove(f"ns/p{number:02}")
+    assert mirror.intake.stored["ns"] == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.control.gang_pods import Recorder
+
 from gangline.control.plan.recreations import MOST, WITHIN, Recreations
 from gangline.kube.resources import Json
 
@@ -10,18 +12,25 @@ def workload(name: str = "job-train-1a2b3") -> Json:
     return {"metadata": {"namespace": "team", "name": name}}
 
 
+def owner(uid: str = "uid") -> Json:
+    return {"metadata": {"namespace": "team", "name": "train", "uid": uid}}
+
+
 def test_after_some_creations_the_next_one_waits() -> None:
     now = 1000.0
-    recreations = Recreations(lambda: now)
+    recorder = Recorder()
+    recreations = Recreations(recorder, lambda: now)  # type: ignore[arg-type]
     made = 0
     for _ in range(600):
         now += 0.5
-        made += recreations.may_create(workload(), "uid")
+        made += recreations.may_create(workload(), owner())
+    assert {reason for reason, _ in recorder.said} == {"WorkloadDeletedAgain"}
+    assert len(recorder.said) == 600 - made
     assert made == MOST * 300 // WITHIN
 
 
 def test_another_job_of_that_name_and_other_workloads_are_not_held_up() -> None:
-    recreations = Recreations(lambda: 0.0)
-    assert [recreations.may_create(workload(), "uid") for _ in range(MOST + 1)] == [True] * MOST + [False]
-    assert recreations.may_create(workload(), "another uid")
-    assert recreations.may_create(workload("job-train-9z8y7"), "uid")
+    recreations = Recreations(Recorder(), lambda: 0.0)  # type: ignore[arg-type]
+    assert [recreations.may_create(workload(), owner()) for _ in range(MOST + 1)] == [True] * MOST + [False]
+    assert recreations.may_create(workload(), owner("another uid"))
+    assert recreations.may_create(workload("job-train-9z8y7"), owner())

@@ -25,6 +25,7 @@ from gangline_webhooks.intake import (
     PER_NAMESPACE,
     REFILL,
     SMALL,
+    USUAL,
     Account,
     Head,
     Intake,
@@ -95,12 +96,29 @@ async def test_a_namespace_that_has_used_its_allowance_is_refused_for_a_while_an
     assert (refused.value.status, refused.value.retry_after) == (429, 1)
     assert refused.value.uid
     assert await desk.ask("other") == b"judged"
-    assert await desk.ask("greedy", "small") == b"judged", "what is cheap is never refused"
+    assert await desk.ask("greedy", "small") == b"judged", "large objects use none of what small ones have"
     desk.clocks.now += 0.5 / REFILL
     assert await desk.ask("greedy") == b"judged"
     with pytest.raises(RefusedError) as refused:
         await desk.ask("greedy")
     assert refused.value.retry_after == (ALLOWANCE / 2 - 0.5) / REFILL
+
+
+async def test_small_reviews_are_free_unless_they_cost_more_than_usual_ones_again_and_again():
+    worst = 0.013  # CPU seconds of the worst review of 16 KiB
+    desk = Desk(costs={"costly": worst, "usual": USUAL})
+    for _ in range(1000):
+        assert await desk.ask("usual", "small") == b"judged"
+    judged = 0
+    with pytest.raises(RefusedError, match="too many costly objects of namespace costly are being checked") as refused:
+        while True:
+            await desk.ask("costly", "small")
+            judged += 1
+    assert judged == pytest.approx(ALLOWANCE / (worst - USUAL), abs=1)
+    assert refused.value.status == 429 and refused.value.uid
+    assert await desk.ask("usual", "small") == b"judged"
+    desk.clocks.now += 60
+    assert await desk.ask("costly", "small") == b"judged"
 
 
 async def test_the_namespace_that_has_used_least_is_next():

@@ -1,6 +1,7 @@
 """How reviews come in: within limits of bytes, and large ones in turn, so that no namespace takes the time of the others.
 
-A small review is answered at once. A large one waits for its turn: addresses take turns, and of the reviews of one address,
+A small review is answered at once. What it costs beyond a usual one counts, and a namespace that sent too many such is refused
+further small ones for a while. A large one waits for its turn: addresses take turns, and of the reviews of one address,
 those of the namespace that has used least time of late go first. Each namespace has an allowance of CPU time for large objects,
 which refills steadily; where it is used up, further ones are refused before they are read. The allowance counts by address, too:
 a review says itself which namespace it is about, and anybody may send one. What is refused is answered as a review, so that its
@@ -38,7 +39,9 @@ AT_ONCE: Final = 2
 #: seconds that a large review waits for its turn, and a large conversion: API servers wait 2 at least, and 30 for conversions
 PATIENCE: Final = 1.0
 MORE_PATIENCE: Final = 15.0
-#: CPU seconds for large reviews that an account may use at once, and those that it gets back in a second
+#: CPU seconds of a small review that count for nothing: those of usual jobs take about a third of it
+USUAL: Final = 0.005
+#: CPU seconds for large reviews that an account may use at once, and those that it gets back in a second; and so for small ones
 ALLOWANCE: Final = 2.0
 REFILL: Final = 0.1
 #: accounts whose use is known; the use of further ones counts from the beginning
@@ -67,7 +70,7 @@ class Head:
 
 
 class Account(NamedTuple):
-    """Who is charged for a large review."""
+    """Who is charged for a review."""
 
     address: str
     namespace: str
@@ -75,8 +78,9 @@ class Account(NamedTuple):
 
 @dataclass(slots=True)
 class Allowances:
-    """The CPU time for large reviews that each account has left."""
+    """The CPU time for reviews of a kind ("large", "costly") that each account has left."""
 
+    kind: str
     clock: Callable[[], float] = time.monotonic
     #: what an account has used of its allowance, and when that was true
     _used: dict[Account, tuple[float, float]] = field(default_factory=dict[Account, tuple[float, float]])
@@ -99,7 +103,7 @@ class Allowances:
             return
         where = f"of namespace {account.namespace}" if account.namespace else "without a namespace"
         seconds = max(1, ceil(over / REFILL))
-        raise BusyError(f"too many large objects {where} are being checked: try again in {seconds} s", seconds)
+        raise BusyError(f"too many {self.kind} objects {where} are being checked: try again in {seconds} s", seconds)
 
 
 class Turns:
@@ -201,7 +205,8 @@ class Intake:
         self._cpu = cpu
         self._by_namespace = by_namespace
         self._bodies = Bodies(longest, within, TOGETHER, PER_NAMESPACE if by_namespace else TOGETHER)
-        self._allowances = Allowances(clock)
+        self._allowances = Allowances("large", clock)
+        self._of_small = Allowances("costly", clock)
         self._turns = Turns(self._allowances, PATIENCE if by_namespace else MORE_PATIENCE)
 
     async def answer(self, chunks: AsyncIterable[bytes], judge: Judge, address: str = "") -> bytes:
@@ -213,11 +218,11 @@ class Intake:
         async with asyncio.timeout(self.within):
             while len(beginning) <= SMALL and (chunk := await anext(chunks, None)) is not None:
                 beginning += chunk
-        if len(beginning) <= SMALL:
-            return await _judged(judge, beginning)
         head = Head.of(beginning)
         account = Account(address, head.namespace if self._by_namespace else "")
         try:
+            if len(beginning) <= SMALL:
+                return await self._answer_small(beginning, judge, account)
             if self._by_namespace:
                 self._allowances.check(account)
             client = f"{address} {account.namespace}"
@@ -227,6 +232,17 @@ class Intake:
             raise RefusedError(head.uid, 413, str(error)) from None
         except BusyError as error:
             raise RefusedError(head.uid, 429, str(error), error.retry_after) from None
+
+    async def _answer_small(self, body: bytes, judge: Judge, account: Account) -> bytes:
+        if not self._by_namespace:
+            return await _judged(judge, body)
+        self._of_small.check(account)
+        spent: list[float] = []
+        try:
+            return await metered(_judged(judge, body), self._cpu, spent.append)
+        finally:
+            if (beyond := sum(spent) - USUAL) > 0:
+                self._of_small.charge(account, beyond)
 
     def _charge(self, account: Account, seconds: float) -> None:
         if self._by_namespace:

@@ -44,7 +44,7 @@ class PodGates(GateRemoval):
         return self._mirror.changes.placed, self._pods.changed_placed
 
     def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
-        pods = [pod.manifest for pod in self._pods.of(key) if pod.placed]
+        pods = [pod.manifest for pod in self._pods.of(key) if pod.placed and pod.manifest]
         if workload.unowned:  # as in Kueue: nobody can prove that a pod is of it, and its places bound how many are
             pods += self._owners.claimants(key)
         pod_sets = raw["spec"].get("podSets") or ()

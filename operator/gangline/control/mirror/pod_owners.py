@@ -82,15 +82,17 @@ class PodOwners:
                 self._drivers.add(uid)
             self._proven[uid] = found
             self._uids[key] = uid
-        elif claimed is not None and self._may_keep(key, pod):
+        elif claimed is not None and self.may_keep(key, pod):
             self._unproven[key] = pod
             self._claims.setdefault(claimed, set()).add(key)
             self._controlled.setdefault(controller_uid(pod) or "", set()).add(key)
             self.changed.add(claimed)
         return found
 
-    def _may_keep(self, key: str, pod: Json) -> bool:
-        """Whether the namespace has room for a pod that may be proven later. Its owner hears of it if not."""
+    def may_keep(self, key: str, pod: Json) -> bool:
+        """Whether the namespace has room for the JSON of a pod. If so, it counts, instead of what was kept of the pod before;
+        if not, the pod's owner hears of it.
+        """
         weight, runs = measure(kube.PODS, pod).weight, bool(pod["spec"].get("nodeName"))
         why = self.mirror.intake.keep(kube.PODS, key, weight, runs=runs)
         if why:

@@ -25,7 +25,7 @@ from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import ObjectRead, WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import elastic_plan, job_plan, job_workload, plan_steps
-from gangline.control.plan.recreations import MOST, WITHIN, Recreations
+from gangline.control.plan.recreations import Recreations
 from gangline.control.plan.starts import Starts
 from gangline.control.plan.unseen_stops import UnseenStops
 from gangline.control.plan.workload_writes import WorkloadWrites
@@ -86,7 +86,7 @@ class JobPlanning(Part):
         self._attempts = Attempts[JobRef](self._again)
         self._unseen = UnseenStops(self._again)
         self._starts = Starts()
-        self._recreations = Recreations()
+        self._recreations = Recreations(recorder)
         mirror.messages.subscribe(WriteResolved, self._resolved)
         mirror.messages.subscribe(ObjectRead, lambda message: wake())
 
@@ -171,20 +171,10 @@ class JobPlanning(Part):
             self._attempts.pause(ref)
             return
         for step in planned:
-            if isinstance(step, plan_steps.CreateWorkload) and not self._may_create(ref, job, step.body):
+            if isinstance(step, plan_steps.CreateWorkload) and not self._recreations.may_create(step.body, job):
+                self._attempts.pause(ref)
                 return
             self._carry_out(ref, job, step)
-
-    def _may_create(self, ref: JobRef, job: Json, workload: Json) -> bool:
-        """Whether a Workload of the job may be created now; if not, the job is planned again after a pause."""
-        if self._recreations.may_create(workload, job["metadata"]["uid"]):
-            return True
-        message = (
-            f"The Workload was deleted and created {MOST} times within {WITHIN:.0f} s: the next one is created later"
-        )
-        self._recorder.record(job, "Warning", "WorkloadDeletedAgain", message)
-        self._attempts.pause(ref)
-        return False
 
     def _pods_of(self, workloads: Iterable[Json]) -> Iterator[Pod]:
         return (pod for workload in workloads for pod in self._pods.of(key_of(workload)))

@@ -1,4 +1,4 @@
-"""How often the Workload of a job was created lately.
+"""How often each Workload was created lately: of a job, of a pod group, of a kind that serves, or a variant.
 
 Whoever may delete Workloads can delete that of a job as soon as it is there, again and again. Each new one costs the API server
 more than a deletion: the object with the job's template, its status, pods that stop and start. So after some creations of the
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from gangline.control.writes.events import EventRecorder
 from gangline.kube.resources import Json, key_of
 from gangline.tenants import SharedRoom
 
@@ -24,19 +25,24 @@ _KNOWN: Final = 20_000
 
 
 class Recreations:
-    """The times at which each Workload was created, the last `MOST` of them. Another job of the same name has Workloads of its
-    own, and so has each size of an elastic job.
+    """The times at which each Workload was created, the last `MOST` of them. Another owner of the same name has Workloads of its
+    own, and so has each size of an elastic job. The owner hears of it by an event when a creation has to wait.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, recorder: EventRecorder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._recorder = recorder
         self._clock = clock
         self._made: SharedRoom[tuple[str, str], deque[float]] = SharedRoom(_KNOWN)
 
-    def may_create(self, workload: Json, job_uid: str) -> bool:
-        """Whether this Workload of the job with this UID may be created now. If so, it counts as created."""
+    def may_create(self, workload: Json, owner: Json) -> bool:
+        """Whether this Workload of the owner may be created now. If so, it counts as created."""
         namespace, now = workload["metadata"]["namespace"], self._clock()
-        made = self._made.use(namespace, (key_of(workload), job_uid), lambda: deque[float](maxlen=MOST))
+        made = self._made.use(
+            namespace, (key_of(workload), owner["metadata"]["uid"]), lambda: deque[float](maxlen=MOST)
+        )
         if len(made) == MOST and now - made[0] < WITHIN:
+            message = f"The Workload was deleted and created {MOST} times within {WITHIN:.0f} s: the next one is created later"
+            self._recorder.record(owner, "Warning", "WorkloadDeletedAgain", message)
             return False
         made.append(now)
         return True

@@ -20,6 +20,7 @@ from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import job_workload, plan_steps
+from gangline.control.plan.recreations import Recreations
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.pod_groups import group_index, group_plan
 from gangline.control.pod_groups.demand import Demand
@@ -80,6 +81,7 @@ class GroupPlanning(Part):
         self._pods = pods
         self._writes = writes
         self._workload_writes = WorkloadWrites(writes, metrics, notices)
+        self._recreations = Recreations(recorder)
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
@@ -244,6 +246,10 @@ class GroupPlanning(Part):
             self._attempts.pause(ref)
             return
         for step in planned:
+            creates = isinstance(step, plan_steps.CreateWorkload)
+            if creates and not self._recreations.may_create(step.body, group.leader.manifest()):
+                self._attempts.pause(ref)
+                return
             self._carry_out(ref, step)
 
     def _workload_of(self, group: PodGroup, key: str) -> Json | None:

@@ -19,6 +19,7 @@ from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import plan_steps
+from gangline.control.plan.recreations import Recreations
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.pod_groups.demand import Demand
 from gangline.control.pod_groups.group_planning import GroupPlanning
@@ -69,6 +70,7 @@ class ServingPlanning(Part):
         self._writes = writes
         self._recorder = recorder
         self._workload_writes = WorkloadWrites(writes, metrics, notices)
+        self._recreations = Recreations(recorder)
         self._wake = wake
         self._quarantine = quarantine
         self._enabled = {BY_FRAMEWORK[each].declaration.resource for each in frameworks}
@@ -175,6 +177,9 @@ class ServingPlanning(Part):
             self._attempts.pause(ref)
             return
         for step in planned:
+            if isinstance(step, plan_steps.CreateWorkload) and not self._recreations.may_create(step.body, parent):
+                self._attempts.pause(ref)
+                return
             self._carry_out(ref, parent, step)
 
     def _workloads_of(self, ref: JobRef, parent: Json) -> dict[str, Json]:

@@ -15,6 +15,7 @@ from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload, fenced
+from gangline.control.plan.recreations import Recreations
 from gangline.control.status import gate_changes
 from gangline.control.variants import bodies, family
 from gangline.control.writes.events import EventRecorder
@@ -53,6 +54,7 @@ class Variants(Part):
         self._mirror = mirror
         self._writes = writes
         self._recorder = recorder
+        self._recreations = Recreations(recorder)
         self._concurrent = gates.get("ConcurrentAdmission", False)
         self._lists_gates = gates.get("MultiKueueOrchestratedPreemption", False)
         self._wake = wake
@@ -189,6 +191,9 @@ class Variants(Part):
         if made.due is not None:
             self._later[key] = made.due
         for step, told in made.steps:
+            if isinstance(step, CreateWorkload) and not self._recreations.may_create(step.body, workload):
+                self._attempts.pause(key)
+                return
             self._send(key, step, told)
 
     def _plan_orphan(self, key: str, variant: Json) -> None:

@@ -63,7 +63,8 @@ class Report:
         """One finding of the check has this verdict and all these words."""
         mine = [row for row in self.findings if row["check"] == check]
         rows = [row["detail"] + row["advice"] for row in mine if row["verdict"] == verdict]
-        assert any(all(word in text for word in words) for text in rows), json.dumps(mine, indent=1)
+        said = any(all(word in text for word in words) for text in rows)
+        assert said, f"no {verdict} of {check!r} with {words}: {json.dumps(mine, indent=1)}"
         assert self.status == (1 if any(row["verdict"] == "failure" for row in self.findings) else 0)
 
 

@@ -43,6 +43,22 @@ def test_every_kind_has_its_name() -> None:
     assert "" not in BY_KIND
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "a/status", "../b", "a%2fstatus"])
+async def test_a_name_that_leads_to_something_else_is_not_found_and_not_asked_for(name: str) -> None:
+    """Anybody may write such a name into a reference, for one that of a queue into a label."""
+    async with connected() as (_, client):
+        await client.create(THINGS, "here", {"metadata": {"name": "a"}})
+        before = dict(client.requests)
+        for where, what in (("here", name), (name or ".", "a")):
+            with pytest.raises(kube.NotFound, match="no object can have this name"):
+                await client.get(THINGS, where, what)
+            with pytest.raises(kube.NotFound):
+                await client.delete(THINGS, where, what)
+            with pytest.raises(kube.NotFound):
+                await client.patch(THINGS, where, what, {"spec": {}})
+        assert client.requests == before
+
+
 async def test_round_trip() -> None:
     async with connected() as (_, client):
         made = await client.create(THINGS, "here", {"metadata": {"name": "a"}, "spec": {"n": 1}})

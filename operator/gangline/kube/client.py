@@ -81,6 +81,16 @@ class WatchEvent(NamedTuple):
     object: Json
 
 
+def _path(resource: Resource, namespace: str | None, name: str, subresource: str = "") -> str:
+    """The URL path of one object. Raises NotFound for a name that no object can have, since API servers refuse such: anybody can
+    write one into a reference, and in a URL it would name a list, a subresource or something else.
+    """
+    for part in (name, namespace or name):
+        if part in ("", ".", "..") or "/" in part or "%" in part:
+            raise NotFound(404, "NotFound", f"{resource} {bounded.shown(part)} not found: no object can have this name")
+    return resource.path(namespace, name, subresource)
+
+
 class ApiClient(Transport):
     """The verbs of the API. See `Transport` for its construction and its counters."""
 
@@ -88,7 +98,7 @@ class ApiClient(Transport):
 
     async def get(self, resource: Resource, namespace: str | None, name: str, *, within: float | None = None) -> Json:
         """One object. Raises NotFound."""
-        return await self.json(Call("get", resource, "GET", resource.path(namespace, name), within=within))
+        return await self.json(Call("get", resource, "GET", _path(resource, namespace, name), within=within))
 
     async def list(
         self,
@@ -229,7 +239,7 @@ class ApiClient(Transport):
         within: float | None = None,
     ) -> Json:
         """PUT; `metadata.resourceVersion` in the body makes it conditional. Raises Conflict, NotFound, Invalid."""
-        path = resource.path(namespace, name, subresource)
+        path = _path(resource, namespace, name, subresource)
         return await self.json(Call("replace", resource, "PUT", path, query, body, _JSON, subresource, within))
 
     async def patch(
@@ -252,7 +262,7 @@ class ApiClient(Transport):
         if field_manager or force:
             more = {"fieldManager": field_manager, "force": "true" if force else ""}
             query = {**query, **{name: text for name, text in more.items() if text}}
-        path = resource.path(namespace, name, subresource)
+        path = _path(resource, namespace, name, subresource)
         content = _PATCH_TYPES[kind]
         return await self.json(Call("patch", resource, "PATCH", path, query, body, content, subresource, within))
 
@@ -275,7 +285,7 @@ class ApiClient(Transport):
             options["propagationPolicy"] = propagation
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        path = resource.path(namespace, name)
+        path = _path(resource, namespace, name)
         return await self.json(Call("delete", resource, "DELETE", path, {}, options, _JSON, within=within))
 
     async def raw(self, path: str, *, within: float | None = None) -> bytes:

@@ -185,8 +185,9 @@ class AuditLog:
         while self._waiting:
             entry = self._waiting.popleft()
             if isinstance(entry, Begin) and entry.serial:
+                size = file.tell()
                 file.close()
-                self._report_soon(entry.at)
+                self._report_soon(entry.at, size)
                 rotate(self._path, self._kept)
                 file = files.append(self._path)
                 self._size, self._beginning, self._known = 0, 0, entry.known + 1
@@ -206,14 +207,14 @@ class AuditLog:
             self._trouble = ""
         return file
 
-    def _report_soon(self, now: model.Millis) -> None:
-        """Say whose Workloads filled a file early: they displace what the record says of everybody."""
+    def _report_soon(self, now: model.Millis, size: int) -> None:
+        """Say whose Workloads filled a file of this size early: they displace what the record says of everybody."""
         if self._begun is None or now - self._begun >= SOON:
             return
         text = f"the audit record covers less than usual: a file was full after {(now - self._begun) // 1000} s"
         if self._bytes:
             namespace, most = self._bytes.most_common(1)[0]
-            share = 100 * most // max(1, self._size)
+            share = 100 * most // max(1, size)
             text += f", and {share} % of it is about Workloads of namespace {bounded.shown(namespace)}"
         log.warning("%s", text)
 

@@ -112,7 +112,8 @@ class Scheduler:
         """
         queue = queue_of(gang)
         verdict = verdict_of(queue.pending.representative(gang)) if queue is not None else None
-        request = (verdict.capacity_request or verdict.lacking) if verdict is not None else None
+        known = (verdict.capacity_request or verdict.lacking) if verdict is not None else None
+        request = known.renewed() if known is not None else None
         short = request.shortage() if request is not None else None
         if queue is None or verdict is None or request is None or short is None:
             return explanation
@@ -151,28 +152,60 @@ class Scheduler:
         """Cycle until a state repeats that was seen since the last change. Returns how many attempts it took.
 
         It also stops after `effort` attempts, or `share` decisions, or a few more.
+
+        A flavor scan that is continued in a later cycle does not look again at the flavors that it refused before, as in Kueue,
+        though they may have room since. So at the end such workloads are scanned from their first flavor once.
         """
         known: Nominations = {}
         rooms = self._store.rooms
         spent, looks = 0, rooms.looks
-        while attempts := self._cycle(root, now, known, share):
+        doubtful: dict[str, WorkloadState] = {}
+        scanned: set[str] = set()
+        while True:
+            attempts = self._cycle(root, now, known, share)
+            if not attempts:
+                if not self._scan_anew(doubtful, scanned):
+                    break
+                seen.clear()
+                continue
             for attempt in attempts:
                 note(attempt)
+                if attempt.outdated and not attempt.reserved:
+                    doubtful[attempt.gang.uid] = attempt.gang
             news = _decisions(attempts, now)
             decisions.extend(news)
             if news:
                 seen.clear()
                 known.clear()
+                scanned.clear()
             state = _state(attempts)
             spent += len(attempts)
             if state in seen:
-                break
+                if not self._scan_anew(doubtful, scanned):
+                    break
+                seen.clear()
             seen.add(state)
             share -= len(news)
             if spent + (rooms.looks - looks) // LOOKS >= effort or share <= 0:
                 self._unfinished[id(root)] = root, seen
                 break
         return spent + (rooms.looks - looks) // LOOKS
+
+    def _scan_anew(self, doubtful: dict[str, WorkloadState], scanned: set[str]) -> bool:
+        """Let a waiting workload try again from its first flavor that was not `scanned` so. False if there is none.
+
+        One at a time: several could take the same room from each other in one cycle, and none would get it.
+        """
+        while doubtful:
+            uid = next(iter(doubtful))
+            gang = doubtful.pop(uid)
+            if uid in scanned or gang.holds or (queue := queue_of(gang)) is None:
+                continue
+            scanned.add(uid)
+            gang.progress = None
+            queue.pending.try_shape_again(gang)
+            return True
+        return False
 
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one cycle of every tree with a workload in a heap."""

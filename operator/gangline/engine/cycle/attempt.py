@@ -53,6 +53,8 @@ class Attempt:
     generation: int
     requeue_reason: str = GENERIC
     reserved: bool = False
+    #: it found nothing, and flavors that its scan refused in an earlier cycle may have room since
+    outdated: bool = False
     skipped: str = ""  # why, in words
     blocked: str = ""  # the reason, if it fits but may not be reserved now
     others_inadmissible: bool = False  # others of its shape became inadmissible with it

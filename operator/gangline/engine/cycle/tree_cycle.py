@@ -163,6 +163,8 @@ class TreeCycle:
         if gang.workload.violation:
             return Attempt(gang, queue, Assignment.nothing(), [], queue.generation)
         tried = self._progress(gang, queue)
+        if not tried:
+            gang.progress = None
         if self._quota_holds:
             with self._ledger.as_seen_by(gang):
                 self._ledger.forget_candidates()
@@ -251,6 +253,7 @@ class TreeCycle:
             self._recompute(attempt)
         mode = attempt.assignment.mode
         awaited = preempted_for(attempt.gang, attempt.queue, self._quota_holds)
+        attempt.gang.yielding = False  # it may have waited for a workload that has started since
         if attempt.gang.workload.violation:
             attempt.blocked = MISCONFIGURED
             self._skip(attempt, attempt.gang.workload.violation)
@@ -456,7 +459,9 @@ class TreeCycle:
             pending.set_alone_inadmissible(gang)
             return
         gang.verdict = attempt.assignment
-        gang.progress = self._kept_progress(attempt)
+        continued = gang.progress
+        attempt.outdated = continued is not None and (continued.overtaken or continued.began != self._root.flushes)
+        gang.progress = self._kept_progress(attempt, continued)
         if reason == PENDING:
             pending.preemptor = gang
             if (hold := attempt.queue.quota_holds.get(gang.uid)) is not None:
@@ -476,16 +481,25 @@ class TreeCycle:
         else:
             pending.arrive(gang)
 
-    def _kept_progress(self, attempt: Attempt) -> LastScan | None:
+    def _kept_progress(self, attempt: Attempt, continued: LastScan | None) -> LastScan | None:
         """The state of the flavor scan, with which the next one continues; None if the next one starts at the first flavor, as it
-        does when no flavor is left to try.
+        does when no flavor is left to try. `continued`: where this scan went on.
         """
         kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
             attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
         )
         if not kept or not attempt.assignment.flavors_left():
             return None
-        return LastScan(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
+        if attempt.blocked == NOT_READY:  # the flavor is not refused: Kueue's scheduler stands still until all pods are ready
+            return None
+        return LastScan(
+            attempt.assignment.progress(),
+            attempt.gang.shape,
+            self._root.rounds,
+            attempt.generation,
+            self._root.flushes if continued is None else continued.began,
+            attempt.requeue_reason == FAILED or (continued is not None and continued.overtaken),
+        )
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from gangline.engine.model import Recovery
@@ -35,6 +36,15 @@ class CapacityRequest:
     @property
     def members(self) -> list[Member]:
         return self._members
+
+    def renewed(self) -> CapacityRequest | None:
+        """The same request to the nodes as they are now, whatever came and went since; None if none of them is left."""
+        rooms = self._capacity.rooms
+        renewed = [
+            replace(each, ground=rooms.ground(each.ground.labels)) for each in self._members if each.ground is not None
+        ]
+        members = [each for each in renewed if each.ground is not None]
+        return CapacityRequest(self._capacity, self._gang, members, self._recovery) if members else None
 
     def shortage(self) -> Shortage | None:
         """What is missing, as things are."""

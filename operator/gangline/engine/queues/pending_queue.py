@@ -320,6 +320,17 @@ class PendingQueue:
         self._inadmissible_shapes.clear()
         return self._bring_back(may_try) or moved
 
+    def try_shape_again(self, gang: WorkloadState) -> None:
+        """Workloads of this one's shape return to the heap, if they are inadmissible."""
+        if gang.uid in self._inadmissible_alone:
+            self.take_out(gang)
+            self.arrive(gang)
+        if self._inadmissible_shapes.pop(gang.shape, None) is not None:
+            for lane, bucket in self._mates.get(gang.shape, {}).items():
+                bucket.inadmissible = False
+                self.active += bucket.size
+                lane.list_bucket(bucket)
+
     @property
     def keeps_back(self) -> bool:
         """Whether some shapes are not even tried after a `flush`."""

@@ -43,6 +43,10 @@ class LastScan:
     shape: Shape
     cycle: int
     generation: int
+    #: the flushes of its tree before the scan looked at its first flavor
+    began: int
+    #: another workload of the same cycle took what one of its flavors had
+    overtaken: bool
 
 
 class Shape:

@@ -133,6 +133,7 @@ class Node:
         "cells",
         "cohorts",
         "fair_usage",
+        "flushes",
         "height",
         "lendable",
         "name",
@@ -152,6 +153,8 @@ class Node:
         self.root: Node = self
         #: scheduling cycles that this tree (if the node is a root) took part in
         self.rounds = 0
+        #: how often something of this tree was released or changed, so that whoever waits tries again
+        self.flushes = 0
         self.cohorts: list[Node] = []
         #: the ClusterQueues directly below it
         self.queues: list[Node] = []

@@ -598,6 +598,7 @@ class Store:
     def flush(self, root: QuotaNode) -> None:
         """Something of this tree was released or changed: inadmissible workloads try again."""
         self.touched[id(root)] = root
+        root.flushes += 1
         for queue in cluster_queues_of(root):
             if queue.pending.flush(self.may_try):
                 self.changed_queues.add(queue.name)

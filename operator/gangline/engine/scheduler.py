@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from sys import maxsize
@@ -46,12 +46,38 @@ TURNS: Final = 4
 State: TypeAlias = tuple[object, ...]
 
 
+@dataclass(slots=True)
+class _Doubts:
+    """Workloads of a tree whose flavor scan was continued in vain, so that it is to begin anew."""
+
+    waiting: dict[str, WorkloadState] = field(default_factory=dict[str, WorkloadState])
+    #: those of them whose scan has begun anew since the last decision
+    scanned: set[str] = field(default_factory=set[str])
+
+    def scan_anew(self) -> bool:
+        """Let one workload try again from its first flavor. False if there is none to which that has not happened yet.
+
+        One at a time: several could take the same room from each other in one cycle, and none would get it.
+        """
+        while self.waiting:
+            uid = next(iter(self.waiting))
+            gang = self.waiting.pop(uid)
+            if uid in self.scanned or gang.holds or (queue := queue_of(gang)) is None:
+                continue
+            self.scanned.add(uid)
+            gang.progress = None
+            queue.pending.try_shape_again(gang)
+            return True
+        return False
+
+
 class Scheduler:
     def __init__(self, store: Store, tally: CycleTally | None = None) -> None:
         self._store = store
         self._tally = tally or CycleTally()
         #: interrupted trees, and the states seen in them
         self._unfinished: dict[int, tuple[Node, set[State]]] = {}
+        self._doubts: dict[int, _Doubts] = {}  # by tree
         self._settings = store.settings
         fair = store.settings.fair_sharing is not None
         known: Known = {}
@@ -74,6 +100,8 @@ class Scheduler:
         touched = self._store.touched
         for known in touched:
             self._unfinished.pop(known, None)
+            if known in self._doubts:
+                self._doubts[known].scanned.clear()
         waiting = {**{known: root for known, (root, _) in self._unfinished.items()}, **touched}
         touched.clear()
         turns: deque[Node] = deque()
@@ -159,29 +187,28 @@ class Scheduler:
         known: Nominations = {}
         rooms = self._store.rooms
         spent, looks = 0, rooms.looks
-        doubtful: dict[str, WorkloadState] = {}
-        scanned: set[str] = set()
+        doubts = self._doubts.setdefault(id(root), _Doubts())
         while True:
             attempts = self._cycle(root, now, known, share)
             if not attempts:
-                if not self._scan_anew(doubtful, scanned):
+                if not doubts.scan_anew():
                     break
                 seen.clear()
                 continue
             for attempt in attempts:
                 note(attempt)
                 if attempt.outdated and not attempt.reserved:
-                    doubtful[attempt.gang.uid] = attempt.gang
+                    doubts.waiting[attempt.gang.uid] = attempt.gang
             news = _decisions(attempts, now)
             decisions.extend(news)
             if news:
                 seen.clear()
                 known.clear()
-                scanned.clear()
+                doubts.scanned.clear()
             state = _state(attempts)
             spent += len(attempts)
             if state in seen:
-                if not self._scan_anew(doubtful, scanned):
+                if not doubts.scan_anew():
                     break
                 seen.clear()
             seen.add(state)
@@ -189,23 +216,9 @@ class Scheduler:
             if spent + (rooms.looks - looks) // LOOKS >= effort or share <= 0:
                 self._unfinished[id(root)] = root, seen
                 break
+        if id(root) not in self._unfinished:
+            del self._doubts[id(root)]
         return spent + (rooms.looks - looks) // LOOKS
-
-    def _scan_anew(self, doubtful: dict[str, WorkloadState], scanned: set[str]) -> bool:
-        """Let a waiting workload try again from its first flavor that was not `scanned` so. False if there is none.
-
-        One at a time: several could take the same room from each other in one cycle, and none would get it.
-        """
-        while doubtful:
-            uid = next(iter(doubtful))
-            gang = doubtful.pop(uid)
-            if uid in scanned or gang.holds or (queue := queue_of(gang)) is None:
-                continue
-            scanned.add(uid)
-            gang.progress = None
-            queue.pending.try_shape_again(gang)
-            return True
-        return False
 
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one cycle of every tree with a workload in a heap."""

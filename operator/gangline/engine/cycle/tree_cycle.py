@@ -490,7 +490,9 @@ class TreeCycle:
         )
         if not kept or not attempt.assignment.flavors_left():
             return None
-        if attempt.blocked == NOT_READY:  # the flavor is not refused: Kueue's scheduler stands still until all pods are ready
+        if (
+            attempt.blocked == NOT_READY
+        ):  # no flavor refused it: Kueue's scheduler stands still until all pods are ready
             return None
         return LastScan(
             attempt.assignment.progress(),

@@ -50,7 +50,8 @@ async def test_a_resource_quota_and_pod_security(system: System, api: Api) -> No
     await namespace(api, SQUEEZED)
     await namespace(api, GUARDED, **{"pod-security.kubernetes.io/enforce": "restricted"})
     few = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
-    await api.client.create(RESOURCE_QUOTAS, SQUEEZED, {"apiVersion": "v1", "kind": "ResourceQuota", **few})
+    with suppress(Conflict):  # of a run before this one
+        await api.client.create(RESOURCE_QUOTAS, SQUEEZED, {"apiVersion": "v1", "kind": "ResourceQuota", **few})
 
     async def counted() -> bool:
         found = await api.client.get(RESOURCE_QUOTAS, SQUEEZED, "few")
@@ -94,8 +95,13 @@ async def test_a_resource_quota_and_pod_security(system: System, api: Api) -> No
     assert row["reason"] == "PodSecurity"
     assert 'violates PodSecurity "restricted:latest"' in row["message"]
     assert condition(workload, "Admitted"), "without a policy it keeps its quota as long as waitForPodsReady allows"
-    events = await api.all(kube.EVENTS, GUARDED)
-    assert {"Workload", "Job"} <= {event["regarding"]["kind"] for event in events if event["reason"] == "PodsRefused"}
+
+    async def recorded() -> bool:
+        events = await api.all(kube.EVENTS, GUARDED)
+        about = {event["regarding"]["kind"] for event in events if event["reason"] == "PodsRefused"}
+        return {"Workload", "Job"} <= about
+
+    await api.until(recorded, "events say it of both")
     command = ["why", "plain", "-n", GUARDED, "--kubeconfig", str(system.kubeconfig)]
     why = await asyncio.to_thread(CliRunner().invoke, main, command)
     assert "its pods are refused (PodSecurity)" in why.output, why.output

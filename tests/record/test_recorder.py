@@ -272,8 +272,10 @@ def test_a_record_without_news_shows_that_somebody_watched(tmp_path: Path) -> No
     assert not reading.read(tmp_path).gaps
 
 
+#: writes less between two flushes than a record of its size keeps
 WRITER = """
 import sys
+import time
 from pathlib import Path
 from tests.record import clusters
 from gangline.kube import resources as kube
@@ -287,23 +289,27 @@ for number in range(first, first + 100_000):
     clock.now += 1000
     recorder.observe(kube.WORKLOADS, Upsert(clusters.workload(f"{number}", clock.now)))
     recorder.observe(kube.WORKLOADS, Upsert(clusters.workload(f"{number}", clock.now, admitted=clock.now, finished=clock.now)))
+    time.sleep(0.001)
 """
 
 
 def written(folder: Path) -> tuple[int, int]:
-    """How far a record is: the number of its last file, and the size of that."""
-    return max(((int(each.stem[-8:]), each.stat().st_size) for each in files_of(folder)), default=(0, 0))
+    """How far a record is: the number of its last file, and the size of that; (1, 0) without one, or while old ones go."""
+    try:
+        return max(((int(each.stem[-8:]), each.stat().st_size) for each in files_of(folder)), default=(1, 0))
+    except FileNotFoundError:
+        return 1, 0
 
 
 def test_a_killed_writer_leaves_a_record_that_goes_on(tmp_path: Path) -> None:
     for life in range(4):
-        before = written(tmp_path)
+        number, size = written(tmp_path)
         process = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path), str(1_000_000 * life)], stdout=subprocess.PIPE
         )
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
         until = time.monotonic() + 60
-        while time.monotonic() < until and (written(tmp_path) <= before or not reading.read(tmp_path).workloads):
+        while time.monotonic() < until and written(tmp_path) <= (number, size + 1000):
             time.sleep(0.05)
         time.sleep(0.1 + 0.23 * life)
         os.kill(process.pid, signal.SIGKILL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from sys import maxsize
@@ -46,13 +46,15 @@ TURNS: Final = 4
 State: TypeAlias = tuple[object, ...]
 
 
-@dataclass(slots=True)
 class _Doubts:
     """Workloads of a tree whose flavor scan was continued in vain, so that it is to begin anew."""
 
-    waiting: dict[str, WorkloadState] = field(default_factory=dict[str, WorkloadState])
-    #: those of them whose scan has begun anew since the last decision
-    scanned: set[str] = field(default_factory=set[str])
+    __slots__ = ("scanned", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, WorkloadState] = {}
+        #: those of them whose scan has begun anew since the last decision
+        self.scanned: set[str] = set()
 
     def scan_anew(self) -> bool:
         """Let one workload try again from its first flavor. False if there is none to which that has not happened yet.
@@ -110,6 +112,7 @@ class Scheduler:
                 turns.append(root)
             else:  # part of another tree by now, which was touched
                 self._unfinished.pop(id(root), None)
+                self._doubts.pop(id(root), None)
         patience, left = PATIENCE, maxsize if room is None else room
         share = max(1, left // TURNS)
         first, tedious = len(turns), False
@@ -190,14 +193,9 @@ class Scheduler:
         doubts = self._doubts.setdefault(id(root), _Doubts())
         while True:
             attempts = self._cycle(root, now, known, share)
-            if not attempts:
-                if not doubts.scan_anew():
-                    break
-                seen.clear()
-                continue
             for attempt in attempts:
                 note(attempt)
-                if attempt.outdated and not attempt.reserved:
+                if attempt.outdated:
                     doubts.waiting[attempt.gang.uid] = attempt.gang
             news = _decisions(attempts, now)
             decisions.extend(news)
@@ -207,7 +205,7 @@ class Scheduler:
                 doubts.scanned.clear()
             state = _state(attempts)
             spent += len(attempts)
-            if state in seen:
+            if not attempts or state in seen:
                 if not doubts.scan_anew():
                     break
                 seen.clear()

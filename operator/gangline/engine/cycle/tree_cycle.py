@@ -163,7 +163,7 @@ class TreeCycle:
         if gang.workload.violation:
             return Attempt(gang, queue, Assignment.nothing(), [], queue.generation)
         tried = self._progress(gang, queue)
-        if not tried:
+        if not tried:  # what it kept is void: this scan continues none
             gang.progress = None
         if self._quota_holds:
             with self._ledger.as_seen_by(gang):
@@ -488,11 +488,8 @@ class TreeCycle:
         kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
             attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
         )
-        if not kept or not attempt.assignment.flavors_left():
-            return None
-        if (
-            attempt.blocked == NOT_READY
-        ):  # no flavor refused it: Kueue's scheduler stands still until all pods are ready
+        # where pods have to be ready first, no flavor refused it: Kueue's scheduler stands still until they are
+        if not kept or not attempt.assignment.flavors_left() or attempt.blocked == NOT_READY:
             return None
         return LastScan(
             attempt.assignment.progress(),

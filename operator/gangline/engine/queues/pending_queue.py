@@ -311,13 +311,8 @@ class PendingQueue:
     def flush(self, may_try: Callable[[WorkloadState], bool]) -> bool:
         """Something was released: every workload that `may_try` returns to the heap. False if nothing moved."""
         moved = False
-        for shape in self._inadmissible_shapes:
-            for lane, bucket in self._mates.get(shape, {}).items():
-                bucket.inadmissible = False
-                self.active += bucket.size
-                lane.list_bucket(bucket)
-                moved = True
-        self._inadmissible_shapes.clear()
+        for shape in list(self._inadmissible_shapes):
+            moved = self._bring_shape_back(shape) or moved
         return self._bring_back(may_try) or moved
 
     def try_shape_again(self, gang: WorkloadState) -> None:
@@ -325,11 +320,16 @@ class PendingQueue:
         if gang.uid in self._inadmissible_alone:
             self.take_out(gang)
             self.arrive(gang)
-        if self._inadmissible_shapes.pop(gang.shape, None) is not None:
-            for lane, bucket in self._mates.get(gang.shape, {}).items():
-                bucket.inadmissible = False
-                self.active += bucket.size
-                lane.list_bucket(bucket)
+        self._bring_shape_back(gang.shape)
+
+    def _bring_shape_back(self, shape: Shape) -> bool:
+        """Workloads of a shape that is inadmissible are queued again. False if there were none."""
+        buckets = self._mates.get(shape, {}) if self._inadmissible_shapes.pop(shape, None) is not None else {}
+        for lane, bucket in buckets.items():
+            bucket.inadmissible = False
+            self.active += bucket.size
+            lane.list_bucket(bucket)
+        return bool(buckets)
 
     @property
     def keeps_back(self) -> bool:

@@ -350,11 +350,8 @@ class TimedQueue(PendingQueue):
         moved = self._unblock([bucket for bucket in self._blocked if self._could_fit(bucket)])
         return self._bring_back(may_try) or moved
 
-    def try_shape_again(self, gang: WorkloadState) -> None:
-        if gang.uid in self._inadmissible_alone:
-            self.take_out(gang)
-            self.arrive(gang)
-        self._unblock([bucket for bucket in self._of_shape.get(gang.shape, ()) if bucket.inadmissible])
+    def _bring_shape_back(self, shape: Shape) -> bool:
+        return self._unblock([bucket for bucket in self._of_shape.get(shape, ()) if bucket.inadmissible])
 
     @property
     def keeps_back(self) -> bool:

@@ -86,7 +86,6 @@ class PodIndex:
         self._on: dict[str, set[str]] = {}  # node -> keys of the pods there
         self._at_node_gate: dict[str, dict[str, Pod]] = {}  # Workload -> key -> pod that waits until its node is known
         self._waits_for: dict[str, str] = {}  # key of such a pod -> its Workload
-        self._with_manifest: set[str] = set()  # keys of pods whose JSON counts for their namespace
         self._reported: dict[str, model.WorkloadPods] = {}
         self._unreported: set[str] = set()
 
@@ -100,7 +99,6 @@ class PodIndex:
         key, claim = key_of(manifest), claimed_workload(manifest)
         if self._is_outdated(key, manifest):
             return
-        self._forget_manifest(key)
         workload = self._owners.gang_of(manifest) if self._owners is not None else claim
         nobodys = claim is None and workload is None and waits_at_node_gate(manifest)
         pod = self._within_memory(read_pod(manifest, workload or "")) if workload is not None or nobodys else None
@@ -115,17 +113,9 @@ class PodIndex:
 
     def _within_memory(self, pod: Pod) -> Pod:
         """The pod, without its JSON where its namespace has no room for it: then its gate stays until the pod changes."""
-        if self._owners is None or not pod.manifest:
-            return pod
-        if self._owners.may_keep(pod.key, pod.manifest):
-            self._with_manifest.add(pod.key)
+        if self._owners is None or not pod.manifest or self._owners.may_keep(pod.key, pod.manifest):
             return pod
         return replace(pod, manifest={}, at_node_gate=False, at_elastic_gate=False)
-
-    def _forget_manifest(self, key: str) -> None:
-        if key in self._with_manifest and self._owners is not None:
-            self._with_manifest.remove(key)
-            self._owners.mirror.intake.forget(kube.PODS, key)
 
     def _note_gate(self, key: str, pod: Pod | None) -> None:
         before = self._waits_for.pop(key, None)
@@ -155,7 +145,6 @@ class PodIndex:
     def remove(self, key: str) -> None:
         if self._owners is not None:
             self._owners.forget(key, gone=True)
-        self._forget_manifest(key)
         self._take(key, None)
         self._note_gate(key, None)
         self._foreign.remove(key)

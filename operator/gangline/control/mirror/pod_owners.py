@@ -90,7 +90,7 @@ class PodOwners:
         return found
 
     def may_keep(self, key: str, pod: Json) -> bool:
-        """Whether the namespace has room for the JSON of a pod. If so, it counts, instead of what was kept of the pod before;
+        """Whether the namespace has room for the JSON of a pod. If so, it counts until the pod is looked at again or gone;
         if not, the pod's owner hears of it.
         """
         weight, runs = measure(kube.PODS, pod).weight, bool(pod["spec"].get("nodeName"))
@@ -113,9 +113,9 @@ class PodOwners:
         return [self._unproven[key] for key in sorted(self._claims.get(workload, ()))]
 
     def forget(self, key: str, *, gone: bool = False) -> None:
+        self.mirror.intake.forget(kube.PODS, key)
         pod = self._unproven.pop(key, None)
         if pod is not None:
-            self.mirror.intake.forget(kube.PODS, key)
             claimed = claimed_workload(pod) or ""
             self.changed.add(claimed)
             for table, name in ((self._claims, claimed), (self._controlled, controller_uid(pod) or "")):

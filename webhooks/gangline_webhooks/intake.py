@@ -39,7 +39,7 @@ AT_ONCE: Final = 2
 #: seconds that a large review waits for its turn, and a large conversion: API servers wait 2 at least, and 30 for conversions
 PATIENCE: Final = 1.0
 MORE_PATIENCE: Final = 15.0
-#: CPU seconds of a small review that count for nothing: those of usual jobs take about a third of it
+#: CPU seconds of a small review that count for nothing: more than those of usual jobs take (docs/performance.md)
 USUAL: Final = 0.005
 #: CPU seconds for large reviews that an account may use at once, and those that it gets back in a second; and so for small ones
 ALLOWANCE: Final = 2.0
@@ -218,6 +218,8 @@ class Intake:
         async with asyncio.timeout(self.within):
             while len(beginning) <= SMALL and (chunk := await anext(chunks, None)) is not None:
                 beginning += chunk
+        if len(beginning) <= SMALL and not self._by_namespace:
+            return await _judged(judge, beginning)
         head = Head.of(beginning)
         account = Account(address, head.namespace if self._by_namespace else "")
         try:
@@ -234,8 +236,6 @@ class Intake:
             raise RefusedError(head.uid, 429, str(error), error.retry_after) from None
 
     async def _answer_small(self, body: bytes, judge: Judge, account: Account) -> bytes:
-        if not self._by_namespace:
-            return await _judged(judge, body)
         self._of_small.check(account)
         spent: list[float] = []
         try:

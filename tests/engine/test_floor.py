@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.engine.world import GPU, START, cluster_queue, gang
 
-from gangline.engine import MODES, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
+from gangline.engine import MODES, PLAIN, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
 from gangline.engine.floor.floor import EVERY
 from gangline.engine.floor.lengths import ALIKE, Lengths, draw
 from gangline.engine.floor.verdicts import AWAY, DAY, DWELL, FLOOR_LEAST, FLOOR_MOST, LONG, PATIENCE, SPELL
@@ -575,3 +575,57 @@ def test_workloads_that_are_withdrawn_count_for_nothing() -> None:
     floor.observe(Put(replace(gang("g1", created=START), active=False)), START + MINUTE)
     assert not floor._jobs  # pyright: ignore[reportPrivateUsage]
     assert not any(each.knows("team/g0") for each in floor._worlds.values())  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_workload_that_is_deactivated_by_the_engine_is_over_in_the_worlds_too() -> None:
+    """One GPU: `a` is deactivated after its maximum execution time, its pods take half a minute to end, and `b` starts.
+
+    In the worlds `a` used to start again and again, and `b` to wait for ever.
+    """
+    floor = Floor(SETTINGS)
+    for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
+        floor.observe(Put(item), START)
+    floor.advance(START)
+    a, b = gang("a", created=START, max_execution_seconds=600), gang("b", created=START + 1)
+    for fact in (a, b, running(a, START + 1)):
+        floor.observe(Put(fact), START + 1)
+    floor.advance(START + MINUTE)
+    assert len(floor._worlds) == 2
+    evicted, stopped = replace(a, active=False, evicted="Deactivated"), START + 10 * MINUTE + 30_000
+    floor.observe(Put(running(evicted, START + 1)), START + 10 * MINUTE)
+    floor.observe(Put(evicted), stopped)
+    floor.observe(Put(running(b, stopped)), stopped)
+    now = START + 25 * HOUR
+    floor.advance(now)
+    job = floor._jobs["team/a"]
+    assert job.length == stopped - START - 1
+    waits = [floor._jobs["team/b"].wait(LANE[mode], now) for mode in PLAIN]
+    assert all(9 * MINUTE < wait < 11 * MINUTE for wait in waits), waits
+    assert all(job.wait(LANE[mode], now) < MINUTE for mode in PLAIN), "it does not wait again"
+
+
+def test_a_workload_that_is_deactivated_in_a_world_alone_is_over_there() -> None:
+    made = world("BestEffort", {"team/a": HOUR, "team/b": MINUTE})
+    made.put(gang("a", created=START, max_execution_seconds=600))
+    made.put(gang("b", created=START + 1))
+    made.advance(START + 2 * HOUR)
+    assert starts(made) == [(0, "a"), (10, "b")]
+    assert not made.knows("team/a")
+    assert [news for news in made.news if not news[2]] == [], "it neither stops nor waits again"
+    made.remove("team/a")  # its name is free
+    made.put(gang("a", created=START + 2 * HOUR))
+    assert made.knows("team/a")
+
+
+def test_the_maximum_execution_time_is_that_of_all_runs_in_a_world_too() -> None:
+    """`low` runs for six of its ten minutes before `high` preempts it: it is stopped for good after four more."""
+    lengths = {"team/low": HOUR, "team/high": MINUTE, "team/last": MINUTE}
+    made = world("BestEffort", lengths)
+    lower = replace(policied().preemption, within_cluster_queue="LowerPriority")
+    made.take_in(Put(replace(policied(), preemption=lower)))
+    made.put(gang("low", created=START, max_execution_seconds=600))
+    made.advance(START + 6 * MINUTE)
+    made.put(gang("high", created=START + 6 * MINUTE, priority=1))
+    made.put(gang("last", created=START + 6 * MINUTE, priority=-1))
+    made.advance(START + 2 * HOUR)
+    assert starts(made) == [(0, "low"), (6, "high"), (7, "low"), (11, "last")]

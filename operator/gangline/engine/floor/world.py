@@ -255,11 +255,15 @@ class World:
             if total is None or run.began + max(1, total - self._saved.get(key, 0)) > self.now:
                 self._plan_end(key, run)  # it has really run longer by now than was drawn
                 continue
-            del self._runs[key]
-            self._saved.pop(key, None)
-            del self._workloads[key]
-            self._over.add(key)
-            self._learn(Gone(Workload, key))
+            self._end(key)
+
+    def _end(self, key: str) -> None:
+        """Note that a workload has ended here, or has been deactivated."""
+        del self._workloads[key]
+        self._runs.pop(key, None)
+        self._saved.pop(key, None)
+        self._over.add(key)
+        self._learn(Gone(Workload, key))
 
     def _begin(self, key: str, at: Millis) -> None:
         self._runs[key] = run = _Run(0, at)
@@ -292,6 +296,7 @@ class World:
                 reserved = replace(
                     at_rest(workload),
                     preemptions=workload.preemptions,
+                    past_execution_seconds=workload.past_execution_seconds,
                     admission=admission,
                     reserved_at=self.now,
                     admitted=admitted,
@@ -309,6 +314,8 @@ class World:
                 self._put(confirmed(workload, decision, self.now))
             case Preempt():
                 self._stop(replace(workload, evicted="Preempted", preemptions=workload.preemptions + 1))
+            case Evict(deactivate=True):
+                self._end(workload.key)
             case Evict():
                 self._stop(replace(workload, evicted=decision.reason, requeue_at=decision.requeue_at))
             case _:
@@ -321,13 +328,13 @@ class World:
     def _stop(self, workload: Workload) -> None:
         """Stop the workload, and let it wait again at once: how long pods take to end is not simulated."""
         run = self._runs.pop(workload.key, None)
+        ran = max(0, self.now - run.began) if run is not None else 0
         if run is not None:
-            ran = self.now - run.began
             kept, before = workload.kept(ran), self._saved.get(workload.key, 0)
             self._saved[workload.key] = before + kept
             self.news.append((self.now, workload.key, False, ran - kept))
             self._forecast_rest(workload.key, before + ran)
-        waiting = stopped(workload, self.now, requeued=workload.requeue_at is None)
+        waiting = stopped(workload, self.now, requeued=workload.requeue_at is None).with_past(ran)
         self._put(replace(waiting, backfilled=False))
 
 
@@ -375,6 +382,7 @@ def _with_status(workload: Workload, status: Workload) -> Workload:
         evicted_at=status.evicted_at,
         requeued=status.requeued,
         requeue_at=status.requeue_at,
+        past_execution_seconds=status.past_execution_seconds,
         preemptions=status.preemptions,
         pods_ready=status.pods_ready,
         pods_ready_at=status.pods_ready_at,

@@ -27,7 +27,7 @@ from gangline.engine.model import (
     Workload,
     WorkloadPods,
 )
-from gangline.engine.simulation import Outlook, outlook
+from gangline.engine.simulation.outlook import Outlook, outlook
 
 MINUTE = 60_000
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gangline.engine.course import Course, Level, Sight, Stretch
 from gangline.engine.model import Change, Millis, Settings
 from gangline.engine.model.runtime import NEVER
+from gangline.engine.simulation.course import Course, Level, Sight, Stretch
 
 #: courses played for one outlook, if time allows; with fewer than the least number the spread comes from two of them
 COURSES: Final = 20
@@ -71,7 +71,7 @@ def outlook(
 
     def course(level: Level) -> Sight:
         end = clock() + patience
-        return Course(facts, settings, now, level).play(horizon, only, lambda: clock() > end)
+        return Course(facts, settings, now, level).play_for(horizon, only, lambda: clock() > end)
 
     deadline = clock() + seconds
     median = course(_fixed(0.5))

@@ -143,6 +143,10 @@ class Simulation:
         if self.waiting:
             self._stale = True
 
+    def ask_again(self) -> None:
+        """Let a decision follow at this instant, though no fact came."""
+        self._stale = True
+
     def put(self, workload: Workload) -> None:
         """A workload arrives, or has another status."""
         self.workloads[workload.key] = workload
@@ -160,7 +164,7 @@ class Simulation:
         self.process_due()
         while True:
             self.decide()
-            until, moment = self.until(), self.next_moment()
+            until, moment = self.until(), self._next_moment()
             if moment is None or moment > self.now:
                 self.settled()
             if moment is None or moment >= until:
@@ -172,19 +176,25 @@ class Simulation:
             self.now = max(self.now, moment)
             self.process_due()
 
-    def next_moment(self) -> Millis | None:
-        """The time of the next event or decision. The planned end of a stopped run is none: a decision then would use a length
-        that nobody knows.
+    def next_event(self) -> Millis | None:
+        """The time of the next event. The planned end of a stopped run is none: a decision then would use a length that nobody
+        knows.
         """
         events = self._events
         while events and not self._counts(events[0]):
             heappop(events)
-        moments = [events[0][0]] if events else []
+        return events[0][0] if events else None
+
+    def _next_moment(self) -> Millis | None:
+        """The time of the next event or decision; None = nothing follows. Without workloads there is nothing to decide."""
+        event = self.next_event()
         if self._stale:
-            moments.append(self.now)
+            decision = self.now
         elif self._due is not None and self.workloads:
-            moments.append(max(self.now, self._due))
-        return min(moments, default=None)
+            decision = max(self.now, self._due)
+        else:
+            return event
+        return decision if event is None else min(event, decision)
 
     def _counts(self, event: tuple[Millis, int, int, int, str]) -> bool:
         """Whether the event is not the planned end of a run that was stopped, or whose end was planned anew."""

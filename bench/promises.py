@@ -22,7 +22,7 @@ import click
 from gangline import traces
 from gangline.console.options import Instant
 from gangline.control.forecasting.promises import Ledger, Promise, Record
-from gangline.engine import ARRIVAL, ExpectedStart, outlook
+from gangline.engine import EventKind, ExpectedStart, outlook
 from gangline.engine.model import Millis, Workload
 from gangline.replay import policies
 from gangline.replay.replay_plan import Plan, prepare
@@ -75,8 +75,8 @@ class Asking(Simulator):
         self._ledger = Ledger()
         self.asked = Asked()
 
-    def happens(self, kind: int, number: int) -> None:
-        if kind == ARRIVAL:
+    def happens(self, kind: EventKind, number: int) -> None:
+        if kind == EventKind.ARRIVAL:
             self._new.append(self._jobs[number])
         super().happens(kind, number)
 

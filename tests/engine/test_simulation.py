@@ -9,7 +9,7 @@ from typing import ClassVar, cast, get_args
 import pytest
 from tests.engine.world import GPU, START, cluster_queue, gang
 
-from gangline.engine import Engine, Run, Simulation
+from gangline.engine import Engine, SimulatedRun, Simulation
 from gangline.engine.model import (
     Admission,
     Admit,
@@ -48,7 +48,7 @@ class Told(Simulation):
         for item in (Flavor("a100"), cluster_queue("q", 1), LocalQueue("team", "q", "q")):
             self.observe(Put(item))
 
-    def length(self, workload: Workload, run: Run) -> Millis | None:
+    def length(self, workload: Workload, run: SimulatedRun) -> Millis | None:
         return self.lengths.get(workload.name)
 
     def note(self, what: str, workload: Workload) -> None:
@@ -57,10 +57,10 @@ class Told(Simulation):
     def started(self, workload: Workload) -> None:
         self.note("starts", workload)
 
-    def stopped(self, workload: Workload, run: Run | None, reason: str) -> None:
+    def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
         self.note(f"is stopped: {reason}", workload)
 
-    def ended(self, workload: Workload, run: Run) -> None:
+    def ended(self, workload: Workload, run: SimulatedRun) -> None:
         self.note("ends", workload)
 
     def settled(self) -> None:

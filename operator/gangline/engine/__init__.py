@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gangline.engine.rooms.fitting import HOSTNAME, usage_of
     from gangline.engine.simulation.course import Stretch
     from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, outlook
-    from gangline.engine.simulation.simulation import ARRIVAL, CHANGE, Run, Simulation
+    from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.text.accelerators import accelerators, accelerators_of, is_accelerator
     from gangline.engine.text.alarms import Alarms
@@ -134,9 +134,8 @@ _MODULES: Final = {
         "outlook",
     ),
     "simulation.simulation": (
-        "ARRIVAL",
-        "CHANGE",
-        "Run",
+        "EventKind",
+        "SimulatedRun",
         "Simulation",
     ),
     "state.overrun": ("OVERRUN_STATES",),
@@ -173,11 +172,9 @@ _MODULES: Final = {
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "ARRIVAL",
     "BACKFILL",
     "BUDGET",
     "BY_FORECAST",
-    "CHANGE",
     "DEGRADED",
     "EARLY_END",
     "FIXES",
@@ -209,6 +206,7 @@ __all__ = [
     "Comparison",
     "CycleRecord",
     "Engine",
+    "EventKind",
     "ExpectedStart",
     "FallenBack",
     "Fault",
@@ -232,9 +230,9 @@ __all__ = [
     "ReplacementRequest",
     "Requeued",
     "Resident",
-    "Run",
     "Runtime",
     "Score",
+    "SimulatedRun",
     "Simulation",
     "Stretch",
     "TopologyLedger",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from gangline.engine import ARRIVAL, CHANGE, POLICY, Engine, Floor, Run, Simulation, has_floor
+from gangline.engine import POLICY, Engine, EventKind, Floor, SimulatedRun, Simulation, has_floor
 from gangline.engine.model import (
     Admission,
     Change,
@@ -138,17 +138,17 @@ class Simulator(Simulation):
 
     def _schedule_all(self) -> None:
         for number, happening in enumerate(self._happenings):
-            self.schedule(happening.at, CHANGE, number)
+            self.schedule(happening.at, EventKind.CHANGE, number)
         for job in self._jobs:
             if job.gpus > self._cluster.gpus:
                 self._outcomes[job.number].impossible = f"asks for {job.gpus} of {self._cluster.gpus} GPUs"
             else:
-                self.schedule(job.submit, ARRIVAL, job.number)
+                self.schedule(job.submit, EventKind.ARRIVAL, job.number)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def happens(self, kind: int, number: int) -> None:
-        if kind == CHANGE:
+    def happens(self, kind: EventKind, number: int) -> None:
+        if kind == EventKind.CHANGE:
             self._change(self._happenings[number])
         else:
             self._submit(self._jobs[number])
@@ -205,7 +205,7 @@ class Simulator(Simulation):
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    def length(self, workload: Workload, run: Run) -> Millis:
+    def length(self, workload: Workload, run: SimulatedRun) -> Millis:
         number = number_of(workload.key)
         return self._left.get(number, self._jobs[number].duration)
 
@@ -224,7 +224,7 @@ class Simulator(Simulation):
         if self._floor is not None:
             self._floor.observe(Put(workload), now)
 
-    def stopped(self, workload: Workload, run: Run | None, reason: str) -> None:
+    def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
         """Unsaved work is lost, and the job waits again with its original time."""
         if run is None:
             return
@@ -242,7 +242,7 @@ class Simulator(Simulation):
         if workload.active:
             self._waiting_gpus += job.gpus
 
-    def ended(self, workload: Workload, run: Run) -> None:
+    def ended(self, workload: Workload, run: SimulatedRun) -> None:
         outcome = self._outcomes[number_of(workload.key)]
         outcome.stints[-1].end = outcome.finish = self.now
         self._allocated -= outcome.job.gpus

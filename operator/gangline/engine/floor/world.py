@@ -26,7 +26,7 @@ from gangline.engine.model import (
     WriteFailed,
 )
 from gangline.engine.model.runtime import of_the_rest
-from gangline.engine.simulation.simulation import Run, Simulation, healthy
+from gangline.engine.simulation.simulation import SimulatedRun, Simulation, healthy
 
 #: a world is at most this far behind; and so many times as far while all policies are followed. A run that was drawn too long is
 #: corrected once it has really ended, one drawn too short is over: a single huge gang makes a plain mode look twice as good
@@ -187,12 +187,12 @@ class World(Simulation):
         if ran is not None:
             self._certain = self._certain[0], min(self._certain[1], at + ran - self._saved.get(key, 0))
 
-    def length(self, workload: Workload, run: Run) -> Millis | None:
+    def length(self, workload: Workload, run: SimulatedRun) -> Millis | None:
         saved = self._saved.get(workload.key, 0)
         total = self._total(workload.key, saved + max(0, self.now - run.began))
         return None if total is None else total - saved
 
-    def has_ended(self, key: str, run: Run) -> bool:
+    def has_ended(self, key: str, run: SimulatedRun) -> bool:
         """Whether it has not really run longer by now than was drawn."""
         total = self._total(key, 0)
         return total is not None and run.began + max(1, total - self._saved.get(key, 0)) <= self.now
@@ -202,7 +202,7 @@ class World(Simulation):
     def started(self, workload: Workload) -> None:
         self.news.append((self.now, workload.key, True, 0))
 
-    def stopped(self, workload: Workload, run: Run | None, reason: str) -> None:
+    def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
         if run is None or not workload.active:
             return
         key, ran = workload.key, self.now - run.began

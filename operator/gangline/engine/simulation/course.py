@@ -23,7 +23,7 @@ from gangline.engine.model import (
 from gangline.engine.model.runtime import NEVER, Runtime, of_the_rest
 from gangline.engine.model.units import SECOND
 from gangline.engine.queues.estimates import flavors_of
-from gangline.engine.simulation.simulation import Run, Simulation, healthy
+from gangline.engine.simulation.simulation import SimulatedRun, Simulation, healthy
 
 #: the quantile of a workload's length in a course
 Level = Callable[[str], float]
@@ -42,8 +42,8 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Sight:
-    """One course so far."""
+class CourseResult:
+    """What a course has shown so far."""
 
     starts: dict[str, Millis] = field(default_factory=dict[str, Millis])  # the first start of each workload
     stretches: list[Stretch] = field(default_factory=list[Stretch])
@@ -63,7 +63,7 @@ class Course(Simulation):
         self._released: dict[str, Admission] = {}
         self._released_at = now
         self._after: dict[str, tuple[str, ...]] = {}  # what let each run start
-        self._sight = Sight()
+        self._result = CourseResult()
         #: when the course ends, before which it may break off; and the workloads that have to start in it, None = all
         self._end: Millis = NEVER
         self._out_of_time: Callable[[], bool] = lambda: False
@@ -79,13 +79,13 @@ class Course(Simulation):
         horizon: Millis,
         only: frozenset[str] | None = None,
         out_of_time: Callable[[], bool] = lambda: False,
-    ) -> Sight:
+    ) -> CourseResult:
         """Play it for so long, or until all of `only` have started."""
         self._end, self._out_of_time = self.now + horizon, out_of_time
         self._wanted = set(only) if only is not None else None
         self.play()
         self._cut_off()
-        return self._sight
+        return self._result
 
     def until(self) -> Millis:
         done = self._wanted is not None and not self._wanted
@@ -124,7 +124,7 @@ class Course(Simulation):
 
     # --- lengths ------------------------------------------------------------------------------------------------------
 
-    def length(self, workload: Workload, run: Run) -> Millis | None:
+    def length(self, workload: Workload, run: SimulatedRun) -> Millis | None:
         """What the workload has left, or a length that is drawn from its forecast. None = nothing is known."""
         most = None if workload.execution_left is None else max(SECOND, workload.execution_left)
         left = self._unfinished.pop(workload.key, None)
@@ -133,7 +133,7 @@ class Course(Simulation):
         runtime = Runtime.of(self._forecasts.get(workload.key), most, flavors_of(workload.admission))
         return None if runtime is None else runtime.total(max(0, self.now - run.began), self._level(workload.uid))
 
-    def _lose(self, workload: Workload, run: Run) -> None:
+    def _lose(self, workload: Workload, run: SimulatedRun) -> None:
         """What it did since its last checkpoint is to be done again; and it is known to take longer than it ran."""
         ran = max(0, self.now - run.began)
         saved = workload.kept(ran)
@@ -148,20 +148,20 @@ class Course(Simulation):
 
     def started(self, workload: Workload) -> None:
         key = workload.key
-        self._sight.starts.setdefault(key, self.now)
+        self._result.starts.setdefault(key, self.now)
         if self._wanted is not None:
             self._wanted.discard(key)
         self._after[key] = self._made_room(workload)
 
-    def stopped(self, workload: Workload, run: Run | None, reason: str) -> None:
+    def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
         self._release(workload, run)
         if run is not None:
             self._lose(workload, run)
 
-    def ended(self, workload: Workload, run: Run) -> None:
+    def ended(self, workload: Workload, run: SimulatedRun) -> None:
         self._release(workload, run)
 
-    def _release(self, workload: Workload, run: Run | None) -> None:
+    def _release(self, workload: Workload, run: SimulatedRun | None) -> None:
         key, admission = workload.key, workload.admission
         self._pods_end(key)
         if admission is None:
@@ -172,9 +172,9 @@ class Course(Simulation):
             self._released, self._released_at = {}, self.now
         self._released[key] = admission
 
-    def _note(self, key: str, admission: Admission, run: Run, end: Millis) -> None:
+    def _note(self, key: str, admission: Admission, run: SimulatedRun, end: Millis) -> None:
         after = self._after.pop(key, ())
-        self._sight.stretches.append(Stretch(key, admission.cluster_queue, run.began, end, admission, after))
+        self._result.stretches.append(Stretch(key, admission.cluster_queue, run.began, end, admission, after))
 
     def _cut_off(self) -> None:
         """Runs still in progress: they last until their end, as far as it is known."""
@@ -182,7 +182,7 @@ class Course(Simulation):
             admission = self.workloads[key].admission
             if admission is not None:
                 self._note(key, admission, run, min(self._end, run.end))
-        self._sight.stretches.sort(key=lambda stretch: (stretch.began, stretch.workload))
+        self._result.stretches.sort(key=lambda stretch: (stretch.began, stretch.workload))
 
     def _made_room(self, workload: Workload) -> tuple[str, ...]:
         """The workloads that released something now on flavors that the workload uses; all that released something, where none

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from heapq import heappop, heappush
-from typing import ClassVar, assert_never
+from typing import ClassVar, TypeAlias, assert_never
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
@@ -39,18 +40,27 @@ from gangline.engine.model import (
 )
 from gangline.engine.model.runtime import NEVER
 
-#: The kinds of events, in the order in which they happen at one instant: the cluster changes, runs end, workloads arrive.
-CHANGE, END, ARRIVAL = range(3)
+
+class EventKind(IntEnum):
+    """The kinds of events, in the order in which they happen at one instant."""
+
+    CHANGE = 0  #: the cluster changes
+    END = 1  #: the planned end of a run
+    ARRIVAL = 2  #: a workload is submitted
 
 
 @dataclass(slots=True)
-class Run:
+class SimulatedRun:
     """A run of a workload: since when, and until when as far as is known (`NEVER` = no end is known)."""
 
     began: Millis
     end: Millis = NEVER
     #: the number of the planned end in the heap; an end with another number is void
     number: int = 0
+
+
+#: time, kind, order among the events of this time and kind, number of the planned end (0 = another event), key of the workload
+_Event: TypeAlias = tuple[Millis, EventKind, int, int, str]
 
 
 class Simulation:
@@ -67,11 +77,11 @@ class Simulation:
         self.now = now
         #: the workloads that wait or run, with the status that the API server would show
         self.workloads: dict[str, Workload] = {}
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, SimulatedRun] = {}
         #: the number of decisions so far
         self.decided = 0
-        #: time, kind, order among those of a time and kind, number of the planned end (0 = another event), and the workload's key
-        self._events: list[tuple[Millis, int, int, int, str]] = []
+        #: the events to come, as a heap
+        self._events: list[_Event] = []
         self._numbers = 0
         #: whether facts came since the last decision, and when the engine wants to be asked without any
         self._stale = True
@@ -79,11 +89,11 @@ class Simulation:
 
     # --- what a subclass says -----------------------------------------------------------------------------------------
 
-    def length(self, workload: Workload, run: Run) -> Millis | None:
+    def length(self, workload: Workload, run: SimulatedRun) -> Millis | None:
         """The time from the beginning of a run, which has lasted until now, to its end; None = no end is known."""
         raise NotImplementedError
 
-    def has_ended(self, key: str, run: Run) -> bool:
+    def has_ended(self, key: str, run: SimulatedRun) -> bool:
         """Whether a run really ends at its planned end; otherwise its end is planned anew."""
         del key, run
         return True
@@ -97,7 +107,7 @@ class Simulation:
         del key
         return number
 
-    def happens(self, kind: int, number: int) -> None:
+    def happens(self, kind: EventKind, number: int) -> None:
         """Process an event that the subclass scheduled."""
 
     def tell(self, change: Change) -> None:
@@ -111,12 +121,12 @@ class Simulation:
     def started(self, workload: Workload) -> None:
         """Record that a workload starts now."""
 
-    def stopped(self, workload: Workload, run: Run | None, reason: str) -> None:
+    def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
         """Record that a workload is evicted now, and what it has to do again. It still holds its admission; without a run it had
         only reserved its quota. `active` says whether it waits again.
         """
 
-    def ended(self, workload: Workload, run: Run) -> None:
+    def ended(self, workload: Workload, run: SimulatedRun) -> None:
         """Record that a workload ends now."""
 
     def settled(self) -> None:
@@ -154,7 +164,7 @@ class Simulation:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def schedule(self, at: Millis, kind: int, number: int) -> None:
+    def schedule(self, at: Millis, kind: EventKind, number: int) -> None:
         """Plan an event other than the end of a run (`happens`)."""
         heappush(self._events, (at, kind, number, 0, ""))
 
@@ -196,7 +206,7 @@ class Simulation:
             return event
         return decision if event is None else min(event, decision)
 
-    def _counts(self, event: tuple[Millis, int, int, int, str]) -> bool:
+    def _counts(self, event: _Event) -> bool:
         """Whether the event is not the planned end of a run that was stopped, or whose end was planned anew."""
         number = event[3]
         return number == 0 or ((run := self.runs.get(event[4])) is not None and run.number == number)
@@ -209,7 +219,7 @@ class Simulation:
             _, kind, order, _, key = event
             if not self._counts(event):
                 continue
-            if kind != END:
+            if kind != EventKind.END:
                 self.happens(kind, order)
             elif self.has_ended(key, run := self.runs[key]):
                 del self.runs[key]
@@ -223,7 +233,7 @@ class Simulation:
 
     def begin(self, key: str, at: Millis) -> None:
         """Let a run begin; one that was in progress before the simulation has begun earlier."""
-        self.runs[key] = Run(at)
+        self.runs[key] = SimulatedRun(at)
         self.plan_end(key)
 
     def plan_end(self, key: str) -> None:
@@ -234,7 +244,7 @@ class Simulation:
         length = self.length(self.workloads[key], run)
         run.end = NEVER if length is None else max(self.now + 1, run.began + length)
         if length is not None:
-            heappush(self._events, (run.end, END, self.order(key, run.number), run.number, key))
+            heappush(self._events, (run.end, EventKind.END, self.order(key, run.number), run.number, key))
 
     def stop(self, workload: Workload, reason: str) -> None:
         """Stop a workload whose status says that it is evicted. It waits again at once, unless it is deactivated: how long pods

@@ -230,4 +230,6 @@ def test_what_hangs_is_queued_again_once_in_a_course() -> None:
     made.change("a1", stalled="Requeue")
     seen = look(made)
     assert in_minutes(made, seen, "a1") == (0.0, 0.0)
-    assert in_minutes(made, seen, "b2")[0] == 60.0, "it lost its work, and knows 15 minutes more: all of it is done again"
+    assert in_minutes(made, seen, "b2")[0] == 60.0, (
+        "it lost its work, and knows 15 minutes more: all of it is done again"
+    )

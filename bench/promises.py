@@ -22,11 +22,11 @@ import click
 from gangline import traces
 from gangline.console.options import Instant
 from gangline.control.forecasting.promises import Ledger, Promise, Record
-from gangline.engine import ExpectedStart, outlook
-from gangline.engine.model import Millis
+from gangline.engine import EventKind, ExpectedStart, outlook
+from gangline.engine.model import Millis, Workload
 from gangline.replay import policies
 from gangline.replay.replay_plan import Plan, prepare
-from gangline.replay.replayed import Cluster, Job
+from gangline.replay.replayed import Cluster, Job, number_of
 from gangline.replay.run import foresight
 from gangline.replay.simulator import Simulator
 from gangline.replay.trace_facts import SETTINGS
@@ -75,24 +75,24 @@ class Asking(Simulator):
         self._ledger = Ledger()
         self.asked = Asked()
 
-    def _submit(self, job: Job, now: Millis) -> None:
-        self._new.append(job)
-        super()._submit(job, now)
+    def happens(self, kind: EventKind, number: int) -> None:
+        if kind == EventKind.ARRIVAL:
+            self._new.append(self._jobs[number])
+        super().happens(kind, number)
 
-    def _settle(self, now: Millis, crowded: bool) -> Millis | None:
-        wake = super()._settle(now, crowded)
+    def settled(self) -> None:
+        super().settled()
         new, self._new = self._new, []
         for job in new:
-            if job.number in self._waiting:
+            if job.key in self.workloads and job.key not in self.runs:
                 self.asked.waited += 1
                 if self.asked.waited % self._every == 0:
-                    self._promise(job, now)
-        return wake
+                    self._promise(job, self.now)
 
     def _promise(self, job: Job, now: Millis) -> None:
         begun = time.perf_counter()
         seen = outlook(
-            self._engine.facts(),
+            self.engine.facts(),
             SETTINGS,
             now,
             only=frozenset({job.key}),
@@ -105,14 +105,14 @@ class Asking(Simulator):
         self.asked.samples[job.number] = Sample(job, now, told.get(job.key), drawn.p90 if drawn is not None else None)
         self.asked.seconds += time.perf_counter() - begun
 
-    def _start(self, number: int, *given: Any, **named: Any) -> None:
-        sample = self.asked.samples.get(number)
+    def started(self, workload: Workload) -> None:
+        sample = self.asked.samples.get(number_of(workload.key))
         if sample is not None and sample.started is None:
-            sample.started = given[1]
-            self._ledger.started(sample.job.key, ALL, given[1])
+            sample.started = self.now
+            self._ledger.started(sample.job.key, ALL, self.now)
             if self._written is not None:
                 print(json.dumps(sample.as_json()), file=self._written, flush=True)
-        super()._start(number, *given, **named)
+        super().started(workload)
 
 
 def measured(samples: Iterable[Sample], *, longer: Millis = 0) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from gangline.control.forecasting.promises import (
     Record,
 )
 from gangline.engine import ExpectedStart, Outlook
-from gangline.engine.course import Stretch
 from gangline.engine.model import Admission
+from gangline.engine.simulation.course import Stretch
 
 MINUTE = 60_000
 

@@ -25,7 +25,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.model.runtime import Runtime
 from gangline.engine.queues.estimates import flavors_of, working_flavors
-from gangline.engine.simulation import outlook
+from gangline.engine.simulation.outlook import outlook
 
 MINUTE = 60_000
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.engine.world import GPU, START, cluster_queue, gang
 
-from gangline.engine import MODES, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
+from gangline.engine import MODES, PLAIN, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
 from gangline.engine.floor.floor import EVERY
 from gangline.engine.floor.lengths import ALIKE, Lengths, draw
 from gangline.engine.floor.verdicts import AWAY, DAY, DWELL, FLOOR_LEAST, FLOOR_MOST, LONG, PATIENCE, SPELL
@@ -89,7 +89,7 @@ def test_the_same_arrivals_in_two_worlds() -> None:
         made = world(mode, lengths)
         for name, minutes in (("g0", 10), ("g1", 30), ("g2", 5)):
             made.take_in(forecast(name, minutes))
-            made.put(gang(name, created=START))
+            made.submit(gang(name, created=START))
             made.advance(made.now + 1)
         made.advance(START + 60 * MINUTE)
         assert [key for _, key in starts(made)] == order
@@ -99,8 +99,8 @@ def test_the_same_arrivals_in_two_worlds() -> None:
 def test_what_came_out_precedes_what_was_drawn_and_evicted_work_that_is_saved_is_not_repeated() -> None:
     lengths: dict[str, Millis] = {"team/g0": 60 * MINUTE, "team/g1": MINUTE}
     made = world("BestEffort", lengths)
-    made.put(gang("g0", created=START))
-    made.put(gang("g1", created=START + 1))
+    made.submit(gang("g0", created=START))
+    made.submit(gang("g1", created=START + 1))
     made.advance(START + 20 * MINUTE)
     assert starts(made) == [(0, "g0")]
     lengths["team/g0"] = 20 * MINUTE
@@ -108,7 +108,7 @@ def test_what_came_out_precedes_what_was_drawn_and_evicted_work_that_is_saved_is
     made.advance(START + 30 * MINUTE)
     assert starts(made) == [(0, "g0"), (20, "g1")]
     lengths["team/g2"] = 10 * MINUTE
-    made.put(gang("g2", created=START))
+    made.submit(gang("g2", created=START))
     made.advance(made.now + 1)
     lengths["team/g2"] = 50 * MINUTE  # it really runs longer than was drawn: it is not taken for ended
     made.advance(START + 45 * MINUTE)
@@ -122,7 +122,7 @@ def test_a_world_waits_for_what_comes_out_and_longer_while_policies_are_followed
     """In reality the run has not begun yet, and it is drawn to take ten minutes."""
     made = world("BestEffort", {"team/g0": 10 * MINUTE}, ran=0)
     made.careful = careful
-    made.put(gang("g0", created=START))
+    made.submit(gang("g0", created=START))
     for now in (START + hours * HOUR, START + hours * HOUR + 10 * MINUTE):
         assert made.knows("team/g0")
         assert not made.advance(now, now)
@@ -133,17 +133,17 @@ def test_a_world_waits_for_what_comes_out_and_longer_while_policies_are_followed
 def test_what_has_ended_in_a_world_does_not_run_there_again_when_it_really_starts_later() -> None:
     made = world("BestEffort", {"team/g0": 5 * MINUTE})
     waiting = gang("g0", created=START)
-    made.put(waiting)
+    made.submit(waiting)
     made.advance(START + 10 * MINUTE)
     for at, fact in (
         (12, running(waiting, made.now)),
         (14, replace(waiting, evicted="Preempted", preemptions=1)),
     ):
-        made.put(fact)
+        made.submit(fact)
         made.advance(START + at * MINUTE)
     assert starts(made) == [(0, "g0")] and not made.knows("team/g0")
     made.remove("team/g0")  # its name is free
-    made.put(gang("g0", created=START + 20 * MINUTE))
+    made.submit(gang("g0", created=START + 20 * MINUTE))
     assert made.knows("team/g0")
 
 
@@ -151,7 +151,7 @@ def test_a_world_that_begins_forecasts_of_an_evicted_workload_what_is_left() -> 
     made = world("Easy", {})
     made.take_in(forecast("g0", 60))
     made.adopt(gang("g0", created=START, checkpoint_seconds=600.0), 40 * MINUTE)
-    (told,) = made._engine._store.forecasts.values()  # pyright: ignore[reportPrivateUsage]
+    (told,) = made.engine._store.forecasts.values()  # pyright: ignore[reportPrivateUsage]
     assert told.quantiles[0][1] < 60 * MINUTE, "it saved 40 minutes"
 
 
@@ -575,3 +575,57 @@ def test_workloads_that_are_withdrawn_count_for_nothing() -> None:
     floor.observe(Put(replace(gang("g1", created=START), active=False)), START + MINUTE)
     assert not floor._jobs  # pyright: ignore[reportPrivateUsage]
     assert not any(each.knows("team/g0") for each in floor._worlds.values())  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_workload_that_is_deactivated_by_the_engine_is_over_in_the_worlds_too() -> None:
+    """One GPU: `a` is deactivated after its maximum execution time, its pods take half a minute to end, and `b` starts.
+
+    In the worlds `a` used to start again and again, and `b` to wait for ever.
+    """
+    floor = Floor(SETTINGS)
+    for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
+        floor.observe(Put(item), START)
+    floor.advance(START)
+    a, b = gang("a", created=START, max_execution_seconds=600), gang("b", created=START + 1)
+    for fact in (a, b, running(a, START + 1)):
+        floor.observe(Put(fact), START + 1)
+    floor.advance(START + MINUTE)
+    assert len(floor._worlds) == 2
+    evicted, stopped = replace(a, active=False, evicted="Deactivated"), START + 10 * MINUTE + 30_000
+    floor.observe(Put(running(evicted, START + 1)), START + 10 * MINUTE)
+    floor.observe(Put(evicted), stopped)
+    floor.observe(Put(running(b, stopped)), stopped)
+    now = START + 25 * HOUR
+    floor.advance(now)
+    job = floor._jobs["team/a"]
+    assert job.length == stopped - START - 1
+    waits = [floor._jobs["team/b"].wait(LANE[mode], now) for mode in PLAIN]
+    assert all(9 * MINUTE < wait < 11 * MINUTE for wait in waits), waits
+    assert all(job.wait(LANE[mode], now) < MINUTE for mode in PLAIN), "it does not wait again"
+
+
+def test_a_workload_that_is_deactivated_in_a_world_alone_is_over_there() -> None:
+    made = world("BestEffort", {"team/a": HOUR, "team/b": MINUTE})
+    made.submit(gang("a", created=START, max_execution_seconds=600))
+    made.submit(gang("b", created=START + 1))
+    made.advance(START + 2 * HOUR)
+    assert starts(made) == [(0, "a"), (10, "b")]
+    assert not made.knows("team/a")
+    assert [news for news in made.news if not news[2]] == [], "it neither stops nor waits again"
+    made.remove("team/a")  # its name is free
+    made.submit(gang("a", created=START + 2 * HOUR))
+    assert made.knows("team/a")
+
+
+def test_the_maximum_execution_time_is_that_of_all_runs_in_a_world_too() -> None:
+    """`low` runs for six of its ten minutes before `high` preempts it: it is stopped for good after four more."""
+    lengths = {"team/low": HOUR, "team/high": MINUTE, "team/last": MINUTE}
+    made = world("BestEffort", lengths)
+    lower = replace(policied().preemption, within_cluster_queue="LowerPriority")
+    made.take_in(Put(replace(policied(), preemption=lower)))
+    made.submit(gang("low", created=START, max_execution_seconds=600))
+    made.advance(START + 6 * MINUTE)
+    made.submit(gang("high", created=START + 6 * MINUTE, priority=1))
+    made.submit(gang("last", created=START + 6 * MINUTE, priority=-1))
+    made.advance(START + 2 * HOUR)
+    assert starts(made) == [(0, "low"), (6, "high"), (7, "low"), (11, "last")]

@@ -27,7 +27,7 @@ from gangline.engine.model import (
     Workload,
     WorkloadPods,
 )
-from gangline.engine.simulation import Outlook, outlook
+from gangline.engine.simulation.outlook import Outlook, outlook
 
 MINUTE = 60_000
 
@@ -221,3 +221,15 @@ def test_whoever_ends_leaves_the_nodes_of_a_flavor_without_a_topology() -> None:
     facts = [*made.engine.facts(), Gone(WorkloadPods, "team/a1"), Gone(Workload, "team/a1")]
     seen = outlook(facts, made.engine.settings, made.now, clock=time.perf_counter)
     assert in_minutes(made, seen, "b2")[0] == 0.0
+
+
+def test_what_hangs_is_queued_again_once_in_a_course() -> None:
+    """It used to be evicted again as soon as it had started, so that nothing behind it had an expected start."""
+    made = world((gang("a1", 8), 60), (gang("b2", 8), 30))
+    made.now += 45 * MINUTE
+    made.change("a1", stalled="Requeue")
+    seen = look(made)
+    assert in_minutes(made, seen, "a1") == (0.0, 0.0)
+    assert in_minutes(made, seen, "b2")[0] == 60.0, (
+        "it lost its work, and knows 15 minutes more: all of it is done again"
+    )

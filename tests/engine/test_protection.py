@@ -30,7 +30,7 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
-from gangline.engine.simulation import outlook
+from gangline.engine.simulation.outlook import outlook
 from gangline.engine.text.fixes import FIXES
 
 LOWER = PreemptionPolicy("LowerPriority")

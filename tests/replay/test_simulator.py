@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from tests.replay.jobs import made, reference, trace_jobs
 
-from gangline.engine.model import Backfill, ClusterQueue
+from gangline.engine.model import Admission, Backfill, Change, ClusterQueue, Workload
 from gangline.replay.foresight import Blind, Limits, Truth
-from gangline.replay.policies import POLICIES, chosen
+from gangline.replay.policies import POLICIES, QUEUE, chosen
 from gangline.replay.replayed import Cluster, Job, Outcome, ReplayError, Result, replayed
 from gangline.replay.simulator import Rules, Simulator
-from gangline.replay.trace_facts import quotas_by_use
+from gangline.replay.trace_facts import Workloads, facts, quotas_by_use
+from gangline.replay.world import Happening
 
 HOUR = 3_600_000
 
@@ -126,6 +128,33 @@ def test_saved_work_is_not_done_again() -> None:
     assert other.lost == 98_000 - 90_000
     assert other.finish == 150_000 + 3_600_000 - 90_000
     assert other.wait == 150_000 - 100_000 + 8_000
+
+
+class Limited:
+    """One GPU, on which the first job is stopped for good after ten minutes."""
+
+    def begins(self) -> Iterable[Change]:
+        cluster = Cluster(1, 0)
+        return facts(cluster, POLICIES["besteffort"].queue, None)
+
+    def later(self) -> list[Happening]:
+        return []
+
+    def of(self, job: Job) -> Workload:
+        made = Workloads(Cluster(1, 0), QUEUE, by_tenant=False, ranked=False).of(job)
+        return replace(made, max_execution_seconds=600 if job.number == 0 else None)
+
+    def places(self, admission: Admission) -> tuple[tuple[int, int], ...]:
+        return ()
+
+
+def test_a_job_that_the_engine_deactivates_does_not_start_again() -> None:
+    jobs = made((0, 3600, 1), (1, 60, 1))
+    result = Simulator(jobs, Cluster(1, 0), POLICIES["besteffort"].queue, Blind(), world=Limited()).run()
+    stopped, other = result.outcomes
+    assert [(stint.start, stint.end, stint.evicted) for stint in stopped.stints] == [(0, 600_000, "Deactivated")]
+    assert stopped.finish is None and (other.start, other.finish) == (600_000, 660_000)
+    assert (result.samples[-1].waiting, result.samples[-1].waiting_gpus, result.samples[-1].allocated) == (0, 0, 0)
 
 
 # --- tenants ----------------------------------------------------------------------------------------------------------

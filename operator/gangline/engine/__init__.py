@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
     from gangline.engine.backfill.revocation import REVOKED
     from gangline.engine.cards.card_room import CardRoom, Resident
-    from gangline.engine.course import Stretch
     from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
     from gangline.engine.cycle.explanations import NOT_TRIED
     from gangline.engine.engine import Engine
@@ -36,7 +35,9 @@ if TYPE_CHECKING:
     from gangline.engine.queues.estimates import flavors_of
     from gangline.engine.quota.limits import BorrowingLimit, QuotaLimits
     from gangline.engine.rooms.fitting import HOSTNAME, usage_of
-    from gangline.engine.simulation import HORIZON, ExpectedStart, Outlook, outlook
+    from gangline.engine.simulation.course import Stretch
+    from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, outlook
+    from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.text.accelerators import accelerators, accelerators_of, is_accelerator
     from gangline.engine.text.alarms import Alarms
@@ -60,7 +61,6 @@ _MODULES: Final = {
         "STOPPING",
     ),
     "backfill.revocation": ("REVOKED",),
-    "course": ("Stretch",),
     "cycle.cycle_record": (
         "CycleRecord",
         "Requeued",
@@ -126,11 +126,17 @@ _MODULES: Final = {
         "HOSTNAME",
         "usage_of",
     ),
-    "simulation": (
+    "simulation.course": ("Stretch",),
+    "simulation.outlook": (
         "ExpectedStart",
         "HORIZON",
         "Outlook",
         "outlook",
+    ),
+    "simulation.simulation": (
+        "EventKind",
+        "SimulatedRun",
+        "Simulation",
     ),
     "state.overrun": ("OVERRUN_STATES",),
     "text.accelerators": (
@@ -200,6 +206,7 @@ __all__ = [
     "Comparison",
     "CycleRecord",
     "Engine",
+    "EventKind",
     "ExpectedStart",
     "FallenBack",
     "Fault",
@@ -225,6 +232,8 @@ __all__ = [
     "Resident",
     "Runtime",
     "Score",
+    "SimulatedRun",
+    "Simulation",
     "Stretch",
     "TopologyLedger",
     "accelerators",

@@ -1,28 +1,23 @@
-"""The production engine under a virtual clock.
+"""A replay: the forward simulation (`engine.simulation`) of a trace's jobs, or of a recorded cluster's, under one policy.
 
-Events are processed in the order of time; at one instant finishes precede arrivals, then the engine decides. An admission
-starts the job at once, a preemption or eviction stops it at once.
+Jobs arrive and last as the trace says. At one instant the cluster changes first, then jobs end, then others arrive, and then the
+engine decides. It knows no length before a job has ended; what it is told is what `foresight` forecasts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
-from typing import Final
+from typing import ClassVar, Final
 
-from gangline.engine import POLICY, Engine, Floor, has_floor
+from gangline.engine import POLICY, Engine, EventKind, Floor, SimulatedRun, Simulation, has_floor
 from gangline.engine.model import (
     Admission,
-    Admit,
     Change,
     ClusterQueue,
-    Decision,
-    Evict,
     Gone,
     Millis,
-    Preempt,
     Put,
     RuntimeForecast,
     Settings,
@@ -33,13 +28,10 @@ from gangline.replay.replayed import LONGEST, TRUTH, Cluster, Headship, Job, Out
 from gangline.replay.trace_facts import GPU, SETTINGS, Workloads, facts, node_number
 from gangline.replay.world import Happening, World
 
-_HAPPENING, _FINISH, _SUBMIT = -1, 0, 1
 #: the reason of an eviction by the loss of a node
 NODE_LOST: Final = "NodeLost"
 #: starts after which the engine is asked for its reserved heads
 _HEARING: Final = 500
-#: decisions at one instant after which the policy is considered broken
-_PATIENCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +61,11 @@ class StuckError(RuntimeError):
     """The engine does not come to rest, or never starts a job that fits: a bug, not a result."""
 
 
-@dataclass(slots=True)
-class _Running:
-    outcome: Outcome
-    stint: Stint
-    version: int
-
-
-class Simulator:
+class Simulator(Simulation):
     """One policy's run through one list of jobs; used once."""
+
+    CONFIRMS: ClassVar[bool] = False  # no job has admission checks, and pods run from admission to end
+    MOST_ROUNDS: ClassVar[int] = 10_000  # a whole trace may arrive at once, and is decided in many rounds
 
     def __init__(
         self,
@@ -94,6 +82,7 @@ class Simulator:
         settings: Settings = SETTINGS,
     ) -> None:
         """`world`: a cluster of its own, in which `queue` and `quotas` say nothing."""
+        super().__init__(Engine(settings), 0)
         jobs = [rules.applied(job) for job in jobs]
         self._jobs = jobs
         self._cluster = cluster
@@ -106,23 +95,21 @@ class Simulator:
         self._happenings = () if world is None else world.later()
         if queue.backfill is not None:
             queue = replace(queue, backfill=replace(queue.backfill, restart_seconds=rules.restart / 1000))
-        self._engine = Engine(settings)
         first = list(facts(cluster, queue, quotas) if world is None else world.begins())
         later = (change for happening in self._happenings for change in happening.changes)
         self._floor = Floor(settings) if any(map(_has_floor, (*first, *later))) else None
         self._modes: list[tuple[Millis, str, str]] = []
         for fact in first:
-            self._observe(fact, 0)
-        self._events: list[tuple[Millis, int, int, int]] = []  # time, event, job, number of its run
+            self.observe(fact)
         self._outcomes = [Outcome(job) for job in jobs]
-        self._running: dict[int, _Running] = {}
         self._left: dict[int, Millis] = {}  # remaining work of stopped jobs
         self._saved: dict[int, Millis] = {}  # … and saved work, which is not repeated
-        self._waiting: dict[int, Workload] = {}
+        #: whether jobs waited at the end of the last round: otherwise those that arrive may simply fit, and estimates can wait
+        self._crowded = False
         self._allocated = 0
         self._waiting_gpus = 0
-        self._version = 0
-        self._decided = 0
+        self._arrived = 0
+        self._starts = 0
         self._samples: list[Sample] = []
         self._promises: dict[int, tuple[Millis, Millis]] = {}
         self._headships: list[Headship] = []
@@ -130,30 +117,18 @@ class Simulator:
 
     def run(self) -> Result:
         begun = time.perf_counter()
-        self._arrivals()
-        now: Millis = 0
-        wake: Millis | None = None
-        while self._upcoming() is not None or wake is not None:
-            now = self._next(wake)
-            crowded = bool(self._waiting)
-            only_ends = not self._happen(now)
-            if only_ends and not self._waiting and wake != now:
-                wake = self._pass_by(now, wake)
-            else:
-                wake = self._settle(now, crowded)
-            self._sample(now)
-            self._note_heads(self._engine.heads(), now)
-            if not self._waiting and not self._running:
-                wake = None
-            if self._upcoming() is None and self._waiting and not self._running and wake is None:
-                break
+        self._schedule_all()
+        first = self.next_event()
+        if first is not None:
+            self.now = first
+            self.play()
         self._hear_of_heads()
-        self._note_heads({}, now)
+        self._note_heads({})
         return Result(
             cluster=self._cluster,
             outcomes=self._outcomes,
             samples=self._samples,
-            decisions=self._decided,
+            decisions=self.decided,
             seconds=time.perf_counter() - begun,
             head_delay=self._head_delay(),
             promises=self._promises,
@@ -161,15 +136,130 @@ class Simulator:
             modes=self._modes,
         )
 
-    def _head_delay(self) -> dict[str, float]:
-        total: dict[str, float] = {}
-        for causes in self._engine.head_delay_seconds().values():
-            for cause, seconds in causes.items():
-                total[cause] = total.get(cause, 0.0) + seconds
-        return total
+    def _schedule_all(self) -> None:
+        for number, happening in enumerate(self._happenings):
+            self.schedule(happening.at, EventKind.CHANGE, number)
+        for job in self._jobs:
+            if job.gpus > self._cluster.gpus:
+                self._outcomes[job.number].impossible = f"asks for {job.gpus} of {self._cluster.gpus} GPUs"
+            else:
+                self.schedule(job.submit, EventKind.ARRIVAL, job.number)
 
-    def _note_heads(self, heads: Mapping[str, str], now: Millis) -> None:
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def happens(self, kind: EventKind, number: int) -> None:
+        if kind == EventKind.CHANGE:
+            self._change(self._happenings[number])
+        else:
+            self._submit(self._jobs[number])
+
+    def order(self, key: str, number: int) -> int:
+        return number_of(key)
+
+    def _change(self, happening: Happening) -> None:
+        for change in happening.changes:
+            self.observe(change)
+        if happening.lost:
+            for key in list(self.runs):
+                if any(node in happening.lost for node, _ in self._outcomes[number_of(key)].stints[-1].places):
+                    self.stop(replace(self.workloads[key], evicted=NODE_LOST), NODE_LOST)
+
+    def _submit(self, job: Job) -> None:
+        self._arrived += 1
+        self._foresight.submitted(job, self.now)
+        self._waiting_gpus += job.gpus
+        self.put(self._workload_of(job))
+
+    # --- what is observed ---------------------------------------------------------------------------------------------
+
+    def tell(self, change: Change) -> None:
+        super().tell(change)
+        if self._floor is not None:
+            self._floor.observe(change, self.now)
+
+    def leave(self, workload: Workload) -> None:
+        super().leave(workload)
+        self.learn(Gone(RuntimeForecast, workload.key))
+
+    def decide(self) -> None:
+        for forecast in self._foresight.news(self.now, self._crowded):
+            self.learn(Put(forecast))
+        super().decide()
+        followed = self._follow_floor()
+        if followed or (self.waiting and not self._crowded):
+            self.ask_again()
+        self._crowded = self.waiting > 0
+
+    def _follow_floor(self) -> bool:
+        """Trees whose mode changed are configured anew. Returns whether there are any."""
+        changed = self._floor.advance(self.now) if self._floor is not None else ()
+        for tree in changed:
+            assert self._floor is not None
+            self._modes.append((self.now, tree, self._floor.modes.get(tree, POLICY)))
+            for queue in self._floor.under_floor():
+                self.engine.observe(Put(queue))
+        return bool(changed)
+
+    def out_of_rounds(self) -> None:
+        raise StuckError(f"the engine is still deciding at {self.now} ms after {self.MOST_ROUNDS} calls")
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def length(self, workload: Workload, run: SimulatedRun) -> Millis:
+        number = number_of(workload.key)
+        return self._left.get(number, self._jobs[number].duration)
+
+    def started(self, workload: Workload) -> None:
+        assert workload.admission is not None
+        number, now = number_of(workload.key), self.now
+        outcome = self._outcomes[number]
+        job = outcome.job
+        self._waiting_gpus -= job.gpus
+        self._allocated += job.gpus
+        outcome.stints.append(Stint(now, now, workload.backfilled, self._places(workload.admission)))
+        self._starts += 1
+        if self._starts % _HEARING == 0:
+            self._hear_of_heads()
+        self._foresight.started(job, now)
+        if self._floor is not None:
+            self._floor.observe(Put(workload), now)
+
+    def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
+        """Unsaved work is lost, and the job waits again with its original time."""
+        if run is None:
+            return
+        number, now = number_of(workload.key), self.now
+        outcome = self._outcomes[number]
+        job, stint = outcome.job, outcome.stints[-1]
+        before, ran = self._saved.get(number, 0), now - run.began
+        saved = 0 if job.saves is None else ran // job.saves * job.saves
+        stint.end, stint.lost, stint.evicted = now, ran - saved + self._rules.restart, reason
+        outcome.evictions += 1
+        self._saved[number] = before + saved
+        self._left[number] = self._left.get(number, job.duration) - saved + self._rules.restart
+        self._allocated -= job.gpus
+        self._foresight.stopped(job, before + ran, before + saved, now)
+        if workload.active:
+            self._waiting_gpus += job.gpus
+
+    def ended(self, workload: Workload, run: SimulatedRun) -> None:
+        outcome = self._outcomes[number_of(workload.key)]
+        outcome.stints[-1].end = outcome.finish = self.now
+        self._allocated -= outcome.job.gpus
+        self._foresight.finished(outcome.job, self.now)
+
+    # --- what is recorded ---------------------------------------------------------------------------------------------
+
+    def settled(self) -> None:
+        self._samples.append(Sample(self.now, self._allocated, self.waiting, self._waiting_gpus))
+        self._note_heads(self.engine.heads())
+        if self._progress is not None and self._arrived:
+            self._progress(self._arrived)
+            self._arrived = 0
+
+    def _note_heads(self, heads: Mapping[str, str]) -> None:
         """Note which workload heads each queue: whoever is no head of its queue any more was it until now."""
+        now = self.now
         for queue, (key, since) in list(self._heads.items()):
             if heads.get(queue) != key:
                 del self._heads[queue]
@@ -180,188 +270,16 @@ class Simulator:
 
     def _hear_of_heads(self) -> None:
         """The engine keeps its last thousand reserved heads; read often enough, none is missed."""
-        for head in self._engine.head_starts():
+        for head in self.engine.head_starts():
             if head.promised is not None:
                 self._promises.setdefault(number_of(head.workload), (head.promised, head.started))
 
-    def _arrivals(self) -> None:
-        for number, happening in enumerate(self._happenings):
-            heappush(self._events, (happening.at, _HAPPENING, number, 0))
-        for job in self._jobs:
-            if job.gpus > self._cluster.gpus:
-                self._outcomes[job.number].impossible = f"asks for {job.gpus} of {self._cluster.gpus} GPUs"
-            else:
-                heappush(self._events, (job.submit, _SUBMIT, job.number, 0))
-
-    def _next(self, wake: Millis | None) -> Millis:
-        at = self._upcoming()
-        if at is None:
-            assert wake is not None
-            return wake
-        return at if wake is None else min(at, wake)
-
-    def _upcoming(self) -> Millis | None:
-        """The time of the next event. The planned end of a stopped run is no event: deciding then would use the unknown length
-        of that run.
-        """
-        while self._events:
-            at, what, number, version = self._events[0]
-            running = self._running.get(number)
-            if what in (_SUBMIT, _HAPPENING) or (running is not None and running.version == version):
-                return at
-            heappop(self._events)
-        return None
-
-    # --- events -------------------------------------------------------------------------------------------------------
-
-    def _happen(self, now: Millis) -> bool:
-        """Process all due events: changes of the cluster first, then finishes, then arrivals. Returns whether there were others
-        than finishes.
-        """
-        events, arrived, changed = self._events, 0, False
-        while events and events[0][0] <= now:
-            _, what, number, version = heappop(events)
-            if what == _HAPPENING:
-                changed = True
-                self._take_place(self._happenings[number], now)
-            elif what == _SUBMIT:
-                arrived += 1
-                self._submit(self._jobs[number], now)
-            elif (running := self._running.get(number)) is not None and running.version == version:
-                self._finish(number, running, now)
-        if self._progress is not None and arrived:
-            self._progress(arrived)
-        return changed or arrived > 0
-
-    def _take_place(self, happening: Happening, now: Millis) -> None:
-        for change in happening.changes:
-            self._observe(change, now)
-        if happening.lost:
-            for number, running in list(self._running.items()):
-                if any(node in happening.lost for node, _ in running.stint.places):
-                    self._stop(number, NODE_LOST, now)
-
-    def _submit(self, job: Job, now: Millis) -> None:
-        self._foresight.submitted(job, now)
-        self._wait(job, self._workload_of(job), now)
-
-    def _observe(self, change: Change, now: Millis) -> None:
-        self._engine.observe(change)
-        if self._floor is not None:
-            self._floor.observe(change, now)
-
-    def _wait(self, job: Job, workload: Workload, now: Millis) -> None:
-        self._waiting[job.number] = workload
-        self._waiting_gpus += job.gpus
-        self._observe(Put(workload), now)
-
-    def _finish(self, number: int, running: _Running, now: Millis) -> None:
-        del self._running[number]
-        job = running.outcome.job
-        running.stint.end = running.outcome.finish = now
-        self._allocated -= job.gpus
-        self._foresight.finished(job, now)
-        self._observe(Gone(Workload, job.key), now)
-        self._observe(Gone(RuntimeForecast, job.key), now)
-
-    # --- decisions ----------------------------------------------------------------------------------------------------
-
-    def _settle(self, now: Millis, crowded: bool) -> Millis | None:
-        """Decide until nothing more follows at this instant.
-
-        `crowded`: jobs waited before; otherwise arriving jobs may simply fit, and estimates can wait. Returns when the engine
-        wants to be called again.
-        """
-        for _ in range(_PATIENCE):
-            for forecast in self._foresight.news(now, crowded):
-                self._observe(Put(forecast), now)
-            decisions = self._engine.decide(now)
-            self._decided += len(decisions)
-            self._apply(decisions, now)
-            followed = self._follow_floor(now)
-            settled = (crowded or not self._waiting) and not followed
-            crowded = bool(self._waiting)
-            if settled and (wake := self._engine.next_wakeup(now)) != now:
-                return wake
-        raise StuckError(f"the engine is still deciding at {now} ms after {_PATIENCE} calls")
-
-    def _pass_by(self, now: Millis, wake: Millis | None) -> Millis | None:
-        """Jobs ended and nothing waits: nothing is to be decided, unless the floor changed a queue. Returns as `_settle`."""
-        for forecast in self._foresight.news(now, False):
-            self._observe(Put(forecast), now)
-        return self._settle(now, False) if self._follow_floor(now) else wake
-
-    def _follow_floor(self, now: Millis) -> bool:
-        """Trees whose mode changed are configured anew. Returns whether there are any."""
-        changed = self._floor.advance(now) if self._floor is not None else ()
-        for tree in changed:
-            assert self._floor is not None
-            self._modes.append((now, tree, self._floor.modes.get(tree, POLICY)))
-            for queue in self._floor.under_floor():
-                self._engine.observe(Put(queue))
-        return bool(changed)
-
-    def _apply(self, decisions: Iterable[Decision], now: Millis) -> None:
-        for decision in decisions:
-            match decision:
-                case Admit(key, _, admission):
-                    self._start(number_of(key), admission, now, backfilled=decision.backfilled)
-                case Preempt(key) | Evict(key):
-                    self._stop(number_of(key), decision.reason, now)
-                case _:
-                    pass  # what users are told
-
-    def _start(self, number: int, admission: Admission, now: Millis, *, backfilled: bool) -> None:
-        workload = self._waiting.pop(number)
-        outcome = self._outcomes[number]
-        job = outcome.job
-        self._waiting_gpus -= job.gpus
-        self._allocated += job.gpus
-        stint = Stint(now, now, backfilled, self._places(admission))
-        outcome.stints.append(stint)
-        self._version += 1
-        if self._version % _HEARING == 0:
-            self._hear_of_heads()
-        self._running[number] = _Running(outcome, stint, self._version)
-        heappush(self._events, (now + self._left.get(number, job.duration), _FINISH, number, self._version))
-        self._foresight.started(job, now)
-        if self._floor is not None:
-            running = replace(
-                workload,
-                admission=admission,
-                reserved_at=now,
-                admitted=True,
-                admitted_at=now,
-                evicted="",
-                backfilled=backfilled,
-            )
-            self._floor.observe(Put(running), now)
-
-    def _stop(self, number: int, reason: str, now: Millis) -> None:
-        """Evicted: unsaved work is lost, and the job waits again with its original time."""
-        running = self._running.pop(number, None)
-        if running is None:
-            return
-        job, stint, every = running.outcome.job, running.stint, running.outcome.job.saves
-        before = self._saved.get(number, 0)
-        ran = now - stint.start
-        saved = 0 if every is None else ran // every * every
-        stint.end, stint.lost, stint.evicted = now, ran - saved + self._rules.restart, reason
-        running.outcome.evictions += 1
-        self._saved[number] = before + saved
-        self._left[number] = self._left.get(number, job.duration) - saved + self._rules.restart
-        self._allocated -= job.gpus
-        self._foresight.stopped(job, before + ran, before + saved, now)
-        evictions = running.outcome.evictions
-        again = replace(self._workload_of(job), evicted=reason, evicted_at=now, preemptions=evictions)
-        self._wait(job, again, now)
-
-    def _sample(self, now: Millis) -> None:
-        sample = Sample(now, self._allocated, len(self._waiting), self._waiting_gpus)
-        if self._samples and self._samples[-1].at == now:
-            self._samples[-1] = sample
-        else:
-            self._samples.append(sample)
+    def _head_delay(self) -> dict[str, float]:
+        total: dict[str, float] = {}
+        for causes in self.engine.head_delay_seconds().values():
+            for cause, seconds in causes.items():
+                total[cause] = total.get(cause, 0.0) + seconds
+        return total
 
 
 def _has_floor(change: Change) -> bool:

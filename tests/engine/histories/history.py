@@ -9,7 +9,7 @@ from tests.engine.histories.configuration import RACK, Configuration
 from tests.engine.histories.events import Events
 from tests.engine.histories.text import brief, moment
 
-from gangline.engine.simulation import outlook
+from gangline.engine.simulation.outlook import outlook
 
 STEPS: Final = 60
 #: how likely it is, and what happens

@@ -1,6 +1,6 @@
 """The world: the quota trees and the nodes a second time, as they will be at some moment.
 
-It is made of the same parts as the present, so that a simulation of the future asks exactly the questions that an admission
+It is made of the same parts as the present, so that a look into the future asks exactly the questions that an admission
 will be asked: quota through all ancestors, flavors, and a place for every pod.
 """
 

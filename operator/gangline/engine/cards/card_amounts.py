@@ -1,6 +1,6 @@
 """What is taken of cards as amounts, beside those of a node: `free` of a host says what is left of each of its cards.
 
-So cards follow the hosts in everything: what workloads take, what is lifted in a simulation, what the future holds.
+So cards follow the hosts in everything: what workloads take, what is lifted in a trial, what the future holds.
 """
 
 from __future__ import annotations

@@ -321,7 +321,7 @@ class Floor:
             if not isinstance(fact, Workload):
                 world.take_in(fact)
             elif (job := self._jobs.get(fact.key)) is not None and job.workload.uid == fact.uid:
-                world.put(fact)
+                world.submit(fact)
         else:
             world.advance(self._now, self._now)
         self._told[LANE[mode]].extend(world.news)

@@ -2,7 +2,7 @@
 
 In a cohort of 100 queues, every release makes 100 heads look for victims, mostly among the same workloads. So the list of
 candidates elsewhere is kept (`Known`) for as long as no queue of the tree gets more than it had. Until then the list is
-complete and in the right order, but may have workloads that a simulation removed or whose queue is no longer above its quota:
+complete and in the right order, but may have workloads that a trial removed or whose queue is no longer above its quota:
 `still_candidate` filters those.
 """
 

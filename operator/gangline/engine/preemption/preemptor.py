@@ -1,7 +1,7 @@
 """The preemptor: finds the workloads that have to be preempted so that a gang fits, no more than needed, least valuable first.
 
 This module chooses victims the classic way, by priority and borrowing; `fair_victims` does it by shares. A policy may protect
-workloads (`protection`) and set which of the others are chosen (`victim_search`). Every simulation runs on the ledger itself:
+workloads (`protection`) and set which of the others are chosen (`victim_search`). Every trial runs on the ledger itself:
 victims are removed, one by one, and all are put back before the answer is given.
 """
 

@@ -1,4 +1,4 @@
-"""Simulations: the ledgers as they would be without some workloads. What a simulation takes out, its end puts back.
+"""Trials: the ledgers as they would be without some workloads. What a trial takes out, its end puts back.
 
 with simulate(removed=victims) as removal:
     …                       # quota and nodes are free of them
@@ -71,9 +71,9 @@ class SimulatedRemoval:
 
 def simulate(removed: Iterable[WorkloadState] = (), *, places: bool = True) -> SimulatedRemoval:
     """The ledgers without these workloads, from now until the end of the `with` statement."""
-    simulation = SimulatedRemoval(places=places)
-    simulation.remove(*removed)
-    return simulation
+    trial = SimulatedRemoval(places=places)
+    trial.remove(*removed)
+    return trial
 
 
 class OrderedRemoval(SimulatedRemoval):

@@ -1,7 +1,7 @@
 """Estimated runtimes of gangs, by the newest forecast and the time limit: on any flavor, or on the flavors held or assigned.
 
 A forecast's quantiles hold on every flavor unless `by_flavor` says otherwise. Where a waiting gang will run is not known:
-orders use the plain quantiles. Once flavors are assigned, even in a simulation, the quantiles of these flavors count; of
+orders use the plain quantiles. Once flavors are assigned, even in a trial, the quantiles of these flavors count; of
 several the slowest, since a gang runs at the pace of its slowest pods.
 """
 

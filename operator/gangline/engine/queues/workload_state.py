@@ -226,7 +226,7 @@ class WorkloadState:
         self.second_passes = 0
         #: when pods of its failed node are placed elsewhere, as in Kueue; None = it has none
         self.mends_at: Millis | None = None
-        #: removed from the ledger by a simulation
+        #: removed from the ledger by a trial
         self.removed = False
         #: it was backfilled: admitted before a workload that precedes it and has a reservation
         self.backfilled = False

@@ -2,7 +2,7 @@
 
 Leaves are ClusterQueues, inner nodes cohorts. The part that a node keeps to itself (by its lending limit) is *local*; only
 usage above it shows in the parent. All numbers follow from the leaves, so removal is the exact reverse of addition: a
-simulation works on the ledger itself and is then undone, never on a copy.
+trial works on the ledger itself and is then undone, never on a copy.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ REPLACE, RESTART = "Replace", "Restart"
 
 
 class Plan:
-    """A plan for the cluster as it is, or in a simulation without others; `keep_room` takes the last answer."""
+    """A plan for the cluster as it is, or in a trial without others; `keep_room` takes the last answer."""
 
     def __init__(
         self, store: Store, gang: WorkloadState, lost: tuple[str, ...], refusing: tuple[str, ...] = ()

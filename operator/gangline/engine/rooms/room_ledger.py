@@ -6,10 +6,10 @@ assigned pods where neither leaves too little, nor do the pods of others; topolo
 (they are then among `ForeignPod`s), as in Kueue.
 
 Who looks for room (`topology.topologies`, `nodes.node_rooms`) watches, and keeps tables of what fits where. What is taken is
-given back exactly: a simulation lifts workloads out of the ledger itself and restores them.
+given back exactly: a trial lifts workloads out of the ledger itself and restores them.
 
 Whatever may give somebody more room is logged in `openings`, here, where every change passes: nodes that come, go or change,
-and room that a workload gives back. Simulations log nothing.
+and room that a workload gives back. Trials log nothing.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ class RoomLedger:
                 self._tell_mirrors_taken(node)
 
     def replace(self, key: str, placed: Placed) -> None:
-        """The same in a simulation: where its pods were seen counts as before."""
+        """The same in a trial: where its pods were seen counts as before."""
         holder = self._holders.get(key)
         if holder is None:
             if not placed:
@@ -377,7 +377,7 @@ class RoomLedger:
             self._shift_assigned(key, assigned, 1)
 
     def assume(self, key: str, placed: Placed, assigned: Assigned) -> None:
-        """Take room under a key that no workload has, for the rest of a simulation."""
+        """Take room under a key that no workload has, for the rest of a trial."""
         self.replace(key, placed)
         self._assign(key, assigned)
 
@@ -549,7 +549,7 @@ def _offer(node: Node) -> object:
     return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable, node.interfaces
 
 
-#: key of the holder in a simulation
+#: key of the holder in a trial
 _SIMULATED = ""
 
 _NOTHING: Mapping[str, int] = {}

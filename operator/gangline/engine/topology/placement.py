@@ -1,7 +1,7 @@
 """The interface to topology-aware placement: what a gang asks of which topologies, and whether it can be placed.
 
 `topology` and its parts place pods on one flavor's nodes. This module says which pod sets of a gang are placed at all, on which
-flavors quota put them, and keeps simulations over holders in step with those on quota.
+flavors quota put them, and keeps trials over holders in step with those on quota.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Placing a workload's pod sets, in order, on one topology flavor: groups, earlier pod sets' pods, and simulations."""
+"""Placing a workload's pod sets, in order, on one topology flavor: groups, earlier pod sets' pods, and trials."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gangline.engine.course import Course, Level, Sight, Stretch
 from gangline.engine.model import Change, Millis, Settings
 from gangline.engine.model.runtime import NEVER
+from gangline.engine.simulation.course import Course, CourseResult, Level, Stretch
 
 #: courses played for one outlook, if time allows; with fewer than the least number the spread comes from two of them
 COURSES: Final = 20
@@ -69,39 +69,39 @@ def outlook(
     broken off after `patience` seconds; later starts are then unknown. `clock` returns seconds.
     """
 
-    def course(level: Level) -> Sight:
+    def course(level: Level) -> CourseResult:
         end = clock() + patience
-        return Course(facts, settings, now, level).play(horizon, only, lambda: clock() > end)
+        return Course(facts, settings, now, level).play_for(horizon, only, lambda: clock() > end)
 
     deadline = clock() + seconds
     median = course(_fixed(0.5))
-    sights = [median]
-    while len(sights) < courses and clock() < deadline:
-        sights.append(course(_drawn(len(sights))))
-    if len(sights) < LEAST:
-        sights = [median, course(_fixed(LATE))]
-    waiting = sorted({key for sight in sights for key in sight.starts} & (only or _all(sights)))
-    agreed = _agreed(sights)
+    results = [median]
+    while len(results) < courses and clock() < deadline:
+        results.append(course(_drawn(len(results))))
+    if len(results) < LEAST:
+        results = [median, course(_fixed(LATE))]
+    waiting = sorted({key for result in results for key in result.starts} & (only or _all(results)))
+    agreed = _agreed(results)
     reasons = {stretch.workload: _because(stretch) for stretch in reversed(agreed)}
-    starts = {key: start for key in waiting if (start := _expected(key, sights, reasons.get(key, ""))) is not None}
-    return Outlook(now, starts, tuple(agreed), len(sights))
+    starts = {key: start for key in waiting if (start := _expected(key, results, reasons.get(key, ""))) is not None}
+    return Outlook(now, starts, tuple(agreed), len(results))
 
 
-def _agreed(sights: Sequence[Sight]) -> list[Stretch]:
+def _agreed(results: Sequence[CourseResult]) -> list[Stretch]:
     """The runs as all courses together have them: the first of each workload at its median start, with the cause of the course
     at that median, until its median end. Later runs are those of the median course.
     """
     firsts: dict[str, list[Stretch]] = {}
     later: list[Stretch] = []
-    for number, sight in enumerate(sights):
+    for number, result in enumerate(results):
         known: set[str] = set()
-        for stretch in sight.stretches:
+        for stretch in result.stretches:
             if stretch.workload not in known:
                 known.add(stretch.workload)
                 firsts.setdefault(stretch.workload, []).append(stretch)
             elif number == 0:
                 later.append(stretch)
-    middle = (len(sights) - 1) // 2
+    middle = (len(results) - 1) // 2
     found = [_median(runs, middle) for runs in firsts.values() if middle < len(runs)]
     kept = {stretch.workload for stretch in found}
     later = [stretch for stretch in later if stretch.workload in kept]
@@ -114,13 +114,13 @@ def _median(runs: list[Stretch], middle: int) -> Stretch:
     return replace(at, ended=max(at.began, sorted(run.ended for run in runs)[(len(runs) - 1) // 2]))
 
 
-def _all(sights: Iterable[Sight]) -> frozenset[str]:
-    return frozenset(key for sight in sights for key in sight.starts)
+def _all(results: Iterable[CourseResult]) -> frozenset[str]:
+    return frozenset(key for result in results for key in result.starts)
 
 
-def _expected(key: str, sights: Sequence[Sight], because: str) -> ExpectedStart | None:
+def _expected(key: str, results: Sequence[CourseResult], because: str) -> ExpectedStart | None:
     """When a workload is expected to start; None where it starts in fewer than half of the courses."""
-    times = sorted(sight.starts.get(key, NEVER) for sight in sights)
+    times = sorted(result.starts.get(key, NEVER) for result in results)
     if len(times) < LEAST:
         p50, p90 = times[0], times[-1]
     else:

@@ -24,7 +24,8 @@ def values_page() -> str:
     return "\n".join(
         [
             "# Values of an installation\n",
-            "Of the Helm chart, `gangline install` and `gangline manifests`: [Install on your cluster](../install.md).\n",
+            "The values of the Helm chart, `gangline admin install` and `gangline admin manifests`:"
+            " [Install on your cluster](../install.md).\n",
             chart.table(),
         ]
     )

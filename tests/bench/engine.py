@@ -19,7 +19,7 @@ from typing import Any
 from tests.bench.planning import run_planning
 
 from gangline.conformance.scheduling_vectors import ScenarioWorld
-from gangline.console.commands.examine.vectors import read
+from gangline.console.commands.dev.vectors import read
 from gangline.engine import CycleRecord, Engine
 from gangline.engine.model import (
     Admit,

@@ -1,4 +1,4 @@
-"""The chart, the kustomize directories and `gangline manifests` say the same; what they name is there."""
+"""The chart, the kustomize directories and `gangline admin manifests` say the same; what they name is there."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ PROVISIONING_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
 TEMPLATE_DIGEST: Final = f"{OWN_GROUP}/template-digest"
 #: label on child Jobs, Services and pods: their GPUJob
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"
-#: annotation on CustomResourceDefinitions, ms since 1970: when `gangline webhooks --unregister` ended their conversion
+#: annotation on CustomResourceDefinitions, ms since 1970: when `gangline admin webhooks --unregister` ended their conversion
 WEBHOOKS_WITHDRAWN: Final = f"{OWN_GROUP}/webhooks-withdrawn"
 #: label on child Jobs and pods: their role of the GPUJob
 ROLE_LABEL: Final = f"{OWN_GROUP}/role"
@@ -275,13 +275,13 @@ NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
 HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
 #: taint on nodes that do not answer (`gangline.control.recovery.silent_nodes`)
 SILENT: Final = f"{OWN_GROUP}/silent"
-#: taint on nodes that gangs are to leave as soon as there is room elsewhere (`gangline swap now`)
+#: taint on nodes that gangs are to leave as soon as there is room elsewhere (`gangline admin swap now`)
 VACATE: Final = f"{OWN_GROUP}/vacate"
 #: annotation on pods that cannot end: the Workload that continues without them
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"
-#: annotation on pods: when `gangline import` made them members of their Workload, in seconds since the epoch
+#: annotation on pods: when `gangline admin import` made them members of their Workload, in seconds since the epoch
 IMPORTED_AT: Final = f"{OWN_GROUP}/imported-at"
-#: annotation on objects without a suspend field that `gangline import` is adopting, JSON: what it restores at the end
+#: annotation on objects without a suspend field that `gangline admin import` is adopting, JSON: what it restores at the end
 IMPORTING: Final = f"{OWN_GROUP}/importing"
 #: annotation on ClusterQueues: keeps v1beta1's reclaimOutOfCohort through conversion
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"

@@ -269,6 +269,10 @@ def tell_refusals(say: Callable[..., object]) -> Observer:
     def observe(verb: str, resource: Resource, error: ApiError) -> None:
         if error.status == 403 and _NOT_GRANTED in error.message and (verb, resource) not in told:
             told.add((verb, resource))
-            say("a %s of %s was refused (403): where that lasts, `gangline rbac` prints what is needed", verb, resource)
+            say(
+                "a %s of %s was refused (403): where that lasts, `gangline admin rbac` prints what is needed",
+                verb,
+                resource,
+            )
 
     return observe

@@ -21,7 +21,7 @@ from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.api.read.configuration.managed_jobs import SHIPPED
 from gangline.kube.resources import Json
 
-#: the image that `gangline image build` makes
+#: the image that `gangline dev image build` makes
 IMAGE: Final = "docker.io/gangline/gangline"
 #: characters of a file of values, and of one `--set`
 LONGEST: Final = 1_000_000
@@ -61,7 +61,7 @@ class Model(BaseModel):
 
 class Image(Model):
     repository: str = IMAGE
-    """Registry and name; what `gangline image build` makes is named like this."""
+    """Registry and name; what `gangline dev image build` makes is named like this."""
     tag: str = gangline.__version__
     """Not used where there is a digest."""
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""

@@ -79,6 +79,7 @@ def documents() -> list[Document]:
 
 def _operator() -> Json:
     args = [
+        "admin",
         "operator",
         f"--listen=0.0.0.0:{HTTP_PORT}",
         "--config=/etc/gangline/config.yaml",
@@ -161,6 +162,7 @@ def _claim() -> Json:
 
 def _webhooks() -> Json:
     args = [
+        "admin",
         "webhooks",
         f"--listen=0.0.0.0:{WEBHOOKS_PORT}",
         "--config=/etc/gangline/configuration/config.yaml",

@@ -186,7 +186,7 @@ def hint(connection: Connection) -> str:
     """
     words = f"\nPoint kubectl at it:\n  {connection.kubectl_hint}\n"
     if connection.source == "kubeconfig":
-        return f"{words}Then see whether all is in order:\n  gangline doctor --cluster\n"
+        return f"{words}Then see whether all is in order:\n  gangline admin doctor --cluster\n"
     try:
         example = examples.bundled()
     except ExampleError:

@@ -18,7 +18,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import Json, condition_of
 
-_START: Final = "start `gangline operator`, or look at its log"
+_START: Final = "start `gangline admin operator`, or look at its log"
 #: the operator's APIServices, and what is missing without them
 _APIS: Final = {
     f"{version}.{group.name}": lack

@@ -1,4 +1,4 @@
-"""`gangline vectors`: runs recorded scenarios through the engine and reports differences from Kueue's decisions."""
+"""`gangline dev vectors`: runs recorded scenarios through the engine and reports differences from Kueue's decisions."""
 
 from __future__ import annotations
 

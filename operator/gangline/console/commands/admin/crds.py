@@ -1,4 +1,4 @@
-"""`gangline crds`: prints, writes or compares the custom resource definitions."""
+"""`gangline admin crds`: prints, writes or compares the custom resource definitions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _compare(files: dict[str, str], out: Path) -> None:
     differing += sorted(present - files.keys())
     if differing:
         raise click.ClickException(
-            f"{out} differs from the models in {', '.join(differing)}: run `gangline crds --out {out}`"
+            f"{out} differs from the models in {', '.join(differing)}: run `gangline admin crds --out {out}`"
         )
 
 

@@ -1,4 +1,4 @@
-"""`gangline import`: adopts running jobs into queues without restarting them."""
+"""`gangline admin import`: adopts running jobs into queues without restarting them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gangline doctor`: checks this machine, an installation, or a cluster that is to change over from Kueue."""
+"""`gangline admin doctor`: checks this machine, an installation, or a cluster that is to change over from Kueue."""
 
 from __future__ import annotations
 

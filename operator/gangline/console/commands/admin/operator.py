@@ -1,4 +1,4 @@
-"""`gangline operator`: runs the admission controller."""
+"""`gangline admin operator`: runs the admission controller."""
 
 from __future__ import annotations
 
@@ -94,13 +94,14 @@ if TYPE_CHECKING:
     "--audit",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Record facts and decisions in this file, for `gangline audit`; at most 5 files of 64 MiB.",
+    help="Record facts and decisions in this file, for `gangline admin audit`; at most 5 files of 64 MiB.",
 )
 @click.option(
     "--record",
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
-    help="Write the history of the cluster in this directory, for `gangline replay --cluster-record` and `gangline tune`.",
+    help="Write the history of the cluster in this directory, for `gangline admin replay --cluster-record` and "
+    "`gangline admin tune`.",
 )
 @click.option(
     "--record-size",

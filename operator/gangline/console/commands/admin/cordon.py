@@ -1,4 +1,4 @@
-"""`gangline cordon` and `gangline uncordon`: nodes take no new pods, and queues start no jobs; what runs goes on."""
+"""`gangline admin cordon` and `gangline admin uncordon`: nodes take no new pods, and queues start no jobs; what runs goes on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from gangline.api import names as api_names
-from gangline.console.commands.change.hold import queue_of, stop_policy
 from gangline.console.output import terminal
 from gangline.console.views import access, completing, targets
 from gangline.console.views.nodes import node_named, node_of
@@ -29,7 +28,7 @@ def cordon(
 ) -> None:
     """Let no new work onto nodes (NAME or node/NAME), or out of queues (localqueue/NAME, clusterqueue/NAME).
 
-    What runs goes on; `gangline swap now` also moves the gangs of a node.
+    What runs goes on; `gangline admin swap now` also moves the gangs of a node.
     """
     _each(names, kubeconfig, context, namespace, cordoned, dry_run=dry_run)
 
@@ -41,7 +40,7 @@ def cordon(
 def uncordon(
     names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool
 ) -> None:
-    """Use nodes and queues again that were cordoned, or emptied by `gangline swap now`."""
+    """Use nodes and queues again that were cordoned, or emptied by `gangline admin swap now`."""
     _each(names, kubeconfig, context, namespace, uncordoned, dry_run=dry_run)
 
 
@@ -66,8 +65,8 @@ def _each(
 
 async def cordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
     """Cordon a node, or hold a queue. Returns what was done, as a sentence."""
-    if (queue := queue_of(name)) is not None:
-        return await stop_policy(api, namespace, *queue, "Hold", dry_run=dry_run)
+    if (queue := targets.queue_of(name)) is not None:
+        return await targets.stop_policy(api, namespace, *queue, "Hold", dry_run=dry_run)
     name = node_of(name, or_queue=True)
 
     async def attempt() -> str:
@@ -82,8 +81,8 @@ async def cordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool =
 
 async def uncordoned(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
     """Uncordon a node, or let a queue go on. Returns what was done, as a sentence."""
-    if (queue := queue_of(name)) is not None:
-        return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
+    if (queue := targets.queue_of(name)) is not None:
+        return await targets.stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
     name = node_of(name, or_queue=True)
 
     async def attempt() -> str:

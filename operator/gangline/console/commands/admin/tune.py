@@ -1,4 +1,4 @@
-"""`gangline tune`: searches settings on a cluster's own record, and proposes a QueuePolicy if it is better for certain."""
+"""`gangline admin tune`: searches settings on a cluster's own record, and proposes a QueuePolicy if it is better for certain."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _manifest(found: Proposal, source: Source) -> str:
     gain, tail = found.gain, found.tail
     unit = "" if found.objective == "slowdown" else " s"
     lines = [
-        "Proposed by `gangline tune`, from a record that ends at "
+        "Proposed by `gangline admin tune`, from a record that ends at "
         f"{datetime.fromtimestamp(source.last, UTC):%Y-%m-%d %H:%M} UTC: the best of {found.tried} settings.",
         f"Expected gain: {_UNITS[found.objective]} {gain.gain:+.1%} less ({found.before:,.1f}{unit} before), "
         f"95 % interval {gain.low:+.1%} to {gain.high:+.1%};",

@@ -1,4 +1,4 @@
-"""`gangline install`, `upgrade`, `uninstall` and `manifests`: Gangline in a cluster, without Helm."""
+"""`gangline admin install`, `upgrade`, `uninstall` and `manifests`: Gangline in a cluster, without Helm."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def _bring(
             before = await inventory.read(api, namespace)
             if upgrading and before is None:
                 raise InstallationError(
-                    f"Gangline is not installed in namespace {namespace}: `gangline install` does it"
+                    f"Gangline is not installed in namespace {namespace}: `gangline admin install` does it"
                 )
             wanted = objects.plain(chosen, namespace, others=await foreign_namespaces(api))
             decided = await plan(api, namespace, wanted)

@@ -1,4 +1,4 @@
-"""`gangline webhooks`: runs the admission and conversion webhooks."""
+"""`gangline admin webhooks`: runs the admission and conversion webhooks."""
 
 from __future__ import annotations
 

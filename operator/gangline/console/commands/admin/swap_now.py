@@ -1,4 +1,4 @@
-"""`gangline swap now` and `dry-run`: the gangs of a node move elsewhere, now, or what would become of them.
+"""`gangline admin swap now` and `dry-run`: the gangs of a node move elsewhere, now, or what would become of them.
 
 The request is a taint on the node. Whichever operator leads acts on it for as long as it is there: nothing is lost if this
 command or the operator is killed at any moment.
@@ -34,7 +34,7 @@ def now_command(
     """Move gangs off nodes as if these had failed, but only gangs for which there is room elsewhere: nobody is preempted.
 
     Gangs of kinds that restart as a whole start again, from their last checkpoint. The nodes get the taint gangline.io/vacate.
-    Until `gangline uncordon NODE` they take no new pods, and gangs without room leave as soon as there is some.
+    Until `gangline admin uncordon NODE` they take no new pods, and gangs without room leave as soon as there is some.
     """
 
     async def work() -> None:
@@ -60,7 +60,7 @@ def now_command(
 def dry_run_command(
     names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Shape
 ) -> None:
-    """Show which gangs would leave nodes at `gangline swap now`, and why others would stay. Nothing is moved.
+    """Show which gangs would leave nodes at `gangline admin swap now`, and why others would stay. Nothing is moved.
 
     The operator plays one round of its own decisions for each node alone, with nobody else waiting.
     """
@@ -106,7 +106,9 @@ async def vacated(api: ApiClient, name: str) -> str:
         if any(taint["key"] == api_names.VACATE for taint in taints):
             return f"Gangs are to leave node {name} already"
         await targets.patched(api, NODES, node, {"spec": {"taints": [*taints, dict(TAINT)]}})
-        return f"Gangs leave node {name} as far as there is room elsewhere; `gangline uncordon {name}` uses it again"
+        return (
+            f"Gangs leave node {name} as far as there is room elsewhere; `gangline admin uncordon {name}` uses it again"
+        )
 
     return await targets.until_unchanged(attempt)
 

@@ -1,4 +1,4 @@
-"""`gangline swap`: lists node failures of gangs, the recovery and its duration."""
+"""`gangline admin swap`: lists node failures of gangs, the recovery and its duration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import Record
-from gangline.console.commands.see.swap_now import dry_run_command, now_command
+from gangline.console.commands.admin.swap_now import dry_run_command, now_command
 from gangline.console.output import clock, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import Format, answer_option, document

@@ -1,4 +1,4 @@
-"""`gangline image`: container images without a container engine or a registry."""
+"""`gangline dev image`: container images without a container engine or a registry."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pack(
 ) -> None:
     """Build an image with Python, Debian packages and files of your own. Containers run ENTRYPOINT, by default Python.
 
-    For example PyTorch for CPUs: gangline image pack --tag trainer:1 --package python3-torch --add train.py:/app/train.py
+    For example PyTorch for CPUs: gangline dev image pack --tag trainer:1 --package python3-torch --add train.py:/app/train.py
     -- python3 /app/train.py
     """
     files = dict(_file(each) for each in add)

@@ -1,4 +1,4 @@
-"""The report of `gangline forecast eval`: how near forecasts came, by estimate, quantile and group of jobs."""
+"""The report of `gangline admin forecast eval`: how near forecasts came, by estimate, quantile and group of jobs."""
 
 from __future__ import annotations
 

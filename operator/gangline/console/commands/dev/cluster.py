@@ -1,4 +1,4 @@
-"""`gangline cluster`: a local control plane that runs in the background."""
+"""`gangline dev cluster`: a local control plane that runs in the background."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from gangline.console.commands.run.cluster_nodes import image, named, node
+from gangline.console.commands.dev.cluster_nodes import image, named, node
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.options import kubernetes_version
 from gangline.console.output import presenting, terminal
@@ -108,12 +108,12 @@ def status(name: str | None, shape: Shape) -> None:
 @command.command()
 @named
 def kubeconfig(name: str) -> None:
-    """Print the path of the control plane's kubeconfig, for `export KUBECONFIG=$(gangline cluster kubeconfig)`."""
+    """Print the path of the control plane's kubeconfig, for `export KUBECONFIG=$(gangline dev cluster kubeconfig)`."""
     with plain_errors():
         found = NamedCluster(name).status().kubeconfig
         if found is None:
             raise DevClusterError(
-                f"there is no control plane {name!r}; start one with: gangline cluster up --name {name}"
+                f"there is no control plane {name!r}; start one with: gangline dev cluster up --name {name}"
             )
     terminal.say(str(found))
 
@@ -192,7 +192,7 @@ def _ended(found: Sequence[Component]) -> list[str]:
         own = [each for each in ended if not each.name.startswith(_OURS)]
         if own:
             lines.append(
-                f"`gangline cluster up --name {plane}` starts what is missing of {plane}; logs: {own[0].log.parent}"
+                f"`gangline dev cluster up --name {plane}` starts what is missing of {plane}; logs: {own[0].log.parent}"
             )
         lines += [
             f"The {each.name} of {plane} has ended; the end of {each.log} says why."
@@ -220,7 +220,7 @@ COMPONENTS: Final[Listing[Component]] = Listing(
         "log": str(each.log),
     },
     name=lambda each: f"{each.plane}/{each.name}",
-    empty="There is no control plane. Start one with: gangline cluster up",
+    empty="There is no control plane. Start one with: gangline dev cluster up",
     style=lambda each: "" if each.pid is not None else "red",
     state=lambda each: (each.state,),
     states=(RUNNING, ENDED),

@@ -1,4 +1,4 @@
-"""`gangline forecast`: fills the run history, trains and evaluates the model, and shows the forecast of one job."""
+"""`gangline admin forecast`: fills the run history, trains and evaluates the model, and shows the forecast of one job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from gangline import traces
-from gangline.console.commands.future.forecast_report import lines, to_minute
+from gangline.console.commands.admin.forecast_report import lines, to_minute
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import Format, answer_option, document

@@ -1,4 +1,4 @@
-"""`gangline audit`: repeats the decisions of an operator's audit record and checks the promised start times; without a record,
+"""`gangline admin audit`: repeats the decisions of an operator's audit record and checks promised start times; without a record,
 how reserved jobs have fared under the leading operator."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def command(
     since: float | None,
     shape: Shape,
 ) -> None:
-    """Replay the audit record FILE (`gangline operator --audit FILE`) through the engine and compare the decisions.
+    """Replay the audit record FILE (`gangline admin operator --audit FILE`) through the engine and compare the decisions.
 
     Exit status 0: every round of decisions equals the recorded one, and no workload that was started early delayed a
     reserved head against the policy of its queue. Otherwise 1. Rotated files (FILE.1, FILE.2, …) are read too. The last line

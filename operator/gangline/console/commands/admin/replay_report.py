@@ -1,4 +1,4 @@
-"""The report that `gangline replay` prints: a row per policy, and what the numbers mean."""
+"""The report that `gangline admin replay` prints: a row per policy, and what the numbers mean."""
 
 from __future__ import annotations
 

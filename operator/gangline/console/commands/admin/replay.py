@@ -1,4 +1,4 @@
-"""`gangline replay`: replays a job trace through the production engine under several policies and writes a report."""
+"""`gangline admin replay`: replays a job trace through the production engine under several policies and writes a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gangline import traces
-from gangline.console.commands.examine.replay_report import lines
+from gangline.console.commands.admin.replay_report import lines
 from gangline.console.configuration_file import read_configuration
 from gangline.console.options import Instant, Span
 from gangline.console.output import presenting, terminal
@@ -50,8 +50,8 @@ class _SpanOrNone(Span):
     "record",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=None,
-    help="Instead of a TRACE: the record that `gangline record` wrote in this directory, with the cluster's own queues, quotas, "
-    "flavors and nodes.",
+    help="Instead of a TRACE: the record that `gangline admin record` wrote in this directory, with the cluster's own queues, "
+    "quotas, flavors and nodes.",
 )
 @click.option("--format", "format_", type=click.Choice(traces.FORMATS), default="auto", show_default=True)
 @click.option("--gpus", type=int, default=None, help="GPUs (processors, for SWF) of the cluster; needed with a TRACE.")

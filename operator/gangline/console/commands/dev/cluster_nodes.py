@@ -1,4 +1,4 @@
-"""`gangline cluster node …` and `gangline cluster image load`: the real nodes of a local control plane."""
+"""`gangline dev cluster node …` and `gangline dev cluster image load`: the real nodes of a local control plane."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def stop(name: str, node: str) -> None:
     """Switch a node off: its kubelet and all its containers die at once."""
     with plain_errors(), NamedCluster(name).real() as plane:
         _real(plane).stop_node(node)
-    terminal.say(f"{node} is off. `gangline cluster node start {node}` switches it on again.")
+    terminal.say(f"{node} is off. `gangline dev cluster node start {node}` switches it on again.")
 
 
 @node.command()
@@ -97,7 +97,7 @@ def cut(name: str, node: str) -> None:
     """Cut a node off from the network: its containers go on, but nothing hears of them."""
     with plain_errors(), NamedCluster(name).real() as plane:
         _real(plane).cut_node(node)
-    terminal.say(f"{node} is cut off. `gangline cluster node start {node}` connects it again.")
+    terminal.say(f"{node} is cut off. `gangline dev cluster node start {node}` connects it again.")
 
 
 @node.command()
@@ -123,7 +123,7 @@ def drain(name: str, node: str, timeout: int) -> None:
         _real(plane).state(node)  # only nodes of ours
         options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={timeout}s")
         _kubectl(plane, "drain", node, *options)
-    terminal.say(f"{node} is drained. `gangline cluster node start {node}` lets pods onto it again.")
+    terminal.say(f"{node} is drained. `gangline dev cluster node start {node}` lets pods onto it again.")
 
 
 @click.group("image")

@@ -1,4 +1,4 @@
-"""`gangline to-kueue`: takes out of admissions and pods what Kueue does not know, while neither of them decides. Pods run on."""
+"""`gangline admin to-kueue`: takes out of admissions and pods what Kueue does not know, while neither decides. Pods run on."""
 
 from __future__ import annotations
 

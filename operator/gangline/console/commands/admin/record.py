@@ -1,4 +1,4 @@
-"""`gangline record`: writes the history of a cluster, beside Kueue or Gangline, with no right but to read."""
+"""`gangline admin record`: writes the history of a cluster, beside Kueue or Gangline, with no right but to read."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def command(
     ready_file: Path | None,
     log_options: LogOptions,
 ) -> None:
-    """Write the history of a cluster in DIRECTORY until SIGTERM, for `gangline replay --cluster-record` and `gangline tune`.
+    """Write the history of a cluster in DIRECTORY until SIGTERM, for `gangline admin tune` and `gangline admin replay`.
 
     It lists and watches Workloads, queues, cohorts, flavors, topologies, QueuePolicies, nodes and jobs, and changes nothing:
-    `gangline rbac --record` prints the account for it. No pod template, image, command, environment or Secret is recorded. A
-    restart goes on where the record ended.
+    `gangline admin rbac --record` prints the account for it. No pod template, image, command, environment or Secret is recorded.
+    A restart goes on where the record ended.
     """
     from gangline.jobs import declare
     from gangline.kube import config

@@ -8,7 +8,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 STAMP := $(VENV)/.installed
-#: what locks and lists the dependencies
+#: what locks and lists the dependencies and collects the changelog
 TOOLS := .venv-tools
 #: what builds the site of `make docs`
 DOCS := .venv-docs
@@ -53,7 +53,7 @@ SEEDS ?= 10
 TRIALS ?= 20
 #: of Kubernetes: those on which the main path and the crash test run (docs/versions.md)
 TESTED ?= 1.31 1.33 1.36
-#: of test-kubernetes one of 1.31 to 1.36; of kubernetes a release such as 1.31.14
+#: of test-kubernetes one of 1.31 to 1.36; of kubernetes a release such as 1.31.14; of changelog the version to be released
 VERSION ?=
 #: of test-pythons
 PYTHONS ?= 3.11 3.12 3.13 3.14
@@ -65,7 +65,7 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock sbom clean
+.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -203,6 +203,9 @@ lock: venv $(TOOLS)/.installed ## requirements*.lock and the base of images anew
 # for all platforms and every Python from the oldest on; what is installed must be what was locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+changelog: $(TOOLS)/.installed ## CHANGELOG.md for VERSION=0.3.0 from changelog.d/; without VERSION what it would say
+	@$(if $(VERSION),$(TOOLS)/bin/towncrier build --version $(VERSION) --yes,$(TOOLS)/bin/towncrier build --draft --version next)
 
 sbom: $(TOOLS)/.installed ## dist/gangline.cdx.json: every package of requirements.lock with its hashes, as CycloneDX
 	@mkdir -p dist

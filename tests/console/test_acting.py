@@ -284,7 +284,7 @@ async def test_a_taint_that_others_add_to_a_vacated_node_stays(vacating: Any) ->
         vacating.touch(NODES, "n1")
 
     vacating.between = tainted
-    assert "as far as there is room elsewhere" in await swap_now.vacated(vacating, "n1")
+    assert "as far as other nodes have room" in await swap_now.vacated(vacating, "n1")
     assert taints(vacating, "n1") == [other, swap_now.TAINT]
 
 

@@ -95,7 +95,7 @@ _TOP: Final[Sections] = {
         "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
         "move": Entry("change.move:move", "Move a waiting job to another LocalQueue."),
         "top": Entry("change.move:top", "Put a waiting job before others of its LocalQueue."),
-        "preempt": Entry("change.preempt:command", "Whom a job would preempt (--dry-run), and what they would lose."),
+        "preempt": Entry("change.preempt:command", "Show which jobs a job would preempt, and what they would lose."),
         "notify": Entry(
             "change.notify:command", "Choose the messages about a job and their receivers, or send a test."
         ),

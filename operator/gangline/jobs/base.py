@@ -129,7 +129,7 @@ def confirmed_start(job: Json) -> Patch | None:
         **row,
         "status": "False",
         "reason": "Stopping",
-        "message": "It is suspended before its controller saw its start",
+        "message": "The job is suspended before its controller saw its start",
     }
     rows: list[Json] = job["status"]["conditions"]
     return Patch({"status": {"conditions": [said if each is row else each for each in rows]}}, "status")

@@ -8,7 +8,7 @@ from typing import Final
 from gangline.api.compatibility.states import WORKS, State, differs, no
 
 _READ_FROM_CLUSTER: Final = (
-    "neither written nor read, of which a warning tells: sizes and names follow the RayCluster itself"
+    "neither written nor read, and a warning says so: sizes and names follow the RayCluster itself"
 )
 
 #: key -> what it does

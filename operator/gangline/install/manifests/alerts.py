@@ -47,7 +47,7 @@ ALERTS: Final = (
         "1m",
         "critical",
         "Two operators lead at once.",
-        "They have different Leases: compare leaderElection in their configurations.",
+        "The two operators have different Leases: compare leaderElection in their configurations.",
     ),
     Alert(
         "GanglineAdmissionStalled",
@@ -147,7 +147,7 @@ ALERTS: Final = (
         "15m",
         "warning",
         "{{ $value | humanize }} notifications were not delivered within an hour.",
-        "gangline notify test POLICY tells why.",
+        "gangline notify test POLICY shows why.",
     ),
 )
 

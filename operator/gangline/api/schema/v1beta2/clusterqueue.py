@@ -33,10 +33,10 @@ class ResourceQuota(Model):
     nominal_quota: Quantity
     """How much this queue owns. 0 is fine for a queue that only borrows."""
     borrowing_limit: Quantity | None = None
-    """How much it may use above its own quota while others in the cohort leave theirs idle. Left out: no limit. Only
+    """How much the queue may use above its own quota while others in the cohort leave theirs idle. Left out: no limit. Only
     with a cohort."""
     lending_limit: Quantity | None = None
-    """How much of its idle quota others may borrow. Left out: all of it; 0: nothing. Only with a cohort."""
+    """How much of its idle quota others may borrow. Left out: all of it; 0: nothing. The queue needs a cohort for it."""
 
 
 class FlavorQuotas(Model):

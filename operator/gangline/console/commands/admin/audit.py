@@ -38,7 +38,10 @@ from gangline.kube.resources import Json
     help="Each reserved start instead of sums: the last 20 of a queue. -u and --since imply it.",
 )
 @click.option(
-    "--since", type=Span(), default=None, help="Only starts of this time, such as 12h; of FILE, before its end."
+    "--since",
+    type=Span(),
+    default=None,
+    help="Only starts within this time, such as 12h, before now, or before the end of FILE.",
 )
 @presenting.options("user", "queue")
 def command(
@@ -56,9 +59,9 @@ def command(
     reserved head against the policy of its queue. Otherwise 1. Rotated files (FILE.1, FILE.2, …) are read too. The last line
     of the output is JSON; with -o json it is all of it.
 
-    Without FILE the leading operator tells how the reserved jobs of its queues have fared since it began to lead.
+    Without FILE the leading operator says how the reserved jobs of its queues have fared since it began to lead.
 
-    --queue and --since choose what is told of a FILE's reserved starts. The verdict and JSON are of the whole record.
+    --queue and --since choose which reserved starts of a FILE are shown. The verdict and JSON are of the whole record.
     """
     if file is None:
         one_by_one = starts or since is not None or bool(shape.selection.users)

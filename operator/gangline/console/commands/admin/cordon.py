@@ -16,7 +16,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.resources import NODES, Json
 
 _names = click.argument("names", metavar="NODE|QUEUE…", nargs=-1, required=True, shell_complete=completing.cordoned)
-_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
 
 
 @click.command("cordon")

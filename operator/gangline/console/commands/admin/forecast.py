@@ -59,7 +59,7 @@ _format = click.option("--format", "format_", type=click.Choice(traces.FORMATS),
 
 @click.group("forecast")
 def command() -> None:
-    """Runtime forecasts: import history, train the model, evaluate it, show one job's forecast."""
+    """Import a history of runtimes, train the model of forecasts, evaluate it, and show one job's forecast."""
 
 
 @command.command("import")

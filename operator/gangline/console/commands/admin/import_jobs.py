@@ -90,9 +90,11 @@ class Outcome:
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The operator's configuration file."
 )
 @click.option("-c", "--concurrent-workers", type=click.IntRange(1, 64), default=8, show_default=True)
-@click.option("--dry-run", type=bool, default=True, show_default=True, help="false: import. Otherwise only check.")
+@click.option("--dry-run", type=bool, default=True, show_default=True, help="true: only check. false: import.")
 @click.option(
-    "--roll-out", is_flag=True, help="LeaderWorkerSets, too: their controller starts their groups anew, one by one."
+    "--roll-out",
+    is_flag=True,
+    help="Import LeaderWorkerSets, too: their controller starts their groups anew, one by one.",
 )
 @access.login_options
 @answer_option

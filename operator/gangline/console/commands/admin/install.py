@@ -99,7 +99,9 @@ def upgrade(**given: Any) -> None:
 
 
 @click.command("uninstall")
-@click.option("--all", "everything", is_flag=True, help="Also the kinds, and with them all queues and workloads.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also remove the kinds, and with them all queues and workloads."
+)
 @_cluster
 def uninstall(
     everything: bool,

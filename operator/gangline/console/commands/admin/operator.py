@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     type=Size(),
     default="512Mi",
     show_default=True,
-    help="What the files of --record may take together; the oldest are deleted.",
+    help="The size of all files of --record together; the oldest are deleted.",
 )
 @click.option(
     "--telemetry",

@@ -29,12 +29,12 @@ from gangline.console.output import terminal
 @click.option(
     "--worker",
     is_flag=True,
-    help="Instead: the ClusterRole for the account by which a MultiKueue manager logs in to this cluster.",
+    help="Print only the ClusterRole for the account by which a MultiKueue manager logs in to this cluster.",
 )
 @click.option(
     "--record",
     is_flag=True,
-    help="Instead: the account of `gangline admin record`, which only reads.",
+    help="Print only the account of `gangline admin record`, which only reads.",
 )
 @click.option(
     "--lease",
@@ -44,7 +44,7 @@ from gangline.console.output import terminal
 @click.option(
     "--probe-nodes",
     is_flag=True,
-    help="Also what QueuePolicies with `recovery.probeNodes` need: the operator taints nodes.",
+    help="Also print what QueuePolicies with `recovery.probeNodes` need: the operator taints nodes.",
 )
 @click.option(
     "--config",

@@ -34,7 +34,7 @@ from gangline.console.output import terminal
     type=Size(),
     default="512Mi",
     show_default=True,
-    help="What the files may take together; the oldest are deleted.",
+    help="The size of all files together; the oldest are deleted.",
 )
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Written with the PID once everything was listed.")
 @with_log_options

@@ -123,7 +123,7 @@ class _SpanOrNone(Span):
     "--save-cost",
     type=Span(),
     default=None,
-    help="What one checkpoint costs a job; the trace's own column precedes. [default: nothing]",
+    help="The time that one checkpoint costs a job; the trace's own column precedes. [default: nothing]",
 )
 @click.option("--restart", type=Span(), default="1m", show_default=True, help="Restart overhead of an evicted job.")
 @click.option("--tenants", is_flag=True, help="One queue per tenant, in one cohort, with quotas by past usage.")

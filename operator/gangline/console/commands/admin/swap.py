@@ -30,7 +30,7 @@ _Column = Column[Json]
 
 @click.group("swap")
 def command() -> None:
-    """Node failures of running gangs, and how the gangs recovered; and gangs moved off nodes by hand."""
+    """Show node failures of running gangs and how the gangs recovered, and move gangs off nodes by hand."""
 
 
 command.add_command(now_command)

@@ -31,7 +31,7 @@ TAINT: Final[Json] = {"key": api_names.VACATE, "effect": "NoSchedule"}
 def now_command(
     names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, yes: bool
 ) -> None:
-    """Move gangs off nodes as if these had failed, but only gangs for which there is room elsewhere: nobody is preempted.
+    """Move gangs off nodes as if these had failed, but only gangs for which other nodes have room: nobody is preempted.
 
     Gangs of kinds that restart as a whole start again, from their last checkpoint. The nodes get the taint gangline.io/vacate.
     Until `gangline admin uncordon NODE` they take no new pods, and gangs without room leave as soon as there is some.
@@ -107,7 +107,7 @@ async def vacated(api: ApiClient, name: str) -> str:
             return f"Gangs are to leave node {name} already"
         await targets.patched(api, NODES, node, {"spec": {"taints": [*taints, dict(TAINT)]}})
         return (
-            f"Gangs leave node {name} as far as there is room elsewhere; `gangline admin uncordon {name}` uses it again"
+            f"Gangs leave node {name} as far as other nodes have room; `gangline admin uncordon {name}` uses it again"
         )
 
     return await targets.until_unchanged(attempt)
@@ -122,7 +122,7 @@ def _state(row: Json) -> str:
 
 
 #: what becomes of a gang, by how it is healed
-_WORDS: Final = {"Replace": "its pods there are made anew elsewhere", "Restart": "all of it starts again"}
+_WORDS: Final = {"Replace": "its pods there are made anew on other nodes", "Restart": "all of it starts again"}
 
 
 def _what(row: Json) -> str:

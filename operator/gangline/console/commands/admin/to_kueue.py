@@ -43,7 +43,7 @@ class Outcome:
 @click.command()
 @access.login_options
 @click.option("--dry-run", is_flag=True, help="Only say which Workloads would change.")
-@click.option("--force", is_flag=True, help="Also while somebody holds the lease of the operator.")
+@click.option("--force", is_flag=True, help="Go on while somebody holds the lease of the operator.")
 def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: bool) -> None:
     """Prepare a change back to Kueue: cards go out of topology assignments, and pods lose the gate at which they wait for a node.
 

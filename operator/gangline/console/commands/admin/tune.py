@@ -41,7 +41,7 @@ _UNITS = {"mean": "mean wait", "p99": "99th percentile of waits", "slowdown": "m
     type=click.Choice(sorted(_UNITS)),
     default="mean",
     show_default=True,
-    help="What is to be less: the mean wait, its 99th percentile, or the mean bounded slowdown.",
+    help="The figure to lower: the mean wait, its 99th percentile, or the mean bounded slowdown.",
 )
 @click.option(
     "--most-lost",
@@ -58,7 +58,11 @@ _UNITS = {"mean": "mean wait", "p99": "99th percentile of waits", "slowdown": "m
     help="The share by which the 99th percentile of waits may be longer.",
 )
 @click.option(
-    "--minutes", type=click.FloatRange(0.05, 1440), default=10, show_default=True, help="How long it may take."
+    "--minutes",
+    type=click.FloatRange(0.05, 1440),
+    default=10,
+    show_default=True,
+    help="The minutes that the search may take.",
 )
 @click.option("--tries", type=click.IntRange(1, 1000), default=24, show_default=True, help="Settings that are tried.")
 @click.option(
@@ -88,8 +92,8 @@ def command(
 ) -> None:
     """Search settings of a QueuePolicy on the RECORD of a cluster; print the best one, with its expected gain and risk.
 
-    The last third of the record is held out: what is said of the proposal was measured there. Nothing is proposed, and the exit
-    status is 1, where the gain can't be told from chance.
+    The last third of the record is held out: the gain and the risk of the proposal were measured there. Where the
+    gain may be chance nothing is proposed, and the exit status is 1.
     """
     console = terminal.console(stderr=True)
     try:

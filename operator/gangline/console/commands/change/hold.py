@@ -19,14 +19,14 @@ class NotHeldError(click.ClickException):
     """Says that the state of a job does not allow the change."""
 
 
-_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
 _chosen = choosing.options("JOB|QUEUE…", completing.held)
 
 
 @click.command("hold")
 @_chosen
 @access.cluster_options
-@click.option("--stop", is_flag=True, help="Also what runs: it is stopped, and starts anew once released.")
+@click.option("--stop", is_flag=True, help="Also hold jobs that run: they are stopped, and start anew once released.")
 @_dry_run
 def hold(
     choice: Choice,

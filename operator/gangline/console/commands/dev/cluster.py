@@ -119,16 +119,20 @@ def kubeconfig(name: str) -> None:
 
 
 @command.command("build")
-@click.option("--real", is_flag=True, help="Also what real nodes need: kubelet, containerd, runc, …")
-@click.option("--where-possible", is_flag=True, help="With --real: where real nodes can't run, say why and go on.")
+@click.option("--real", is_flag=True, help="Also compile what real nodes need: kubelet, containerd, runc, …")
+@click.option(
+    "--where-possible",
+    is_flag=True,
+    help="Go on, and say why, on a machine on which real nodes can't run; with --real.",
+)
 @click.option(
     "--version",
     "versions",
     multiple=True,
     type=click.Choice(VERSIONS),
-    help=f"Of Kubernetes; may be given several times. [default: {NEWEST}]",
+    help=f"The version of Kubernetes; repeatable. [default: {NEWEST}]",
 )
-@click.option("--helm", is_flag=True, help="Also Helm, for the tests of the chart.")
+@click.option("--helm", is_flag=True, help="Also fetch Helm, for the tests of the chart.")
 def build_command(real: bool, where_possible: bool, helm: bool, versions: tuple[str, ...]) -> None:
     """Compile the control plane's programs now (once, takes minutes), so that later starts take seconds."""
     with plain_errors():

@@ -75,7 +75,7 @@ NODES: Final[Listing[Json]] = Listing(
     ),
     as_json=lambda each: each,
     name=lambda each: each["node"],
-    empty="It has no real nodes.",
+    empty="The control plane has no real nodes.",
     state=lambda each: (each["state"],),
 )
 
@@ -94,7 +94,7 @@ def stop(name: str, node: str) -> None:
 @named
 @node_name
 def cut(name: str, node: str) -> None:
-    """Cut a node off from the network: its containers go on, but nothing hears of them."""
+    """Cut a node off from the network: its containers go on, and the cluster does not reach them."""
     with plain_errors(), NamedCluster(name).real() as plane:
         _real(plane).cut_node(node)
     terminal.say(f"{node} is cut off. `gangline dev cluster node start {node}` connects it again.")
@@ -115,7 +115,11 @@ def start(name: str, node: str) -> None:
 @named
 @node_name
 @click.option(
-    "--timeout", default=120, show_default=True, type=click.IntRange(1, 86400), help="Seconds for its pods to end."
+    "--timeout",
+    default=120,
+    show_default=True,
+    type=click.IntRange(1, 86400),
+    help="Seconds that the node's pods have to end.",
 )
 def drain(name: str, node: str, timeout: int) -> None:
     """Evict a node's pods and let no others onto it, as before maintenance."""
@@ -128,7 +132,7 @@ def drain(name: str, node: str, timeout: int) -> None:
 
 @click.group("image")
 def image() -> None:
-    """Images on the real nodes of a local control plane, without a registry."""
+    """Load images on the real nodes of a local control plane, without a registry."""
 
 
 @image.command()

@@ -99,7 +99,7 @@ async def leader(cluster: Cluster) -> Findings:
     answer = await reach.page(cluster.api, "/metrics")
     if answer is None or answer.status != 200:
         advice = "see gangline_waiting_writes there"
-        yield unknown("how far the leader is behind: it shows its metrics elsewhere, over TLS", advice)
+        yield unknown("how far the leader is behind: it shows its metrics at another address, over TLS", advice)
         return
     for finding in _lag(metrics.read(answer.text)):
         yield finding

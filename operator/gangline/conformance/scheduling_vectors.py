@@ -51,7 +51,7 @@ def compare(scenario: Json, result: Json) -> str | None:
 
 
 def _compare_timed(world: ScenarioWorld, result: Json) -> str | None:
-    """Large scenarios record less: the number of heads, reservations and victims. (Times are not compared.)"""
+    """Large scenarios record less: the number of heads, reservations and victims. Times are not compared."""
     for recorded in result["cycles"]:
         _, record, preempted = world.advance(recorded["cycle"])
         got = {"heads": [str(len(record.heads))], "reserved": _reserved(record), "preempted": _by_workload(preempted)}

@@ -56,7 +56,8 @@ class Right:
 @dataclass(frozen=True, slots=True)
 class Account:
     """A service account in `gangline-system`: its permissions in all namespaces, and those in its own namespace. `elected`: it
-    needs the Lease, too."""
+    needs the Lease, too.
+    """
 
     name: str
     purpose: str

@@ -80,7 +80,8 @@ JobWrite: TypeAlias = Patch | Create | Delete
 @dataclass(frozen=True, slots=True)
 class Children:
     """The objects that the job owns, as last seen: its child Jobs, the Services of its gang and the ResourceClaimTemplates of its
-    pods."""
+    pods.
+    """
 
     jobs: Sequence[Json] = ()
     services: Sequence[Json] = ()

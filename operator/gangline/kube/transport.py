@@ -37,7 +37,8 @@ Observer: TypeAlias = Callable[[str, Resource, ApiError], None]
 
 class Call(NamedTuple):
     """One request, before headers and URL are added; `within` is its timeout in seconds, `most` the bytes of the longest answer
-    that is taken (0 = as the transport's)."""
+    that is taken (0 = as the transport's).
+    """
 
     verb: str
     resource: Resource

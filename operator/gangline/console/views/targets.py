@@ -58,7 +58,7 @@ class Target:
         return self.state in HOLDING
 
     def what_it_does(self) -> str:
-        """`runs on 8 GPUs`, `waits`, …"""
+        """What the job does, such as `runs on 8 GPUs` or `waits`."""
         gpus = self.view.gpus if self.view is not None else 0
         on = f" on {gpus} GPU{'s' if gpus != 1 else ''}" if gpus and self.holds else ""
         words = {State.RUNNING: "runs", State.PENDING: "waits", State.NOT_QUEUED: "is not queued"}

@@ -272,7 +272,8 @@ class GPUJobStatus(Model):
 
 class GPUJob(KubeObject):
     """A gang of workers with GPUs that starts when all of it can run. The label kueue.x-k8s.io/queue-name names its
-    LocalQueue."""
+    LocalQueue.
+    """
 
     spec: GPUJobSpec
     """The gang and its settings."""

@@ -157,7 +157,8 @@ class PlacementFilter(Model):
 
 class Placement(Model):
     """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
-    node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies."""
+    node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies.
+    """
 
     model_config = rules(Cel("!(has(self.profile) && has(self.scores))", "set profile or scores, not both"))
 

@@ -75,7 +75,8 @@ class ClusterQueues(Model):
 
 class Fixes(Model):
     """Named corrections of Kueue's behaviour where users would call it a bug. One is on without a policy:
-    QuotaOfVictimsStillHeld."""
+    QuotaOfVictimsStillHeld.
+    """
 
     enable: _Fixes | None = None
     """Fixes to turn on in addition to those of the profile."""
@@ -118,7 +119,8 @@ class Quantiles(Model):
 
 class GiveWay(Model):
     """Checkpoint preemption: running workloads that declare checkpoints are preempted for a reserved workload that is expected
-    to end long before them."""
+    to end long before them.
+    """
 
     longer_than: Quantity = "3"
     """A victim is expected to run for at least this many times the reserved workload's expected runtime; half as many once that
@@ -170,7 +172,8 @@ class Backfill(Model):
 
 class Preemption(Model):
     """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims` and `holdQuota` are
-    about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor."""
+    about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor.
+    """
 
     victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"
     """Kueue: lowest priority, then newest. LeastLostWork: lowest priority, then least work lost since the last checkpoint.
@@ -191,7 +194,8 @@ class Preemption(Model):
 
 class Overrun(Model):
     """What happens to workloads that run longer than forecast. Hard limits (max-exec-time-seconds, runtime.limit) apply without
-    it."""
+    it.
+    """
 
     warn_at: Fraction = "0.9"
     """A run is in state Warned after this quantile of its forecast."""
@@ -292,7 +296,8 @@ Address = Annotated[str, Field(min_length=1, max_length=254, pattern=r"^\*?[A-Za
 
 class Notify(Model):
     """A receiver of notifications, and their kinds. A job adjusts them by its annotations gangline.io/notify and
-    gangline.io/notify-to."""
+    gangline.io/notify-to.
+    """
 
     secret_ref: SecretRef
     """The Secret with the receiver: key `url` has one or more Apprise URLs, one per line. {to} in a URL is replaced by the

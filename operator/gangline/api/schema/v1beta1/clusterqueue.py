@@ -109,7 +109,8 @@ class ClusterQueueStatus(v1beta2.ClusterQueueStatus):
 
 class ClusterQueue(KubeObject):
     """The quota of a team, and the rules by which its workloads get it. Users submit to it through a LocalQueue in their
-    namespace."""
+    namespace.
+    """
 
     spec: ClusterQueueSpec | None = None
     """The queue's quota and the rules for it."""

@@ -180,7 +180,8 @@ class AdmissionCheck(KubeObject):
 
 class WorkloadPriorityClass(KubeObject):
     """A named priority for workloads. It decides the order of admission and preemption, not the scheduling of pods. A job names
-    it in the label kueue.x-k8s.io/priority-class."""
+    it in the label kueue.x-k8s.io/priority-class.
+    """
 
     value: Int32
     """The priority; higher goes first."""

@@ -1,5 +1,6 @@
 """`gangline admin audit`: repeats the decisions of an operator's audit record and checks promised start times; without a record,
-how reserved jobs have fared under the leading operator."""
+how reserved jobs have fared under the leading operator.
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,6 @@ def down(name: str, keep_data: bool) -> None:
 @presenting.options("state")
 def status(name: str | None, shape: Shape) -> None:
     """Show the components and whether they run, Gangline's own too. Exit status 1 unless all of them run."""
-
     found: list[Component] = []
 
     async def look() -> list[Component]:

@@ -70,9 +70,6 @@ _DEV: Final[Sections] = {
         "cluster": Entry("dev.cluster:command", "A local control plane without Gangline."),
         "image": Entry("dev.image:command", "Container images without a container engine."),
     },
-    "The engine": {
-        "vectors": Entry("dev.vectors:command", "Run recorded scenarios of Kueue through the engine."),
-    },
 }
 _TOP: Final[Sections] = {
     "See jobs and queues": {

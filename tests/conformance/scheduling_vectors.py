@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gangline.conformance.recordings import Json, first_difference, tolerations
+from tests.conformance.recordings import Json, first_difference, tolerations
+
 from gangline.engine import CycleRecord, Engine, Requeued
 from gangline.engine.model import (
     Admission,

@@ -6,7 +6,7 @@ end. (The benchmark of "Beware of Fragmentation", ATC'23.)
 
     results = fill(pods, nodes, policies=("BestFit", "Fragmentation"), seeds=range(42, 52))
 
-`python -m gangline.replay.fill PODS NODES` prints JSON.
+`python -m tests.bench.fill PODS NODES` prints JSON.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from gangline.engine import (
     Score,
 )
 from gangline.engine.model import Device, Share
-from gangline.traces import openb
-from gangline.traces.trace import TraceError, TraceJob, TraceNode
+from gangline.traces.openb import PODS
+from gangline.traces.table import rows
+from gangline.traces.trace import TraceError, TraceJob
 
 #: the order of the report; "random" takes any host that the filters leave
 POLICIES: Final = ("random", "BestFit", "DotProduct", "FGD", "Fragmentation")
 RANDOM: Final = "random"
 _WHOLE: Final = 1000
+MIB: Final = 2**20
 
 _FILTERS: Final = ("Fits", "NodeSelector")
 #: what is compared besides our own profiles
@@ -83,6 +85,48 @@ def ask_of(pod: TraceJob) -> Ask:
         part = Share(milli=pod.gpu_milli, models=models)
         shares = (part if pod.gpu_milli else Share(count=pod.gpus, exclusive=True, models=models),)
     return Ask(tuple((name, amount) for name, amount in requests if amount > 0), shares)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    """A node of openb's list."""
+
+    name: str
+    gpus: int
+    flavor: str = ""
+    cpu_milli: int = 0
+    memory: int = 0  #: bytes
+
+
+def pods_of(path: Path) -> tuple[TraceJob, ...]:
+    """What every pod of the list asks for, whether it ran or not, with its share of a GPU or without any."""
+    return tuple(
+        TraceJob(
+            id=row.text("name"),
+            submit=0.0,
+            duration=0.0,
+            gpus=row.count("num_gpu"),
+            gpu_milli=row.count("gpu_milli") if 0 < row.count("gpu_milli") < 1000 and row.count("num_gpu") == 1 else 0,
+            cpu_milli=row.count("cpu_milli"),
+            memory=row.count("memory_mib") * MIB,
+            flavor=row.text("gpu_spec"),
+        )
+        for row in rows(path, PODS)
+    )
+
+
+def nodes_of(path: Path) -> tuple[TraceNode, ...]:
+    """The nodes of the cluster, in the order of the file."""
+    return tuple(
+        TraceNode(
+            name=row.text("sn"),
+            gpus=row.count("gpu"),
+            flavor=row.text("model"),
+            cpu_milli=row.count("cpu_milli"),
+            memory=row.count("memory_mib") * MIB,
+        )
+        for row in rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"))
+    )
 
 
 def host_of(node: TraceNode, pods: int) -> Host:
@@ -180,7 +224,7 @@ def report(results: Iterable[Filled]) -> dict[str, Any]:
 def run(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """The report for these arguments of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m gangline.replay.fill",
+        prog="python -m tests.bench.fill",
         description="Fill a cluster with the pods of a trace, by several policies; JSON on stdout.",
     )
     parser.add_argument("pods", type=Path, help="openb's list of pods, CSV, plain or gzipped")
@@ -196,7 +240,7 @@ def run(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     if not 0 < given.load <= 10 or not 0 < given.seeds <= 1000:
         parser.error("--load is above 0 and at most 10, --seeds from 1 to 1000")
     try:
-        pods, nodes = openb.pods(given.pods), openb.nodes(given.nodes)
+        pods, nodes = pods_of(given.pods), nodes_of(given.nodes)
         runs: list[Filled] = []
         for each in fill(pods, nodes, policies=policies, seeds=range(42, 42 + given.seeds), load=given.load):
             print(f"seed {each.seed}: {each.policy} {each.share:.2f} %, {each.seconds:.1f} s", file=sys.stderr)

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.bench import fill
+from tests.bench.fill import TraceNode
 
-from gangline.replay import fill
-from gangline.traces import openb
-from gangline.traces.trace import TraceError, TraceJob, TraceNode
+from gangline.traces.trace import TraceError, TraceJob
 
 NODES = tuple(TraceNode(f"n{number}", gpus=4, cpu_milli=32_000, memory=2**38) for number in range(10))
 PODS = tuple(
@@ -60,7 +60,7 @@ def test_the_command_reads_openb_and_prints_json(tmp_path: Path, capsys: pytest.
     with gzip.open(pods, "wt") as out:
         out.write(head + rows)
     nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,T4\nn1,64000,262144,2,T4\n")
-    read = openb.pods(pods)
+    read = fill.pods_of(pods)
     assert [(pod.gpus, pod.gpu_milli) for pod in read] == [(1, 500), (0, 0), (2, 0)], "those that never ran, too"
     assert fill.main([str(pods), str(nodes), "--seeds", "2", "--policies", "Fragmentation"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -72,3 +72,9 @@ def test_the_command_reads_openb_and_prints_json(tmp_path: Path, capsys: pytest.
 def test_the_command_refuses_what_it_does_not_know(bad: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         fill.main([str(tmp_path / "pods"), str(tmp_path / "nodes"), *bad])
+
+
+def test_the_list_of_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,1024,2,P100\n")
+    assert fill.nodes_of(path) == (TraceNode("n0", 2, "P100", 64_000, 2**30),)

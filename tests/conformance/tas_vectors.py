@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gangline.conformance.recordings import Json, first_difference, tolerations
+from tests.conformance.recordings import Json, first_difference, tolerations
+
 from gangline.engine import (
     Placement,
     PlacementRequest,

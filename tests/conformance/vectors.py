@@ -1,4 +1,4 @@
-"""`gangline dev vectors`: runs recorded scenarios through the engine and reports differences from Kueue's decisions."""
+"""Recorded scenarios, read from files and run through the engine: `python -m tests.conformance FILE…` prints the differences."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 import click
+from tests.conformance import tas_vectors
+from tests.conformance.scheduling_vectors import compare as compare_scheduling
 
 from gangline import bounded
-from gangline.conformance import tas_vectors
-from gangline.conformance.scheduling_vectors import compare as compare_scheduling
 from gangline.console.output import terminal
 from gangline.files import read_lines
 from gangline.kube.resources import Json

@@ -366,14 +366,14 @@ def notes_of(api: Api, name: str) -> Json:
 
 def test_a_job_says_of_what_it_notifies_and_whom(many: Api) -> None:
     done = call("notify set waits --events failed,STALLED --events Failed --to mira@example.org")
-    assert done.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org\n"
+    assert done.stdout == "job/waits: messages about Failed, Stalled are sent to mira@example.org\n"
     assert notes_of(many, "waits") == {names.NOTIFY: "Failed, Stalled", names.NOTIFY_TO: "mira@example.org"}
     again = call("notify set waits --to mira@example.org")
-    assert again.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org already\n"
-    assert call("notify set waits --events none").stdout == "job/waits notifies of nothing\n"
+    assert again.stdout == "job/waits: messages about Failed, Stalled are sent to mira@example.org, as before\n"
+    assert call("notify set waits --events none").stdout == "job/waits: no messages are sent\n"
     assert notes_of(many, "waits")[names.NOTIFY] == "none"
     dry = call("notify set waits --events all --dry-run")
-    assert "of all that its queue's policy sends, to mira@example.org (dry run" in dry.stdout
+    assert "all messages that the policy of its queue sends are sent to mira@example.org (dry run" in dry.stdout
     assert call("notify set waits --events all --to none").exit_code == 0 and notes_of(many, "waits") == {}
 
 

@@ -96,7 +96,7 @@ async def notifying(
         before: Json = obj["metadata"].get("annotations") or {}
         now = _sentence(target.title, {**before, **wanted})
         if all(before.get(key) == value for key, value in wanted.items()):
-            return f"{now} already"
+            return f"{now}, as before"
         await targets.patched(api, resource, obj, {"metadata": {"annotations": wanted}}, dry_run=dry_run)
         return now
 
@@ -120,5 +120,7 @@ def _carrier(target: targets.Target) -> tuple[Resource, Json]:
 
 def _sentence(title: str, annotations: Json) -> str:
     chosen, to = annotations.get(names.NOTIFY), annotations.get(names.NOTIFY_TO)
-    what = "of nothing" if chosen == NONE else f"of {chosen}" if chosen else "of all that its queue's policy sends"
-    return f"{title} notifies {what}" + (f", to {to}" if to and chosen != NONE else "")
+    if chosen == NONE:
+        return f"{title}: no messages are sent"
+    what = f"messages about {chosen} are sent" if chosen else "all messages that the policy of its queue sends are sent"
+    return f"{title}: {what}" + (f" to {to}" if to else "")

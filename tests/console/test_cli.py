@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from gangline.console.views import completing
 from gangline.kube.client import Listing
 from gangline.kube.errors import Forbidden
 
+ROOT = Path(__file__).parents[2]
 CTX = click.Context(cli.main)
 GROUPS = {"": cli.main, **{name: each for name in ("admin", "dev") if (each := cli.main.get_command(CTX, name))}}
 
@@ -79,6 +81,20 @@ def test_a_former_spelling_is_in_no_help_and_no_completion_of_names() -> None:
     assert [name for name in cli.FORMER if f"\n  {name} " in told] == []
     assert not set(cli.FORMER) & {*completed(), *cli.main.list_commands(CTX)}
     assert "--check" in completed("crds", incomplete="--"), "its options are completed, in silence"
+
+
+def test_no_text_of_ours_uses_a_former_spelling() -> None:
+    former = re.compile(rf"(?<!from )(?<!operator/)\bgangline ({'|'.join(cli.FORMER)})(?![\w.-]|/)")
+    allowed = {("docs/cli.md", "gangline install")}  # the sentence about former spellings
+    folders = ("docs", "examples", "operator", "webhooks", "charts", "config", "scripts", "bench", ".github")
+    files = [*ROOT.glob("*.md"), ROOT / "Makefile", *(path for name in folders for path in (ROOT / name).rglob("*.*"))]
+    found = {
+        (str(path.relative_to(ROOT)), match[0])
+        for path in files
+        if path.suffix in ("", ".md", ".py", ".yaml", ".yml", ".sh", ".txt", ".json")
+        for match in former.finditer(path.read_text())
+    }
+    assert found - allowed == set()
 
 
 # --- imports --------------------------------------------------------------------------------------------------------------

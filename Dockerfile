@@ -1,4 +1,4 @@
-# Gangline's image by Docker, with the contents of `gangline image build` (docs/image.md): docker build -t gangline .
+# Gangline's image by Docker, with the contents of `gangline dev image build` (docs/image.md): docker build -t gangline .
 FROM debian:12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip python3-venv ca-certificates tzdata libgomp1
 COPY requirements-image.lock /src/

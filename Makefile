@@ -8,7 +8,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 STAMP := $(VENV)/.installed
-#: what locks and lists the dependencies
+#: what locks and lists the dependencies and collects the changelog
 TOOLS := .venv-tools
 #: what builds the site of `make docs`
 DOCS := .venv-docs
@@ -53,7 +53,7 @@ SEEDS ?= 10
 TRIALS ?= 20
 #: of Kubernetes: those on which the main path and the crash test run (docs/versions.md)
 TESTED ?= 1.31 1.33 1.36
-#: of test-kubernetes one of 1.31 to 1.36; of kubernetes a release such as 1.31.14
+#: of test-kubernetes one of 1.31 to 1.36; of kubernetes a release such as 1.31.14; of changelog the version to be released
 VERSION ?=
 #: of test-pythons
 PYTHONS ?= 3.11 3.12 3.13 3.14
@@ -65,21 +65,21 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock sbom clean
+.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it); DEMO=backfill: another story; NODES=real: installed on real nodes, with a real training
-	@$(if $(NODES),$(BIN)/gangline cluster build --real)
+	@$(if $(NODES),$(BIN)/gangline dev cluster build --real)
 	@$(BIN)/gangline run $(if $(NODES),--nodes real:3 --example quickstart --example pytorch-ddp --end) $(if $(DEMO),--example $(DEMO) --end)
 
 test: check ## all checks, then all tests
-	@$(BIN)/gangline cluster build --real --where-possible --helm $(TESTED:%=--version %)
+	@$(BIN)/gangline dev cluster build --real --where-possible --helm $(TESTED:%=--version %)
 	@$(BIN)/pytest $(SHARED) $(PYTEST_ARGS)
 
 test-kubernetes: venv ## the tests that need a cluster, on another Kubernetes: VERSION=1.31
-	@$(BIN)/gangline cluster build --version $(VERSION)
+	@$(BIN)/gangline dev cluster build --version $(VERSION)
 	@GANGLINE_KUBERNETES=$(VERSION) $(BIN)/pytest $(SHARED) -m cluster tests/api tests/cluster tests/control_io tests/kube tests/webhooks $(PYTEST_ARGS)
 
 test-pythons: ## the tests that need no cluster, on every Python of PYTHONS="3.11 3.12 3.13 3.14" that is there
@@ -96,7 +96,7 @@ fuzz-coverage: $(FUZZ)/.installed ## coverage-guided: FUZZ_SECONDS=60 for every 
 	@$(FUZZ)/bin/python -m tests.fuzz.coverage --seconds $(FUZZ_SECONDS) $(value TARGETS)
 
 fuzz-cluster: venv ## a tenant writes at random for MINUTES=30 (SEED=1) while another team's jobs are admitted as ever
-	@$(BIN)/gangline cluster build
+	@$(BIN)/gangline dev cluster build
 	@GANGLINE_TENANT_SECONDS=$$(($(MINUTES) * 60)) GANGLINE_TENANT_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_tenant.py $(PYTEST_ARGS)
 
 fuzz-cost: venv ## the objects that cost most CPU and memory for their size, sought for FUZZ_SECONDS=60 (SEED=1, ONLY=subject); JSON on stdout
@@ -140,46 +140,46 @@ bench-scrape: venv ## what a scrape of the metrics costs with 1,000 queues and 1
 	@$(BIN)/python -m tests.bench.scrape
 
 bench-webhooks: venv ## the webhooks under load: 200 reviews a second, a ramp, the fuzzers' corpus, writes to the API server; JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m tests.bench.webhooks
 
 bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE) $(if $(KUEUE),--kueue $(KUEUE))
 
 bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); KINDS=all instead: what a gang of each kind costs; JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.jobs --size $(SIZE) $(if $(KINDS),--kinds $(KINDS))
 
 bench-pods: venv ## plain pods in groups (PODS=5000 GROUP=8), beside what the API server takes to create and ungate them; JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.pods --pods $(PODS) --group $(GROUP)
 
 bench-hotswap: venv ## a node fails under a gang, TRIALS=20 times each way, beside Kubernetes' own path (NODES=real); JSON on stdout
-	@$(BIN)/gangline cluster build $(if $(filter real,$(NODES)),--real) >&2
+	@$(BIN)/gangline dev cluster build $(if $(filter real,$(NODES)),--real) >&2
 	@$(BIN)/python -m bench.hotswap$(if $(filter real,$(NODES)),_real --kubernetes $(TRIALS)) --trials $(TRIALS)
 
 bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…); JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.idle --size $(SIZE)
 
 bench-soak: venv ## a steady load while operator, API server and watches are disturbed (MINUTES=30 SEED=1 CALM=1); JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED) $(if $(CALM),--calm)
 
 bench-whole: venv ## for how long GPUs are held by gangs of which a pod can't be bound (MINUTES=30 SEED=1 CALM=1); JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.whole --minutes $(MINUTES) --seed $(SEED) $(if $(CALM),--calm)
 
 bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in 1,000 queues; JSON on stdout
-	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.curve --to $(TO)
 
 bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3 COPIES=4); JSON on stdout
 	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS) --copies $(COPIES)
 
 crds: venv ## regenerate crds/ from the models
-	@$(BIN)/gangline crds --out crds
+	@$(BIN)/gangline admin crds --out crds
 
 manifests: venv ## regenerate charts/gangline/ and config/ from gangline.install
 	@$(BIN)/python scripts/manifests.py
@@ -194,7 +194,7 @@ docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.ht
 lock: venv $(TOOLS)/.installed ## requirements*.lock and the base of images anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
 	@$(LOCK) pyproject.toml --group dev --output-file requirements.lock
 	@$(LOCK) pyproject.toml --extra postgresql --output-file requirements-image.lock
-	@$(BIN)/gangline image lock
+	@$(BIN)/gangline dev image lock
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
 	@$(LOCK) --group mutants --output-file requirements-mutants.lock
 	@$(LOCK) --group docs --output-file requirements-docs.lock
@@ -203,6 +203,9 @@ lock: venv $(TOOLS)/.installed ## requirements*.lock and the base of images anew
 # for all platforms and every Python from the oldest on; what is installed must be what was locked
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+changelog: $(TOOLS)/.installed ## CHANGELOG.md for VERSION=0.3.0 from changelog.d/; without VERSION what it would say
+	@$(if $(VERSION),$(TOOLS)/bin/towncrier build --version $(VERSION) --yes,$(TOOLS)/bin/towncrier build --draft --version next)
 
 sbom: $(TOOLS)/.installed ## dist/gangline.cdx.json: every package of requirements.lock with its hashes, as CycloneDX
 	@mkdir -p dist

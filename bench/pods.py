@@ -195,7 +195,7 @@ async def _measured(plane: LocalControlPlane, directory: Path, options: argparse
         await _remove(client, made)
         file, ready = directory / "config.json", directory / "ready"
         file.write_text(json.dumps(CONFIGURATION))
-        command = [sys.executable, "-m", "gangline.console.cli", "operator", "--kubeconfig", str(kubeconfig)]
+        command = [sys.executable, "-m", "gangline.console.cli", "admin", "operator", "--kubeconfig", str(kubeconfig)]
         command += [
             "--ready-file",
             str(ready),

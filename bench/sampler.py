@@ -1,8 +1,8 @@
 """A CPU profiler: a process's Python stack, sampled while it computes.
 
-    python -m bench.sampler STACKS -- operator --kubeconfig …
+    python -m bench.sampler STACKS -- admin operator --kubeconfig …
 
-runs `gangline operator …` and at the end writes one line per distinct stack, outermost frame first, and how often it was seen:
+runs `gangline admin operator …` and at the end writes one line per distinct stack, outermost frame first, and its count:
 `file:function:line;…  count`. One sample per 5 ms of CPU; time spent waiting does not count.
 """
 

@@ -83,7 +83,8 @@ class Life:
 
 class Population:
     """Creates workloads, ends each its runtime after it was admitted, releases what is evicted, deletes what finished. Insists
-    where the API server is away. `going` holds all writes back while it is not set."""
+    where the API server is away. `going` holds all writes back while it is not set.
+    """
 
     def __init__(self, client: ApiClient, load: Load, chance: random.Random) -> None:
         self.ledger = Ledger()

@@ -151,7 +151,7 @@ class Stack:
     def operator(self, profile: Path | None = None) -> Process:
         """The operator as it is installed; with `profile`, its stacks are sampled into that file."""
         ready = self.directory / "operator.ready"
-        arguments = ["operator", "--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)]
+        arguments = ["admin", "operator", "--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)]
         arguments += ["--history", str(self.directory / "history.db")]
         arguments += ["--audit", str(self.audit)] if self.audit is not None else []
         arguments += ["--track-fields"] if self.track_fields else []
@@ -176,7 +176,7 @@ class Stack:
     def webhooks(self, profile: Path | None = None) -> Process:
         """The webhooks as users start them; `profile` as for the operator."""
         ready = self.directory / "webhooks.ready"
-        arguments = [*_runner(profile), "webhooks", "--kubeconfig", str(self._plane.kubeconfig)]
+        arguments = [*_runner(profile), "admin", "webhooks", "--kubeconfig", str(self._plane.kubeconfig)]
         where = ["--mode", "url", "--listen", "127.0.0.1:0", "--ready-file", str(ready)]
         where += ["--track-fields"] if self.track_fields else []
         return self._start("webhooks", [*arguments, *where, *self._configured()], ready)

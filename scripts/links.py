@@ -27,12 +27,17 @@ PLACED: Final = re.compile(r"<[a-z]+[^>]*\b(?:id|name)=\"([^\"]+)\"")
 HREF: Final = re.compile(r"\b(?:href|src)=\"([^\"]+)\"")
 #: a path within the repository, as code; not on pages that keep the words of their day
 PATH: Final = re.compile(r"`((?:operator|webhooks|tests|scripts|bench|examples|docs|crds)/[\w./-]*)`")
-DATED: Final = ("CHANGELOG.md", "docs/lab/")
+DATED: Final = ("CHANGELOG.md", "bench/lab/")
 OUTSIDE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 
 
 def pages() -> list[Path]:
-    return [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *sorted(ROOT.glob("docs/**/*.md")),
+        *sorted(ROOT.glob("bench/lab/*.md")),
+        *sorted(ROOT.glob("examples/**/*.md")),
+    ]
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:

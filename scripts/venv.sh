@@ -4,7 +4,7 @@
 #   scripts/venv.sh DIR fuzz     the same and what `make fuzz` needs
 #   scripts/venv.sh DIR mutants  the mutation tester of `make mutants`
 #   scripts/venv.sh DIR docs     what `make docs` needs
-#   scripts/venv.sh DIR tools    what `make lock` and `make sbom` need
+#   scripts/venv.sh DIR tools    what `make lock`, `make sbom` and `make changelog` need
 # GANGLINE_PYTHON=/path/to/python3.x picks the interpreter. Nothing is installed but what a lock file names by version and hash.
 set -euo pipefail
 cd "$(dirname "$0")/.."

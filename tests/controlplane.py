@@ -61,7 +61,7 @@ def require_control_plane(version: str | None = None) -> None:
     if not build.servers_are_built(version):
         option = f" --version {version}" if version else ""
         pytest.fail(
-            f"the local control plane is not compiled yet; run `gangline cluster build{option}` (minutes, once)"
+            f"the local control plane is not compiled yet; run `gangline dev cluster build{option}` (minutes, once)"
         )
 
 

@@ -34,7 +34,7 @@ def require_real_nodes() -> None:
     for module in (programs.NODE, programs.CONTAINERD, programs.CNI, programs.OWN):
         if not build.is_built(module, module.programs):
             pytest.fail(
-                "the programs of real nodes are not compiled yet; run `gangline cluster build --real` (minutes, once)"
+                "the programs of real nodes are not compiled yet; run `gangline dev cluster build --real` (minutes, once)"
             )
 
 

@@ -123,7 +123,7 @@ OWN_FILES = {
     "gangline.console.doctor.machine",  # /proc/meminfo
     "gangline.console.stack.own_image",  # the sources of this installation
     "gangline.console.run.training_image",
-    "gangline.console.commands.administer.crds",  # compares what it wrote
+    "gangline.console.commands.admin.crds",  # compares what it wrote
     "gangline.install.manifests.chart",
     "gangline.api.selecting.child",  # asked by its parent, which bounds what it asks
     "gangline.control.floor.floor_process",

@@ -145,7 +145,7 @@ class TorchGroup:
 
 
 def reached(address: str, port: int) -> socket.socket:
-    """A connection to rank 0, which may start later, and elsewhere than the last time."""
+    """A connection to rank 0, which may start later, and on another node than the last time."""
     deadline = time.monotonic() + GATHERING
     while True:
         try:

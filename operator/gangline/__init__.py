@@ -1,3 +1,3 @@
 """Gangline: a Kueue-compatible admission controller for gangs of GPU work."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

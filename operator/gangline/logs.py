@@ -56,7 +56,7 @@ def tell(log: logging.Logger, what: str, **fields: Any) -> None:
 
 
 class TextLines(logging.Formatter):
-    """`time level logger: message name=value …`"""
+    """Writes a record as `time level logger: message name=value …`."""
 
     def format(self, record: logging.LogRecord) -> str:
         head = f"{_time(record)} {record.levelname:<7} {record.name}: {_one_line(record.getMessage(), LONGEST)}"

@@ -159,7 +159,8 @@ class InTurn(Generic[T]):
 
 def fair_limit(sizes: Iterable[int], room: int) -> int:
     """How many entries each namespace may keep at most, so that all keep `room` together; what small ones leave is divided among
-    the others."""
+    the others.
+    """
     rows = sorted(sizes)
     for number, size in enumerate(rows):
         share = room // (len(rows) - number)

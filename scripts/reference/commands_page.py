@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from scripts.reference.markdown import as_cell, as_code, as_table
 
-from gangline.console.cli import SECTIONS, main
+from gangline.console.cli import LazyGroup, main
 
 
 def commands_page() -> str:
@@ -16,11 +16,24 @@ def commands_page() -> str:
         "# gangline: commands and options\n\n[The commands](../cli.md) says what each does and shows. Options of all lists:"
         " [lists](../cli.md#lists)."
     ]
-    for heading, entries in SECTIONS.items():
-        parts.append(f"## {heading}")
-        for name, entry in entries.items():
-            parts += _command(f"gangline {name}", entry.load(), 3)
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_section(main, "gangline")])
+
+
+def _section(group: LazyGroup, path: str) -> Iterator[str]:
+    """The commands of a group under their headings; those of a group in it follow all of them."""
+    inner: list[tuple[str, LazyGroup]] = []
+    for heading, entries in group.sections.items():
+        yield f"## {heading}" if group is main else f"## {path}: {heading[0].lower()}{heading[1:]}"
+        for name in entries:
+            command = group.get_command(click.Context(group), name)
+            assert command is not None
+            if isinstance(command, LazyGroup):
+                inner.append((f"{path} {name}", command))
+                yield f"### {path} {name}\n\n{_about(command)} Its commands are listed below."
+            else:
+                yield from _command(f"{path} {name}", command, 3)
+    for inside, command in inner:
+        yield from _section(command, inside)
 
 
 def _command(path: str, command: click.Command, level: int) -> Iterator[str]:

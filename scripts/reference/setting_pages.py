@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from scripts.reference.compatibility import keys
+from scripts.reference.compatibility.features import FEATURES, Feature
+from scripts.reference.compatibility.settings import SETTINGS
 from scripts.reference.markdown import as_cell, as_code, as_table, listed
 
 from gangline.api import jobkinds
-from gangline.api.compatibility import keys
-from gangline.api.compatibility.features import FEATURES, Feature
 from gangline.api.compatibility.fields import FIELDS
-from gangline.api.compatibility.settings import SETTINGS
 from gangline.api.compatibility.states import State
 from gangline.api.jobkinds.declaration import shown
 from gangline.api.read.configuration import gate_table, managed_jobs
@@ -24,7 +24,8 @@ def values_page() -> str:
     return "\n".join(
         [
             "# Values of an installation\n",
-            "Of the Helm chart, `gangline install` and `gangline manifests`: [Install on your cluster](../install.md).\n",
+            "The values of the Helm chart, `gangline admin install` and `gangline admin manifests`:"
+            " [Install on your cluster](../install.md).\n",
             chart.table(),
         ]
     )

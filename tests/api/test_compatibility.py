@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from scripts.reference.compatibility.features import FEATURES
+from scripts.reference.compatibility.keys import CONDITIONS, KEYS
+from scripts.reference.compatibility.settings import SETTINGS
 from tests.api.accepted import schemas
 
 import gangline
 from gangline.api import admission, names
-from gangline.api.compatibility.features import FEATURES
 from gangline.api.compatibility.fields import FIELDS, without_effect
-from gangline.api.compatibility.keys import CONDITIONS, KEYS
-from gangline.api.compatibility.settings import SETTINGS
 from gangline.api.compatibility.states import State
 from gangline.api.read.configuration import gates, load, sections, shapes
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from gangline.api.schema import crd_install, crdgen, kinds
 from gangline.api.schema.common import Opaque, Quantity
 from gangline.api.schema.json_schema import Cel, Model, checked, list_map, rules, structural
-from gangline.console.commands.administer.crds import command
+from gangline.console.commands.admin.crds import command
 
 Json = dict[str, Any]
 REPO = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ ACCEPTED = {
 
 def test_the_committed_files_are_what_the_models_say() -> None:
     committed = {path.name: path.read_text(encoding="utf-8") for path in (REPO / "crds").glob("*_*.yaml")}
-    assert committed == FILES, "run `gangline crds --out crds`"
+    assert committed == FILES, "run `gangline admin crds --out crds`"
 
 
 def test_files_hold_what_installers_get() -> None:

@@ -109,9 +109,9 @@ def test_what_runs_keeps_its_environment_and_what_serves_gets_new_pods() -> None
         (
             {VISIBLE: NVIDIA},
             {"limits": {"nvidia.com/gpu": "1"}},
-            "whoever shares out what the pod asks for in other words",
+            "the component that shares out what the pod requests",
         ),
-        ({VISIBLE: NVIDIA, "gpu-fraction": "0.5"}, {}, "whoever shares out what the pod asks for in other words"),
+        ({VISIBLE: NVIDIA, "gpu-fraction": "0.5"}, {}, "the component that shares out what the pod requests"),
         (
             {VISIBLE: NVIDIA, SHARE: "1", "gangline.io/gpu-memory": "8Gi", "gangline.io/gpu-device-class": "gpu"},
             {},

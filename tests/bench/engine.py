@@ -17,9 +17,9 @@ from time import thread_time
 from typing import Any
 
 from tests.bench.planning import run_planning
+from tests.conformance.scheduling_vectors import ScenarioWorld
+from tests.conformance.vectors import read
 
-from gangline.conformance.scheduling_vectors import ScenarioWorld
-from gangline.console.commands.examine.vectors import read
 from gangline.engine import CycleRecord, Engine
 from gangline.engine.model import (
     Admit,

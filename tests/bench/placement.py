@@ -1,6 +1,6 @@
 """What placement is worth and what it costs: `make bench-placement`, JSON on stdout.
 
-`policies` is the fill benchmark (gangline.replay.fill) on the lists of pods and nodes that are given. `cycle` is the engine
+`policies` is the fill benchmark (tests.bench.fill) on the lists of pods and nodes that are given. `cycle` is the engine
 alone: 1,000 nodes of 8 GPUs, 200 gangs of 8 pods that arrive together, in a queue with each profile and in one without a policy.
 Seconds are CPU seconds of this thread.
 """
@@ -11,6 +11,8 @@ import json
 import sys
 from time import thread_time
 from typing import Any
+
+from tests.bench import fill
 
 from gangline.engine import HOSTNAME, OF_POLICY, Engine
 from gangline.engine.model import (
@@ -28,7 +30,6 @@ from gangline.engine.model import (
     Topology,
     Workload,
 )
-from gangline.replay import fill
 
 NODES, GANGS, PODS = 1_000, 200, 8
 GPU = "nvidia.com/gpu"

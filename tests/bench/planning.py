@@ -1,6 +1,6 @@
 """What planning costs: 5,000 gangs wait for 500 nodes, one finishes or comes at a time.
 
-Sizes, runtimes and forecasts are random, as in a busy research cluster; policies are those of `gangline replay`.
+Sizes, runtimes and forecasts are random, as in a busy research cluster; policies are those of `gangline admin replay`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The webhooks under load: `make bench-webhooks`, JSON on stdout.
 
-`gangline webhooks` runs as users start it, registered with a real API server. `paced` sends reviews over TLS at a fixed rate,
+`gangline admin webhooks` runs as users run it, registered with a real API server. `paced` sends reviews over TLS at a fixed rate,
 whether or not earlier ones are answered; a time is measured from the moment at which its request was due. `ramp` raises the rate
 until the 99th percentile passes `GOAL_MS`. `corpus` sends every input of the fuzzers' corpus. `through_server` creates objects on
 the API server at a fixed rate, without storing them. Milliseconds; CPU is user and system time of the process per request.

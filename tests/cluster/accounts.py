@@ -1,4 +1,4 @@
-"""Service accounts with the rights that `gangline rbac` prints, and kubeconfigs by which processes are them."""
+"""Service accounts with the rights that `gangline admin rbac` prints, and kubeconfigs by which processes are them."""
 
 from __future__ import annotations
 

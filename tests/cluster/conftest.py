@@ -37,7 +37,7 @@ class System:
     plane: LocalControlPlane
     directory: Path
     webhooks: harness.WebhookProcess
-    #: by which operators log in: they may do what `gangline rbac` grants, and no more
+    #: by which operators log in: they may do what `gangline admin rbac` grants, and no more
     operators_login: Path
     running: list[harness.OperatorProcess] = field(default_factory=list)
     #: the test has restarted the API server

@@ -145,7 +145,7 @@ class WebhookProcess:
         with (self.directory / "webhooks.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "gangline.console.cli", "webhooks"),
+                    *(sys.executable, "-m", "gangline.console.cli", "admin", "webhooks"),
                     *("--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)),
                     *("--mode", "url", "--listen", "127.0.0.1:0", *self.arguments),
                 ],

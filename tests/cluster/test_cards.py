@@ -219,7 +219,7 @@ async def back_to_kueue(system: System, api: Api, where: dict[str, str]) -> None
     """While nobody decides, admissions are made as Kueue's are, which names hosts and no cards; the pods run on."""
     system.kill_operators()
     pods = {pod["metadata"]["uid"] for pod in await api.all(kube.PODS, "default") if not deleting(pod)}
-    command = ["to-kueue", "--kubeconfig", str(system.kubeconfig)]
+    command = ["admin", "to-kueue", "--kubeconfig", str(system.kubeconfig)]
     told = await asyncio.to_thread(CliRunner().invoke, main, command)
     assert told.exit_code == 0 and told.output.count("names no cards any more") == len(where), told.output
     for name, card in where.items():

@@ -275,7 +275,7 @@ async def test_jobs_of_every_kind_that_run_outside_of_queues_are_imported_as_the
     before = {case.name: (await _get(api, case))["spec"] for case in ALL}
     assert not [name for name, job in running.items() if names.QUEUE_NAME in job["metadata"]["labels"]]
 
-    command = ["import", "-n", "default", "--queuelabel", "team", "--queuemapping", "ml=main", "-o", "json"]
+    command = ["admin", "import", "-n", "default", "--queuelabel", "team", "--queuemapping", "ml=main", "-o", "json"]
     command += ["--config", str(tmp_path / "config.yaml"), "--kubeconfig", str(configured.kubeconfig)]
     result = await asyncio.to_thread(CliRunner().invoke, main, [*command, "--dry-run=false"])
     assert result.exit_code == 0, result.output

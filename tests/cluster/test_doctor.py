@@ -1,4 +1,4 @@
-"""`gangline doctor --cluster` on a real API server, with operator and webhooks as processes: each damage is done, and found."""
+"""`gangline admin doctor --cluster` on a real API server, with operator and webhooks as processes: each damage is found."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Report:
 
 
 async def examine(kubeconfig: Path) -> Report:
-    command = ["doctor", "--cluster", "-o", "json", "--kubeconfig", str(kubeconfig)]
+    command = ["admin", "doctor", "--cluster", "-o", "json", "--kubeconfig", str(kubeconfig)]
     result = await asyncio.to_thread(CliRunner().invoke, main, command)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     answer = json.loads(result.stdout)
@@ -225,7 +225,7 @@ async def test_a_right_that_was_taken_away(system: System, api: Api) -> None:
     await api.client.patch(cluster_roles, None, rights.OPERATOR.name, {"rules": kept})
     report = await examine(system.kubeconfig)
     report.says(
-        "operator's rights", "failure", "gangline-operator may not", "workloads.kueue.x-k8s.io", "gangline rbac"
+        "operator's rights", "failure", "gangline-operator may not", "workloads.kueue.x-k8s.io", "gangline admin rbac"
     )
     report.says("webhooks' rights", "ok", "has all")
     # somebody who may read roles, and may not ask for the rights of others
@@ -273,7 +273,11 @@ async def test_kinds_of_another_version(system: System, api: Api) -> None:
     assert before
     report = await examine(system.kubeconfig)
     report.says(
-        "kinds", "warning", "gpujobs.gangline.io v1alpha1 differs", "spec.progress", "gangline crds | kubectl apply"
+        "kinds",
+        "warning",
+        "gpujobs.gangline.io v1alpha1 differs",
+        "spec.progress",
+        "gangline admin crds | kubectl apply",
     )
     report.says("kinds", "warning", "queuepolicies.gangline.io is not installed")
 
@@ -396,7 +400,7 @@ async def test_deployments_that_are_not_as_they_should_be(system: System, api: A
         report.says("configuration", "ok", "is read as Kueue 0.19 reads it")
         report.says("configuration", "warning", "without effect: clientConnection")
         report.says("configuration", "warning", "featureGates.ShortWorkloadNames=true has no effect")
-        report.says("operator's rights", "failure", "list clusterprofiles", "gangline rbac --config FILE")
+        report.says("operator's rights", "failure", "list clusterprofiles", "gangline admin rbac --config FILE")
 
 
 async def test_queues_and_jobs_that_nobody_looks_after(
@@ -412,7 +416,9 @@ async def test_queues_and_jobs_that_nobody_looks_after(
     report.says("ClusterQueues", "failure", "cq names flavors that do not exist: gone")
     report.says("ClusterQueues", "failure", "nobody has looked at 1 ClusterQueue")
     report.says("LocalQueues", "warning", "default/stray lead to no ClusterQueue")
-    report.says("jobs", "failure", "1 job in a queue without a Workload", "Job default/waits", "gangline operator")
+    report.says(
+        "jobs", "failure", "1 job in a queue without a Workload", "Job default/waits", "gangline admin operator"
+    )
     system.operator("late").wait_ready()
 
     async def seen() -> bool:
@@ -438,7 +444,9 @@ async def test_no_api_server(tmp_path: Path) -> None:
             }
         )
     )
-    result = await asyncio.to_thread(CliRunner().invoke, main, ["doctor", "--cluster", "--kubeconfig", str(path)])
+    result = await asyncio.to_thread(
+        CliRunner().invoke, main, ["admin", "doctor", "--cluster", "--kubeconfig", str(path)]
+    )
     assert result.exit_code == 1
     assert "the API server does not answer" in result.output
 

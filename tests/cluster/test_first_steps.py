@@ -87,15 +87,15 @@ def test_the_first_minutes(shell: Shell) -> None:
     assert cohorts == {"lab"}, "a manifest has lost its cohort"
 
     # without a kubeconfig, commands take the cluster that runs here
-    assert "gangline operator" in shell.run("gangline cluster status")
+    assert "gangline operator" in shell.run("gangline dev cluster status")
 
     # an operator that dies is started again, and answers
-    pid = int(re.search(r"gangline operator\s+(\d+)", shell.run("gangline cluster status")).group(1))  # type: ignore[union-attr]
+    pid = int(re.search(r"gangline operator\s+(\d+)", shell.run("gangline dev cluster status")).group(1))  # type: ignore[union-attr]
     os.kill(pid, signal.SIGKILL)
     status = re.compile(r"gangline operator\s+(\d+)")
 
     def again() -> bool:
-        found = status.search(shell.run("gangline cluster status", status=None))
+        found = status.search(shell.run("gangline dev cluster status", status=None))
         return found is not None and int(found.group(1)) != pid
 
     shell.until(again, "the operator is not started again")
@@ -105,4 +105,4 @@ def test_the_first_minutes(shell: Shell) -> None:
     shell.run(f"{export}; kubectl delete -f examples/quickstart/ --wait=false")
     assert "gangline-system" in shell.run(f"{export}; kubectl get namespace gangline-system -o name")
     assert "is down" in shell.run("gangline down")
-    assert json.loads(shell.run("gangline cluster status -o json", status=1)) == []
+    assert json.loads(shell.run("gangline dev cluster status -o json", status=1)) == []

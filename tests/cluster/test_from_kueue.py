@@ -1,4 +1,4 @@
-"""`gangline doctor --from-kueue` on a cluster with objects of the shape that Kueue's have: what would block, change and stay."""
+"""`gangline admin doctor --from-kueue` on a cluster with objects shaped as Kueue's: what would block, change and stay."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def configure(api: Api, **fields: Any) -> None:
 
 
 async def examine(kubeconfig: Path) -> tuple[int, list[Json]]:
-    command = ["doctor", "--from-kueue", "-o", "json", "--kubeconfig", str(kubeconfig)]
+    command = ["admin", "doctor", "--from-kueue", "-o", "json", "--kubeconfig", str(kubeconfig)]
     result = await asyncio.to_thread(CliRunner().invoke, main, command)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     return result.exit_code, json.loads(result.stdout)["findings"]
@@ -162,7 +162,9 @@ async def test_a_cluster_that_can_change_over(plane: Path, api: Api) -> None:
     says(findings, "queue objects", "unchanged", "all 4 can be read")
     says(findings, "job kinds", "unchanged", "GPUJob, JAXJob, Job, JobSet")
 
-    text = await asyncio.to_thread(CliRunner().invoke, main, ["doctor", "--from-kueue", "--kubeconfig", str(plane)])
+    text = await asyncio.to_thread(
+        CliRunner().invoke, main, ["admin", "doctor", "--from-kueue", "--kubeconfig", str(plane)]
+    )
     assert text.exit_code == 0
     assert text.output.index("changes:") < text.output.index("unchanged:")
 
@@ -235,8 +237,8 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
     says(findings, "Kueue", "changes", "--kube-api-burst=9")
     says(findings, "AdmissionChecks", "unchanged", "capacity", MULTIKUEUE)
-    says(findings, "MultiKueue", "changes", "worker-1", "gangline rbac --cluster-secret worker-1")
-    says(findings, "MultiKueue", "changes", "by-profile", "ClusterProfiles", "gangline rbac --config FILE")
+    says(findings, "MultiKueue", "changes", "worker-1", "gangline admin rbac --cluster-secret worker-1")
+    says(findings, "MultiKueue", "changes", "by-profile", "ClusterProfiles", "gangline admin rbac --config FILE")
     says(findings, "MultiKueue", "changes", "/plugins/login", "mount them")
     says(findings, "Workloads", "blocks", "1 Workload of Tuning (default/tuning-tune)")
     assert not [finding for finding in findings if "Box" in str(finding)]

@@ -1,4 +1,4 @@
-"""`gangline import`: jobs that run outside of any queue are adopted as they run, and are jobs like others from then on."""
+"""`gangline admin import`: jobs that run outside of any queue are adopted as they run, and are jobs like others from then on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running(name: str, *, pods: int, team: str, runtime: str = "") -> Json:
 
 async def imported(system: System, *options: str) -> tuple[int, Json]:
     """Exit status and answer of the command."""
-    command = ["import", "-n", NAMESPACE, "--queuelabel", "team", "--queuemapping", "vision=lq", "-o", "json"]
+    command = ["admin", "import", "-n", NAMESPACE, "--queuelabel", "team", "--queuemapping", "vision=lq", "-o", "json"]
     command += ["--kubeconfig", str(system.kubeconfig), *options]
     result = await asyncio.to_thread(CliRunner().invoke, main, command)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
@@ -119,7 +119,7 @@ async def test_an_import_that_was_interrupted_is_completed_by_the_next(
     for place, step in ((adopting, "_admitted"), (adopting, "_ungated"), (HandingOver, "hand_over")):
         with monkeypatch.context() as broken:
             broken.setattr(place, step, end)
-            command = ["import", "-n", NAMESPACE, "--queuelabel", "team", "--queuemapping", "vision=lq"]
+            command = ["admin", "import", "-n", NAMESPACE, "--queuelabel", "team", "--queuemapping", "vision=lq"]
             result = await asyncio.to_thread(
                 CliRunner().invoke, main, [*command, "--dry-run=false", "--kubeconfig", str(system.kubeconfig)]
             )

@@ -1,4 +1,4 @@
-"""`gangline import`: plain pods, pod groups, Deployments and StatefulSets that run without a queue are adopted as they run."""
+"""`gangline admin import`: plain pods, pod groups, Deployments and StatefulSets that run without a queue are adopted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def queueing(system: System, api: Api, tmp_path: Path) -> AsyncIterator[Sy
 
 
 def command(system: System, directory: Path, *options: str) -> list[str]:
-    chosen = ["import", "-n", NAMESPACE, "--queuelabel", "team", "--queuemapping", "vision=lq", "-o", "json"]
+    chosen = ["admin", "import", "-n", NAMESPACE, "--queuelabel", "team", "--queuemapping", "vision=lq", "-o", "json"]
     chosen += ["--config", str(directory / "import.yaml"), "--kubeconfig", str(system.kubeconfig)]
     return [*chosen, *options]
 

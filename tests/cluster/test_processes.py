@@ -41,7 +41,7 @@ ASLEEP = 16.0
 
 
 class Command:
-    """`gangline operator` as a process. Its log is JSON."""
+    """`gangline admin operator` as a process. Its log is JSON."""
 
     def __init__(self, kubeconfig: Path, directory: Path, identity: str, *more: str, user: int | None = None) -> None:
         self.log, self.ready = directory / f"{identity}.log", directory / f"{identity}.json"
@@ -53,7 +53,17 @@ class Command:
         options: Json = {} if user is None else {"user": user, "group": 0, "extra_groups": []}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gangline.console.cli", "operator", *words, "--log-format", "json", *more],
+                [
+                    sys.executable,
+                    "-m",
+                    "gangline.console.cli",
+                    "admin",
+                    "operator",
+                    *words,
+                    "--log-format",
+                    "json",
+                    *more,
+                ],
                 stdout=log,
                 stderr=log,
                 env=environment,

@@ -297,7 +297,7 @@ def test_up_installs_gangline_on_a_cluster_of_ones_own(tmp_path: Path) -> None:
 
 def test_doctor_says_that_this_machine_can_do_it() -> None:
     require_control_plane()
-    outcome = shell("gangline doctor")
+    outcome = shell("gangline admin doctor")
     assert outcome.returncode == 0, outcome.stdout
     assert outcome.stdout.endswith("This machine has everything that `make run` needs.\n")
 

@@ -1,4 +1,4 @@
-"""The history of a live cluster: by the operator itself, and by `gangline record` beside it, which may read and nothing else."""
+"""The history of a live cluster: by the operator itself, and by `gangline admin record` beside it, which may only read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 
 
 async def login(api: Api, system: System, folder: Path) -> Path:
-    """A kubeconfig with exactly the rights that `gangline rbac --record` prints."""
+    """A kubeconfig with exactly the rights that `gangline admin rbac --record` prints."""
     for body in rights.recorder():
         meta, resource = body["metadata"], accounts.RESOURCES[body["kind"]]
         await api.client.patch(
@@ -38,7 +38,16 @@ async def login(api: Api, system: System, folder: Path) -> Path:
 
 def recording(kubeconfig: Path, folder: Path, ready: Path) -> subprocess.Popen[bytes]:
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "gangline.console.cli", "record", str(folder), "--kubeconfig", str(kubeconfig)]
+    command = [
+        sys.executable,
+        "-m",
+        "gangline.console.cli",
+        "admin",
+        "record",
+        str(folder),
+        "--kubeconfig",
+        str(kubeconfig),
+    ]
     with (ready.parent / "record.out").open("ab") as log:
         process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=log, stderr=log)
     harness.wait_until(lambda: ready.exists() or process.poll() is not None, 90, "everything is listed")

@@ -1,4 +1,4 @@
-"""Operator and webhooks as service accounts that have the rights `gangline rbac` prints, and no others."""
+"""Operator and webhooks as service accounts that have the rights `gangline admin rbac` prints, and no others."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ async def test_who_does_not_wait_is_told_so(api: harness.Api, asking: Asking) ->
     assert "Not managed" in await asking.until("free", "queue")
 
     # commands that need no list of other namespaces
-    assert (await asking.said("swap", "list", "-o", "json")).strip() == "[]"
+    assert (await asking.said("admin", "swap", "list", "-o", "json")).strip() == "[]"
     assert "ClusterQueue" in await asking.said("share", "-o", "wide")
     await asking.said("limits")
-    await asking.said("audit", "-o", "json")
+    await asking.said("admin", "audit", "-o", "json")

@@ -162,5 +162,5 @@ async def test_objects_of_both_versions_are_read_and_admitted_and_kueue_can_come
 def leave(system: System) -> None:
     """As docs/from-kueue.md says of the way back."""
     system.webhooks.stop()
-    command = [sys.executable, "-m", "gangline.console.cli", "webhooks", "--unregister"]
+    command = [sys.executable, "-m", "gangline.console.cli", "admin", "webhooks", "--unregister"]
     subprocess.run([*command, "--kubeconfig", system.webhooks.kubeconfig, "--mode", "url"], check=True, timeout=60)

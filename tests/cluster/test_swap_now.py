@@ -1,4 +1,4 @@
-"""Gangs that leave a node because an administrator wants that, on a real API server: `gangline swap now` and `uncordon`."""
+"""Gangs that leave a node because an administrator wants that, on a real API server: `gangline admin swap now` and `uncordon`."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ async def test_gangs_leave_a_node_and_nobody_is_preempted_for_them(
         return result.output
 
     async def answers() -> bool:
-        return (await boss.run("swap", "dry-run", left)).exit_code == 0
+        return (await boss.run("admin", "swap", "dry-run", left)).exit_code == 0
 
     await api.until(answers, "the operator answers")
-    told = await said("swap", "dry-run", left)
+    told = await said("admin", "swap", "dry-run", left)
     assert "job/train" in told and "Moves" in told and "its pods there are made anew elsewhere" in told
-    assert "nodes" in await said("swap", "now", left, "-y", who=alice, code=1), "a user may not change nodes"
+    assert "nodes" in await said("admin", "swap", "now", left, "-y", who=alice, code=1), "a user may not change nodes"
     assert uids(await runs(api, "train", 3)) == uids(before), "nothing was moved by asking"
 
     # there is one free node: one pod moves there, and the others go on
-    assert f"Gangs leave node {left}" in await said("swap", "now", left, "-y")
+    assert f"Gangs leave node {left}" in await said("admin", "swap", "now", left, "-y")
     workload = await recovered(api, "train")
     after = await runs(api, "train", 3, {left})
     assert len(uids(before).items() & uids(after).items()) == 2
@@ -53,14 +53,14 @@ async def test_gangs_leave_a_node_and_nobody_is_preempted_for_them(
     assert (swap.how, swap.cause, swap.lost) == ("Replace", "Vacated", (left,))
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed"), "backoffLimit is 0"
     assert "Vacated" in await said("nodes", "-q", "swap", "-s", "vacated")
-    assert "Vacated" in await said("swap", "list")
+    assert "Vacated" in await said("admin", "swap", "list")
 
     # no node is left for this one, until the first is used again
-    assert "no healthy nodes have room for it" in await said("swap", "dry-run", stays)
-    await said("swap", "now", stays, "-y")
+    assert "no healthy nodes have room for it" in await said("admin", "swap", "dry-run", stays)
+    await said("admin", "swap", "now", stays, "-y")
     await asyncio.sleep(2)
     assert uids(await runs(api, "full", 2)) == uids(full)
-    assert f"Node {left} takes new pods again" in await said("uncordon", left)
+    assert f"Node {left} takes new pods again" in await said("admin", "uncordon", left)
     await recovered(api, "full")
     moved = await runs(api, "full", 2, {stays})
     assert left in {pod["spec"]["nodeName"] for pod in moved}
@@ -68,10 +68,10 @@ async def test_gangs_leave_a_node_and_nobody_is_preempted_for_them(
 
     # cordon is not vacate
     quiet = after[0]["spec"]["nodeName"]
-    assert "takes no new pods; those on it go on" in await said("cordon", quiet, stays)
-    await said("cordon", "cq/swap")
+    assert "takes no new pods; those on it go on" in await said("admin", "cordon", quiet, stays)
+    await said("admin", "cordon", "cq/swap")
     assert (await api.client.get(kube.CLUSTER_QUEUES, None, "swap"))["spec"]["stopPolicy"] == "Hold"
-    await said("uncordon", "cq/swap", quiet, stays)
+    await said("admin", "uncordon", "cq/swap", quiet, stays)
     spec = (await api.client.get(kube.NODES, None, stays))["spec"]
     assert not spec.get("unschedulable") and names.VACATE not in str(spec.get("taints"))
     assert uids(await runs(api, "train", 3)) == uids(after)

@@ -18,11 +18,11 @@ from tests import worlds
 from tests.console.texts import happened, texts
 from tests.worlds import NOW, Entry
 
+from gangline.console.commands.admin import audit, swap, swap_now
 from gangline.console.commands.change import preempt
-from gangline.console.commands.examine import audit
+from gangline.console.commands.dev import cluster
 from gangline.console.commands.future import plan
-from gangline.console.commands.run import cluster
-from gangline.console.commands.see import events, history, node_cards, nodes, share, swap, swap_now
+from gangline.console.commands.see import events, history, node_cards, nodes, share
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
 from gangline.console.views import jobs

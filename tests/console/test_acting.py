@@ -16,8 +16,9 @@ from tests.console.objects import condition, local_queue, pending, running, work
 
 from gangline.api import names
 from gangline.console import cli
-from gangline.console.commands.change import cancel, cordon, hold, move
-from gangline.console.commands.see import limits_set, swap_now
+from gangline.console.commands.admin import cordon, swap_now
+from gangline.console.commands.change import cancel, hold, move
+from gangline.console.commands.see import limits_set
 from gangline.console.output.selection import Selection
 from gangline.console.views import access, asking, choosing, targets
 from gangline.control.answers.workloads.snapshot import State
@@ -249,30 +250,30 @@ def taints(api: Api, name: str) -> list[Json]:
 
 
 def test_gangs_leave_nodes_after_a_yes(vacating: Any) -> None:
-    asked = call("swap now n1 node/n2", "n\n")
+    asked = call("admin swap now n1 node/n2", "n\n")
     assert asked.exit_code == 1 and "Move the gangs of nodes n1, n2 now?" in asked.stdout
     assert "no healthy nodes have room for it" in asked.stdout, "it is told before"
     assert not taints(vacating, "n1")
-    done = call("swap now n1 node/n2", "y\n")
+    done = call("admin swap now n1 node/n2", "y\n")
     assert done.exit_code == 0 and taints(vacating, "n1") == taints(vacating, "n2") == [swap_now.TAINT]
-    again = call("swap now n1 -y")
+    again = call("admin swap now n1 -y")
     assert again.stdout == "Gangs are to leave node n1 already\n" and len(taints(vacating, "n1")) == 1
-    assert call("uncordon n1 n2").exit_code == 0 and not taints(vacating, "n1")
+    assert call("admin uncordon n1 n2").exit_code == 0 and not taints(vacating, "n1")
 
 
 def test_nothing_is_vacated_where_one_node_does_not_exist(vacating: Any) -> None:
-    done = call("swap now n1 none -y")
+    done = call("admin swap now n1 none -y")
     assert done.exit_code == 1 and "there is no node 'none'" in done.stderr and not taints(vacating, "n1")
-    assert "is not a node" in call("swap now job/n1 -y").stderr
+    assert "is not a node" in call("admin swap now job/n1 -y").stderr
 
 
 def test_nodes_are_vacated_where_no_operator_answers(vacating: Any) -> None:
     """The next one acts on it."""
     vacating.away = True
-    done = call("swap now n1", "y\n")
+    done = call("admin swap now n1", "y\n")
     assert done.exit_code == 0 and "nobody says what would become of the gangs" in done.stderr
     assert taints(vacating, "n1") == [swap_now.TAINT]
-    assert call("swap dry-run n1").exit_code == 1
+    assert call("admin swap dry-run n1").exit_code == 1
 
 
 async def test_a_taint_that_others_add_to_a_vacated_node_stays(vacating: Any) -> None:
@@ -283,7 +284,7 @@ async def test_a_taint_that_others_add_to_a_vacated_node_stays(vacating: Any) ->
         vacating.touch(NODES, "n1")
 
     vacating.between = tainted
-    assert "as far as there is room elsewhere" in await swap_now.vacated(vacating, "n1")
+    assert "as far as other nodes have room" in await swap_now.vacated(vacating, "n1")
     assert taints(vacating, "n1") == [other, swap_now.TAINT]
 
 
@@ -365,14 +366,14 @@ def notes_of(api: Api, name: str) -> Json:
 
 def test_a_job_says_of_what_it_notifies_and_whom(many: Api) -> None:
     done = call("notify set waits --events failed,STALLED --events Failed --to mira@example.org")
-    assert done.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org\n"
+    assert done.stdout == "job/waits: messages about Failed, Stalled are sent to mira@example.org\n"
     assert notes_of(many, "waits") == {names.NOTIFY: "Failed, Stalled", names.NOTIFY_TO: "mira@example.org"}
     again = call("notify set waits --to mira@example.org")
-    assert again.stdout == "job/waits notifies of Failed, Stalled, to mira@example.org already\n"
-    assert call("notify set waits --events none").stdout == "job/waits notifies of nothing\n"
+    assert again.stdout == "job/waits: messages about Failed, Stalled are sent to mira@example.org, as before\n"
+    assert call("notify set waits --events none").stdout == "job/waits: no messages are sent\n"
     assert notes_of(many, "waits")[names.NOTIFY] == "none"
     dry = call("notify set waits --events all --dry-run")
-    assert "of all that its queue's policy sends, to mira@example.org (dry run" in dry.stdout
+    assert "all messages that the policy of its queue sends are sent to mira@example.org (dry run" in dry.stdout
     assert call("notify set waits --events all --to none").exit_code == 0 and notes_of(many, "waits") == {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -23,23 +24,80 @@ from gangline.console.views import completing
 from gangline.kube.client import Listing
 from gangline.kube.errors import Forbidden
 
-ALL = sorted(cli.COMMANDS)
+ROOT = Path(__file__).parents[2]
+CTX = click.Context(cli.main)
+GROUPS = {"": cli.main, **{name: each for name in ("admin", "dev") if (each := cli.main.get_command(CTX, name))}}
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_command_of_the_table_exists(name: str) -> None:
-    command = cli.COMMANDS[name].load()
+@pytest.mark.parametrize(
+    "line", [f"{group} {name}".strip() for group, found in GROUPS.items() for name in found.entries]
+)
+def test_every_command_of_the_table_exists(line: str) -> None:
+    group, _, name = line.rpartition(" ")
+    command = GROUPS[group].get_command(CTX, name)
     assert isinstance(command, click.Command) and command.help
 
 
-def test_help_lists_every_command_under_what_it_is_for() -> None:
-    told = CliRunner().invoke(cli.main, ["--help"]).output
-    for heading, entries in cli.SECTIONS.items():
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_lists_every_command_under_what_it_is_for(group: str) -> None:
+    told = CliRunner().invoke(cli.main, [*group.split(), "--help"]).output
+    for heading, entries in GROUPS[group].sections.items():
         assert f"{heading}:" in told
         for name, entry in entries.items():
             assert f"  {name} " in told and entry.about.split()[0] in told
     assert max(map(len, told.splitlines())) <= 80
-    assert {len(entry.about) <= 70 for entry in cli.COMMANDS.values()} == {True}
+    assert {len(entry.about) <= 70 for entry in GROUPS[group].entries.values()} == {True}
+
+
+def test_the_top_of_the_help_is_read_at_a_glance() -> None:
+    assert len(cli.main.entries) <= 25
+    assert max(len(entries) for entries in cli.main.sections.values()) <= 8
+    assert not set(cli.main.entries) & set(cli.FORMER)
+
+
+# --- former spellings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", cli.FORMER)
+def test_a_former_spelling_does_what_the_new_one_does_and_names_it_on_stderr(name: str) -> None:
+    former, now = (CliRunner().invoke(cli.main, [*line, name, "--help"]) for line in ([], [cli.FORMER[name]]))
+    assert former.exit_code == now.exit_code == 0
+    assert former.stdout == now.stdout and f"gangline {cli.FORMER[name]} {name} " in now.stdout.replace(
+        "main ", "gangline "
+    )
+    [line] = former.stderr.splitlines()
+    assert f"is now `main {cli.FORMER[name]} {name}`" in line and not now.stderr
+
+
+def test_what_a_former_spelling_prints_is_parsed_as_before() -> None:
+    former, now = (CliRunner().invoke(cli.main, line.split()) for line in ("crds", "admin crds"))
+    assert former.exit_code == now.exit_code == 0 and former.stdout == now.stdout and former.stdout.startswith("#")
+    subcommand = CliRunner().invoke(cli.main, ["forecast", "show", "--help"])
+    assert "admin forecast show [OPTIONS]" in subcommand.stdout and len(subcommand.stderr.splitlines()) == 1
+
+
+def test_a_former_spelling_is_in_no_help_and_no_completion_of_names() -> None:
+    told = CliRunner().invoke(cli.main, ["--help"]).output
+    assert [name for name in cli.FORMER if f"\n  {name} " in told] == []
+    assert not set(cli.FORMER) & {*completed(), *cli.main.list_commands(CTX)}
+    assert "--check" in completed("crds", incomplete="--"), "its options are completed, in silence"
+
+
+def test_no_text_of_ours_uses_a_former_spelling() -> None:
+    former = re.compile(rf"(?<!from )(?<!operator/)\bgangline ({'|'.join(cli.FORMER)})(?![\w.-]|/)")
+    allowed = {("docs/cli.md", "gangline install")}  # the sentence about former spellings
+    folders = ("docs", "examples", "operator", "webhooks", "charts", "config", "scripts", "bench", ".github")
+    files = [*ROOT.glob("*.md"), ROOT / "Makefile", *(path for name in folders for path in (ROOT / name).rglob("*.*"))]
+    found = {
+        (str(path.relative_to(ROOT)), match[0])
+        for path in files
+        if path.suffix in ("", ".md", ".py", ".yaml", ".yml", ".sh", ".txt", ".json")
+        for match in former.finditer(path.read_text())
+    }
+    assert found - allowed == set()
+
+
+# --- imports --------------------------------------------------------------------------------------------------------------
 
 
 def test_help_imports_no_command_and_nothing_that_is_slow() -> None:
@@ -61,7 +119,7 @@ def test_help_imports_no_command_and_nothing_that_is_slow() -> None:
 
 @pytest.mark.parametrize("name", ["queue", "share", "history", "cancel"])
 def test_commands_that_ask_load_no_operator(name: str) -> None:
-    module = cli.COMMANDS[name].where.partition(":")[0]
+    module = cli.main.entries[name].where.partition(":")[0]
     script = f"import json, sys\nimport gangline.console.commands.{module}\nprint(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
     heavy = ("gangline.control.mirror", "gangline.engine.engine", "gangline.forecast", "pydantic", "sqlalchemy", "rich")
@@ -90,6 +148,7 @@ def test_commands_and_formats_are_completed() -> None:
     assert sorted(completed(incomplete="wh")) == ["whatif", "why"]
     assert "wide" in completed("queue", "-o") and "custom-columns=" in completed("queue", "-o", incomplete="cu")
     assert completed("completion", incomplete="z") == ["zsh"]
+    assert completed("admin", incomplete="up") == ["upgrade"] and completed("admin", "swap", incomplete="l") == ["list"]
 
 
 class Api:
@@ -159,7 +218,7 @@ def test_whatever_takes_a_job_or_a_queue_completes_its_name() -> None:
 
 def test_o_is_a_format_in_every_command() -> None:
     """Where it once was a file, it says so."""
-    for once in ("image build", "image pack --tag x:1", f"tune {Path(__file__).parent}"):
+    for once in ("dev image build", "dev image pack --tag x:1", f"admin tune {Path(__file__).parent}"):
         done = CliRunner().invoke(cli.main, [*once.split(), "-o", "json"])
         assert done.exit_code == 2 and "json is a format" in done.stderr and "--file" in done.stderr, done.stderr
         both = CliRunner().invoke(cli.main, [*once.split(), "-o", "x", "-f", "y"])

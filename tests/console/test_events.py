@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gangline.console.commands.examine import audit
+from gangline.console.commands.admin import audit
 from gangline.console.commands.see import events
 from gangline.console.output import presenting
 from gangline.console.output.formats import Output

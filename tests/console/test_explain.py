@@ -181,10 +181,10 @@ def test_ordinals(n, word):
 
 def test_a_run_that_is_late_or_hangs_says_so():
     run = running("late")
-    late = condition("Overrun", True, "Overdue", "It has run for 3h")
-    idle = condition("Stalled", False, "Idle", "It holds GPUs that it does not use")
+    late = condition("Overrun", True, "Overdue", "The workload has run for 3h")
+    idle = condition("Stalled", False, "Idle", "The workload holds GPUs that it does not use")
     run["status"]["conditions"] += [late, idle]
-    assert told(run)["warning"] == "It has run for 3h | It holds GPUs that it does not use"
-    run["status"]["conditions"][-1] = condition("Stalled", False, "Recovered", "It shows signs of life again")
+    assert told(run)["warning"] == "The workload has run for 3h | The workload holds GPUs that it does not use"
+    run["status"]["conditions"][-1] = condition("Stalled", False, "Recovered", "The workload shows signs of life again")
     run["status"]["conditions"][-2] = condition("Overrun", False, "Overdue", "Previously")
     assert "warning" not in told(run)

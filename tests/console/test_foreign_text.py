@@ -185,7 +185,7 @@ def test_jobs_and_why_are_plain_in_every_field() -> None:
 def test_an_error_of_any_command_is_plain(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text(f'"{HOSTILE}",b\n1,2\n', encoding="utf-8")
-    ran = CliRunner().invoke(cli.main, ["replay", str(file), "--gpus", "8", "--out", str(tmp_path / "out")])
+    ran = CliRunner().invoke(cli.main, ["admin", "replay", str(file), "--gpus", "8", "--out", str(tmp_path / "out")])
     assert ran.exit_code == 1
     assert "the format is not recognised" in ran.output
     assert harmful(ran.output) == []

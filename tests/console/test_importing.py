@@ -1,4 +1,4 @@
-"""`gangline import`: rules, and what becomes of each job."""
+"""`gangline admin import`: rules, and what becomes of each job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gangline import`: what becomes of plain pods, pod groups, Deployments, StatefulSets and LeaderWorkerSets that run."""
+"""`gangline admin import`: what becomes of plain pods, pod groups, Deployments, StatefulSets and LeaderWorkerSets that run."""
 
 from __future__ import annotations
 

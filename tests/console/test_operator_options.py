@@ -1,4 +1,4 @@
-"""What `gangline operator` makes of its options before it starts."""
+"""What `gangline admin operator` makes of its options before it starts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_visibility_api_is_served_where_it_is_known_how_to_be_reached(
 ) -> None:
     if pod_ip:
         monkeypatch.setenv("POD_IP", pod_ip)
-    result = CliRunner().invoke(main, ["operator", "--history", "", *words])
+    result = CliRunner().invoke(main, ["admin", "operator", "--history", "", *words])
     assert result.exit_code == 0, result.output
     assert [options.visibility for options in started] == [expected]
 
@@ -69,7 +69,7 @@ def test_the_visibility_api_is_served_where_it_is_known_how_to_be_reached(
 def test_what_makes_no_sense_names_the_option(
     started: list[operator_process.Options], words: list[str], said: str
 ) -> None:
-    result = CliRunner().invoke(main, ["operator", "--history", "", *words])
+    result = CliRunner().invoke(main, ["admin", "operator", "--history", "", *words])
     assert result.exit_code == 2 and said in result.output and not started
 
 
@@ -82,7 +82,7 @@ def test_an_address_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(operator_process, "serve", serve)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        result = CliRunner().invoke(main, ["operator", "--history", "", "--visibility-listen", where])
+        result = CliRunner().invoke(main, ["admin", "operator", "--history", "", "--visibility-listen", where])
     assert result.exit_code == 1 and result.output.startswith(f"Error: can't listen on {where}: ")
 
 
@@ -128,7 +128,7 @@ def test_a_flag_wins_over_the_configuration_and_that_over_the_place(
     if configured:
         (tmp_path / "config.yaml").write_text(KUEUES)
         words = [*words, "--config", str(tmp_path / "config.yaml")]
-    result = CliRunner().invoke(main, ["operator", "--history", "", *words])
+    result = CliRunner().invoke(main, ["admin", "operator", "--history", "", *words])
     assert result.exit_code == 0, result.output
     [options] = started
     assert options.listen == listen
@@ -141,7 +141,9 @@ def test_a_flag_wins_over_the_configuration_and_that_over_the_place(
 
 def test_a_history_that_cannot_be_written_is_refused(started: list[operator_process.Options], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = CliRunner().invoke(main, ["operator", "--history", str(tmp_path / "file" / "deep" / "history.db")])
+    result = CliRunner().invoke(
+        main, ["admin", "operator", "--history", str(tmp_path / "file" / "deep" / "history.db")]
+    )
     assert result.exit_code == 1 and not started
     assert "Not a directory" in result.output and "$GANGLINE_HISTORY" in result.output
 
@@ -151,7 +153,7 @@ def test_the_default_history_is_beside_the_models(
 ) -> None:
     """In the image, HOME is /tmp."""
     monkeypatch.setenv("GANGLINE_HISTORY", str(tmp_path / "new" / "history.db"))
-    assert CliRunner().invoke(main, ["operator"]).exit_code == 0
+    assert CliRunner().invoke(main, ["admin", "operator"]).exit_code == 0
     [options] = started
     assert options.forecasts is not None
     assert options.forecasts.model_file == tmp_path / "new" / "model.gz" and (tmp_path / "new").is_dir()

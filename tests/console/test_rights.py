@@ -38,7 +38,7 @@ def test_no_right_is_to_all() -> None:
 
 
 def test_a_recorder_reads_what_it_records_and_nothing_else() -> None:
-    outcome = CliRunner().invoke(main, ["rbac", "--record"])
+    outcome = CliRunner().invoke(main, ["admin", "rbac", "--record"])
     assert outcome.exit_code == 0
     *_, role, binding = yaml.safe_load_all(outcome.output)
     assert role["kind"] == "ClusterRole" and binding["subjects"][0]["name"] == "gangline-record"
@@ -46,11 +46,11 @@ def test_a_recorder_reads_what_it_records_and_nothing_else() -> None:
     assert {(each.group, each.plural) for each in following.watched()} == read
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
     assert not [name for _, name in read if name in ("secrets", "pods", "configmaps")]
-    assert CliRunner().invoke(main, ["rbac", "--record", "--worker"]).exit_code == 2
+    assert CliRunner().invoke(main, ["admin", "rbac", "--record", "--worker"]).exit_code == 2
 
 
 def test_the_command_prints_what_can_be_applied_in_order() -> None:
-    outcome = CliRunner().invoke(main, ["rbac", "--notify-secret", "team-a/chat", "--notify-secret", "mail"])
+    outcome = CliRunner().invoke(main, ["admin", "rbac", "--notify-secret", "team-a/chat", "--notify-secret", "mail"])
     assert outcome.exit_code == 0
     made = list(yaml.safe_load_all(outcome.output))
     assert made == rights.manifests(["team-a/chat", "mail"])
@@ -79,7 +79,7 @@ def test_secrets_are_read_by_name_alone() -> None:
 
 def worker_rights(*arguments: str) -> dict[str, set[str]]:
     """Resource -> verbs of the role for a worker cluster."""
-    outcome = CliRunner().invoke(main, ["rbac", "--worker", *arguments])
+    outcome = CliRunner().invoke(main, ["admin", "rbac", "--worker", *arguments])
     assert outcome.exit_code == 0, outcome.output
     [role] = yaml.safe_load_all(outcome.output)
     assert (role["kind"], role["metadata"]["name"]) == ("ClusterRole", "gangline-multikueue")
@@ -118,7 +118,7 @@ def test_a_manager_may_write_the_statuses_of_the_jobs_that_it_sends(tmp_path: Pa
     """Of all kinds, since nobody else does while they run elsewhere. What other controllers queue it only reads besides."""
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIGURATION))
-    outcome = CliRunner().invoke(main, ["rbac", "--config", str(file)])
+    outcome = CliRunner().invoke(main, ["admin", "rbac", "--config", str(file)])
     granted: dict[str, set[str]] = {}
     for body in yaml.safe_load_all(outcome.output):
         if body["kind"] == "ClusterRole" and body["metadata"]["name"].startswith("gangline-operator"):

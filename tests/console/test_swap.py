@@ -1,4 +1,4 @@
-"""`gangline swap`: from the records of Workloads to what people read."""
+"""`gangline admin swap`: from the records of Workloads to what people read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.console.objects import NOW, workload
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import Record, RecordedSwap
-from gangline.console.commands.see import swap
+from gangline.console.commands.admin import swap
 from gangline.console.output.layout import plain
 
 AT = int(NOW * 1000)

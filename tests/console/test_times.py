@@ -11,8 +11,8 @@ import pytest
 from tests import worlds
 from tests.worlds import NOW, gpujob
 
+from gangline.console.commands.admin import forecast as forecast_command
 from gangline.console.commands.future import eta, plan, whatif
-from gangline.console.commands.future import forecast as forecast_command
 from gangline.console.views import jobs as views
 from gangline.console.views import reach, times, world
 from gangline.control.answers.answers import Wish

@@ -1,4 +1,4 @@
-"""`gangline to-kueue`: cards go out of admissions, and nothing else changes."""
+"""`gangline admin to-kueue`: cards go out of admissions, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.console.objects import workload
 
 from gangline.api.read import render
 from gangline.console.cli import main
-from gangline.console.commands.administer import to_kueue
+from gangline.console.commands.admin import to_kueue
 from gangline.console.views import access
 from gangline.engine import model
 from gangline.kube.client import Listing
@@ -167,9 +167,9 @@ def test_the_command_says_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
         return answers.pop(0)
 
     monkeypatch.setattr(access, "run", run)
-    told = CliRunner().invoke(main, ["to-kueue"])
+    told = CliRunner().invoke(main, ["admin", "to-kueue"])
     assert told.exit_code == 1 and "workload/ns/w: names no cards any more" in told.output and "trouble" in told.output
     assert "pod/ns/p: waits for no node any more" in told.output and "pod/ns/q: no" in told.output
-    told = CliRunner().invoke(main, ["to-kueue"])
+    told = CliRunner().invoke(main, ["admin", "to-kueue"])
     assert told.exit_code == 0 and "No admission names cards." in told.output
     assert isinstance(to_kueue.command, click.Command)

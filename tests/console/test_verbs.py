@@ -19,7 +19,8 @@ from tests.console.objects import NOW
 from tests.console.texts import happened, texts
 
 from gangline.console import cli
-from gangline.console.commands.see import events, swap
+from gangline.console.commands.admin import swap
+from gangline.console.commands.see import events
 from gangline.console.output import presenting
 from gangline.console.views import access, asking, following
 from gangline.control.answers.answers import Wish
@@ -40,14 +41,14 @@ LISTS = {
     "events": ("at", "event"),
     "nodes": ("-node", "capacity"),
     "nodes --cards": ("card", "uuid"),
-    "swap list": ("age", "how"),
-    "swap dry-run gpu-1": ("-gpus", "how"),
+    "admin swap list": ("age", "how"),
+    "admin swap dry-run gpu-1": ("-gpus", "how"),
     "preempt --dry-run probe": ("-gpus", "lostGpuHours"),
-    "audit": ("-late", "promised"),
-    "audit --starts": ("-started", "promised"),
+    "admin audit": ("-late", "promised"),
+    "admin audit --starts": ("-started", "promised"),
 }
 #: a command that prints one answer, which is JSON or YAML as well
-ANSWERS = ("eta probe --history", "eta --accuracy", "swap show llama-3-70b-pretrain-continued-0017")
+ANSWERS = ("eta probe --history", "eta --accuracy", "admin swap show llama-3-70b-pretrain-continued-0017")
 FORMATS = ("", "wide", "json", "yaml", "name")
 
 
@@ -234,10 +235,10 @@ def test_an_answer_that_is_no_list_is_a_document(line: str, asked: list[str]) ->
         ("limits -n ml set a --flavor f --nominal 1", "--namespace has no effect before `set`"),
         ("limits --kubeconfig x set a --flavor f --nominal 1", "--kubeconfig has no effect"),
         ("preempt probe", "--dry-run"),
-        ("audit pyproject.toml -w", "--watch"),
-        ("audit pyproject.toml -n ml", "--starts belong"),
-        ("audit pyproject.toml -u mira", "--user"),
-        ("audit pyproject.toml --queue a -o json", "JSON is of the whole record"),
+        ("admin audit pyproject.toml -w", "--watch"),
+        ("admin audit pyproject.toml -n ml", "--starts belong"),
+        ("admin audit pyproject.toml -u mira", "--user"),
+        ("admin audit pyproject.toml --queue a -o json", "JSON is of the whole record"),
         ("plan -A -n ml", "choose one"),
     ],
 )
@@ -256,11 +257,11 @@ def test_filters_hold_for_documents_of_victims(asked: list[str]) -> None:
 
 
 def test_reserved_starts_are_told_one_by_one(asked: list[str]) -> None:
-    assert len(found_in("audit", told("audit --starts -o json"))) == 4
-    mine = found_in("audit", told("audit -u mira --queue a -o json"))
+    assert len(found_in("audit", told("admin audit --starts -o json"))) == 4
+    mine = found_in("audit", told("admin audit -u mira --queue a -o json"))
     assert [(each["user"], each["clusterQueue"]) for each in mine] == [("mira", "a")]
-    assert "31.5 s" in told("audit -u mira --queue a")
-    assert told("audit --since 1h -o name") == "", "pictures are of years ago"
+    assert "31.5 s" in told("admin audit -u mira --queue a")
+    assert told("admin audit --since 1h -o name") == "", "pictures are of years ago"
 
 
 def test_a_plan_is_filtered_by_user_state_and_local_queue(asked: list[str]) -> None:

@@ -9,9 +9,9 @@ from tests.console.objects import NOW as LATER
 from tests.console.test_swap import OPEN, OVER, struck
 from tests.worlds import NOW
 
-from gangline.console.commands.examine import audit, replay_report
-from gangline.console.commands.future import eta, forecast_report, whatif
-from gangline.console.commands.see import swap, why
+from gangline.console.commands.admin import audit, forecast_report, replay_report, swap
+from gangline.console.commands.future import eta, whatif
+from gangline.console.commands.see import why
 from gangline.console.output import presenting
 from gangline.console.output.layout import wrapped
 from gangline.control.answers.explanation import Line

@@ -18,7 +18,7 @@ from tests.controlplane import eventually
 from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 
 from gangline import files
-from gangline.console.commands.examine.audit import command
+from gangline.console.commands.admin.audit import command
 from gangline.control.audit import audit_check, audit_log, fact_codec
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.audit_log import AuditLog, Begin, Gap, RecordedEngine, Round, from_line, to_line

@@ -205,7 +205,7 @@ async def test_a_kind_that_is_not_installed_and_a_right_that_is_missing_are_said
     assert (await found.kubeconfig("p"))["current-context"] == "p"
     monkeypatch.setattr(profiles, "ABSENT_RETRY", 60.0)
     server.script.append(Answer(403, "Forbidden", verb="list", plural="clusterprofiles"))
-    assert "gangline rbac --config FILE" in await refused(make())
+    assert "gangline admin rbac --config FILE" in await refused(make())
 
 
 async def test_a_list_that_does_not_come_is_not_waited_for(inventory: Any, monkeypatch: pytest.MonkeyPatch) -> None:

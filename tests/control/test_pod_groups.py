@@ -628,7 +628,7 @@ def test_no_partial_gang_starts_and_no_group_is_stuck(events: list[str], seed: i
 
 
 def imported_at(pods: Sequence[Json], at: int) -> list[Json]:
-    """Pods that run, as `gangline import` hands them over."""
+    """Pods that run, as `gangline admin import` hands them over."""
     found = [changed(pod, node="n", phase="Running") for pod in pods]
     for pod in found:
         pod["metadata"]["annotations"][names.IMPORTED_AT] = str(at // 1000)

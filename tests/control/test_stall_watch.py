@@ -175,7 +175,8 @@ def test_an_idle_silent_gang_is_queued_again_by_policy() -> None:
     assert value.stalled == "Requeue", "which the engine acts on"
     assert place.events[-1] == (
         "Stalled",
-        "It hangs: the GPUs of all 2 pods idle for 20m, nothing in the logs for 20m; it is stopped and queued again",
+        "The workload hangs: the GPUs of all 2 pods idle for 20m, "
+        "nothing in the logs for 20m; the workload is stopped and queued again",
     )
     assert place.told[-1] == "Stalled"
     assert place.count("Requeue") == 1

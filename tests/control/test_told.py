@@ -90,7 +90,7 @@ def test_an_overrun_becomes_a_condition_and_is_told_once() -> None:
     desk.decisions.carry_out(overdue())
     assert (desk.row("Overrun")["status"], desk.row("Overrun")["reason"]) == ("True", "Overdue")
     assert desk.events == ["Overdue"]
-    assert desk.told == [("Overrun", "It has run for 3h; 90 % of such runs end within 1h")]
+    assert desk.told == [("Overrun", "The workload has run for 3h; 90 % of such runs end within 1h")]
     assert desk.count("gangline_overrun_total", state="Overdue") == 1
     value = desk.mirror.workload_value(KEY)
     assert value is not None

@@ -1,4 +1,4 @@
-"""`gangline cluster` and `gangline doctor`, as a user calls them."""
+"""`gangline dev cluster` and `gangline admin doctor`, as a user calls them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 from tests.controlplane import Kubectl, require_control_plane
 
-from gangline.console.commands.administer import doctor
-from gangline.console.commands.run import cluster
+from gangline.console.cli import main
 from gangline.console.doctor import machine
 from gangline.devcluster.building import build, toolchain
 from gangline.devcluster.building.programs import NEWEST, OLDEST
@@ -28,8 +27,7 @@ def private_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def gangline(*args: str) -> Result:
-    command = {"cluster": cluster.command, "doctor": doctor.command}[args[0]]
-    return CliRunner().invoke(command, args[1:])
+    return CliRunner().invoke(main, args)
 
 
 # -- cluster -----------------------------------------------------------------------------------------------------------
@@ -44,16 +42,16 @@ def ended() -> Iterator[None]:
 @pytest.mark.cluster
 def test_a_cluster_goes_up_and_down(ended: None) -> None:
     require_control_plane()
-    up = gangline("cluster", "up", "--name", "test", "--nodes", "2", "--gpus", "4")
+    up = gangline("dev", "cluster", "up", "--name", "test", "--nodes", "2", "--gpus", "4")
     assert up.exit_code == 0, up.output
-    kubeconfig = gangline("cluster", "kubeconfig", "--name", "test").stdout.strip()
+    kubeconfig = gangline("dev", "cluster", "kubeconfig", "--name", "test").stdout.strip()
     assert f"export KUBECONFIG={kubeconfig}" in up.stdout
     kubectl = Kubectl(build.kubectl(), Path(kubeconfig))
     nodes = kubectl.json("get", "nodes")["items"]
     assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["4", "4"]
 
     before = NamedCluster("test").status()
-    again = gangline("cluster", "up", "--name", "test")
+    again = gangline("dev", "cluster", "up", "--name", "test")
     assert "was already up" in again.stdout
     assert NamedCluster("test").status() == before, "the same processes"
 
@@ -61,66 +59,66 @@ def test_a_cluster_goes_up_and_down(ended: None) -> None:
     lost = NamedCluster("test")._process(lost_component)
     assert lost is not None
     lost.end(patience=0)
-    partly = gangline("cluster", "status", "--name", "test")
+    partly = gangline("dev", "cluster", "status", "--name", "test")
     assert partly.exit_code == 1
     assert "Not running" in partly.stdout and "cluster up --name test` starts what is missing" in partly.stdout
-    rows = json.loads(gangline("cluster", "status", "--name", "test", "-o", "json").stdout)
+    rows = json.loads(gangline("dev", "cluster", "status", "--name", "test", "-o", "json").stdout)
     assert [row["component"] for row in rows if row["state"] == "Not running"] == [lost_component]
-    assert yaml.safe_load(gangline("cluster", "status", "-s", "running", "-o", "yaml").stdout)
-    assert gangline("cluster", "up", "--name", "test").exit_code == 0
+    assert yaml.safe_load(gangline("dev", "cluster", "status", "-s", "running", "-o", "yaml").stdout)
+    assert gangline("dev", "cluster", "up", "--name", "test").exit_code == 0
     after = NamedCluster("test").status()
     assert after.up
     assert {c for c, pid in after.pids.items() if pid != before.pids[c]} == {lost_component}, (
         "only what was missing is started"
     )
 
-    assert gangline("cluster", "down", "--name", "test", "--keep-data").exit_code == 0
-    assert gangline("cluster", "status", "--name", "test").exit_code == 1
-    assert gangline("cluster", "up", "--name", "test").exit_code == 0
+    assert gangline("dev", "cluster", "down", "--name", "test", "--keep-data").exit_code == 0
+    assert gangline("dev", "cluster", "status", "--name", "test").exit_code == 1
+    assert gangline("dev", "cluster", "up", "--name", "test").exit_code == 0
     assert len(kubectl.json("get", "nodes")["items"]) == 2, "with the same kubeconfig and data"
-    assert gangline("cluster", "down", "--name", "test").exit_code == 0
+    assert gangline("dev", "cluster", "down", "--name", "test").exit_code == 0
     assert not NamedCluster("test").directory.exists()
 
 
 @pytest.mark.cluster
 def test_a_cluster_keeps_its_version(ended: None) -> None:
     require_control_plane(OLDEST)
-    assert gangline("cluster", "up", "--name", "test", "--version", OLDEST).exit_code == 0
+    assert gangline("dev", "cluster", "up", "--name", "test", "--version", OLDEST).exit_code == 0
     kubectl = Kubectl(build.kubectl(), NamedCluster("test").kubeconfig)
     assert kubectl.json("version")["serverVersion"]["gitVersion"].startswith(f"v{OLDEST}.")
-    other = gangline("cluster", "up", "--name", "test", "--version", NEWEST)
+    other = gangline("dev", "cluster", "up", "--name", "test", "--version", NEWEST)
     assert f"test is up with Kubernetes {OLDEST}; end it first" in other.output
 
-    assert gangline("cluster", "down", "--name", "test", "--keep-data").exit_code == 0
+    assert gangline("dev", "cluster", "down", "--name", "test", "--keep-data").exit_code == 0
     assert NamedCluster("test").stored_version() == OLDEST
-    assert gangline("cluster", "up", "--name", "test", "--version", NEWEST).exit_code == 0
+    assert gangline("dev", "cluster", "up", "--name", "test", "--version", NEWEST).exit_code == 0
     assert kubectl.json("version")["serverVersion"]["gitVersion"].startswith(f"v{NEWEST}.")
-    assert gangline("cluster", "down", "--name", "test", "--keep-data").exit_code == 0
-    older = gangline("cluster", "up", "--name", "test", "--version", OLDEST)
+    assert gangline("dev", "cluster", "down", "--name", "test", "--keep-data").exit_code == 0
+    older = gangline("dev", "cluster", "up", "--name", "test", "--version", OLDEST)
     assert older.exit_code == 1
     assert f"were stored by Kubernetes {NEWEST}" in older.output
 
 
 def test_a_version_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "'1.30' is not one of" in gangline("cluster", "up", "--version", "1.30").output
-    real = gangline("cluster", "up", "--nodes", "real:1", "--version", OLDEST)
+    assert "'1.30' is not one of" in gangline("dev", "cluster", "up", "--version", "1.30").output
+    real = gangline("dev", "cluster", "up", "--nodes", "real:1", "--version", OLDEST)
     assert f"real nodes are of Kubernetes {NEWEST}" in real.output
     monkeypatch.setenv("GANGLINE_KUBERNETES", "1.30")
-    assert "GANGLINE_KUBERNETES=1.30: must be one of 1.31" in gangline("cluster", "up").output
+    assert "GANGLINE_KUBERNETES=1.30: must be one of 1.31" in gangline("dev", "cluster", "up").output
 
 
 def test_what_is_not_there_is_said() -> None:
-    assert "There is no control plane" in gangline("cluster", "down", "--name", "none").stdout
-    assert "gangline cluster up" in gangline("cluster", "status").stderr
-    assert gangline("cluster", "status", "-o", "json").stdout.strip() == "[]"
-    missing = gangline("cluster", "kubeconfig", "--name", "none")
+    assert "There is no control plane" in gangline("dev", "cluster", "down", "--name", "none").stdout
+    assert "gangline dev cluster up" in gangline("dev", "cluster", "status").stderr
+    assert gangline("dev", "cluster", "status", "-o", "json").stdout.strip() == "[]"
+    missing = gangline("dev", "cluster", "kubeconfig", "--name", "none")
     assert missing.exit_code == 1
-    assert "gangline cluster up --name none" in missing.output
+    assert "gangline dev cluster up --name none" in missing.output
 
 
 @pytest.mark.parametrize("name", ["", "../x", "UPPER", "a" * 41, "-a"])
 def test_a_bad_name_is_refused(name: str) -> None:
-    result = gangline("cluster", "up", f"--name={name}")
+    result = gangline("dev", "cluster", "up", f"--name={name}")
     assert result.exit_code == 1
     assert "--name" in result.output
 
@@ -130,7 +128,7 @@ def test_a_failed_build_is_a_sentence_not_a_traceback(monkeypatch: pytest.Monkey
         raise BuildError("no Go toolchain on this machine")
 
     monkeypatch.setattr(build, "ensure_servers", fail)
-    result = gangline("cluster", "build")
+    result = gangline("dev", "cluster", "build")
     assert result.exit_code == 1
     assert result.output == "Error: no Go toolchain on this machine\n"
 
@@ -147,11 +145,11 @@ def cold_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_a_machine_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "is_built", lambda: True)
-    result = gangline("doctor")
+    result = gangline("admin", "doctor")
     assert result.exit_code == 0, result.output
     for subject in ("python", "make", "go", "disk", "memory", "ports", "kubectl", "kind"):
         assert subject in result.stdout
-    told = yaml.safe_load(gangline("doctor", "-o", "yaml").stdout)
+    told = yaml.safe_load(gangline("admin", "doctor", "-o", "yaml").stdout)
     assert told["ok"] and {"python", "kind"} <= {finding["check"] for finding in told["findings"]}
 
 
@@ -164,15 +162,15 @@ def test_a_fresh_machine_with_pip_is_enough(cold_cache: None) -> None:
 
 def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "installer", lambda: None)
-    result = gangline("doctor")
+    result = gangline("admin", "doctor")
     assert result.exit_code == 1
     assert "install Go from" in result.stdout
     assert "`make run` does not work yet. Missing: go" in result.stdout
-    as_json = gangline("doctor", "-o", "json")
+    as_json = gangline("admin", "doctor", "-o", "json")
     told = json.loads(as_json.stdout)
     assert as_json.exit_code == 1 and not told["ok"]
     assert [finding["check"] for finding in told["findings"] if finding["verdict"] == "missing"] == ["go"]
-    assert "belong to --cluster" in gangline("doctor", "--context", "x").stderr
+    assert "belong to --cluster" in gangline("admin", "doctor", "--context", "x").stderr
 
 
 def test_a_full_disk_is_missing_disk(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,8 +356,8 @@ def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() ->
     told = floor.fallen_back()["q"]
     assert told.mode == floor.modes[TREE] and START < told.since <= reality.now
     assert re.fullmatch(
-        r"their policy has yet to prove itself, since half of the forecasts were off by a factor of 30 or more and little work "
-        r"is saved; \d+ workloads would have waited .* under their policy, .* under best effort",
+        r"the policy is on trial: half of the forecasts were off by a factor of 30 or more, and few workloads save checkpoints; "
+        r"\d+ workloads would have waited .* under their policy, .* under best effort",
         told.why,
     )
     assert floor.comparisons[TREE].cost(POLICY) > 1.05

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from gangline.conformance.tas_vectors import compare
+from tests.conformance.tas_vectors import compare
 
 VECTORS = Path(__file__).parent.parent / "data" / "vectors"
 FILES = {"tas-1": 120, "tas-2": 100, "tas-3": 87, "tas-4": 69, "tas-5": 93}

@@ -46,6 +46,7 @@ MUTABLE = {
     "hosts.Host",
     "pipeline._Table",
     "scorers.Field",
+    "simulation.SimulatedRun",
     "attempt.Attempt",
     "cycle_tally.CycleTally",
     "capacity.Holding",
@@ -66,7 +67,7 @@ MUTABLE = {
     "packer.NodeAssignment",
     "room_ledger.Room",
     "room_ledger._Holder",
-    "course.Sight",
+    "course.CourseResult",
     "timeline_outlook.Stay",
     "timeline_outlook._Part",
     "tree_cycle.Nomination",
@@ -75,7 +76,6 @@ MUTABLE = {
     "workload_state.Demand",
     "workload_state.LastScan",
     "waits.Job",
-    "world._Run",
 }
 
 

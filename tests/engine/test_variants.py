@@ -112,7 +112,7 @@ def test_a_workload_without_variants_waits_for_them() -> None:
     assert here.decide() == []
     found = here.engine.explain("team/w1")
     assert found is not None
-    assert found.message == "Its variants are not created yet"
+    assert found.message == "The variants of the workload are not created yet"
 
 
 def test_variants_do_not_queue_where_no_policy_is_in_force() -> None:
@@ -239,7 +239,7 @@ def test_a_gated_workload_starts_where_it_fits_and_preempts_nobody() -> None:
     assert told.preemption_gates == ("example.com/a",)
     found = here.engine.explain("team/high")
     assert found is not None
-    assert "Its preemption gates must open (example.com/a)" in found.needs
+    assert "The preemption gates of the workload must open (example.com/a)" in found.needs
     here.finish("low1")
     here.decide()
     assert here.running() == ["high", "low0", "low2"]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-
-from gangline.console.commands.examine.vectors import command, compare, read
+from tests.conformance.vectors import command, compare, read
 
 VECTORS = Path(__file__).parent.parent / "data" / "vectors"
 FILES = sorted(VECTORS.glob("tier-*.jsonl.gz"))

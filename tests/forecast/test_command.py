@@ -1,4 +1,4 @@
-"""`gangline forecast` from a trace file to a forecast."""
+"""`gangline admin forecast` from a trace file to a forecast."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(place: Path, *words: str) -> Result:
     paths = {"GANGLINE_HISTORY": str(place / "h.db"), "GANGLINE_MODEL": str(place / "model.gz")}
-    return CliRunner().invoke(main, ["forecast", *words], env=paths)
+    return CliRunner().invoke(main, ["admin", "forecast", *words], env=paths)
 
 
 def test_from_a_trace_to_a_forecast(place: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_goes_wrong_is_said(tmp_path: Path, words: list[str], expected: str
 
 
 def test_show_says_which_flavor_it_is_for_and_what_it_would_be_on_others(place: Path) -> None:
-    from gangline.console.commands.future.forecast import _by_flavor, _show
+    from gangline.console.commands.admin.forecast import _by_flavor, _show
     from gangline.forecast import Forecaster
 
     forecaster = Forecaster()

@@ -116,8 +116,6 @@ def test_openb(tmp_path: Path) -> None:
     (job,) = trace.jobs
     assert (job.gpus, job.gpu_milli, job.wait, job.ended, job.memory) == (1, 460, 100.0, False, 12288 * 2**20)
     assert trace.skipped == {"asks for no GPU": 1, "never started": 1}
-    (node,) = traces.nodes(write(tmp_path / "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,1024,2,P100\n"))
-    assert (node.name, node.gpus, node.flavor, node.memory) == ("n0", 2, "P100", 2**30)
 
 
 def test_swf(tmp_path: Path) -> None:

@@ -129,7 +129,6 @@ ONE_PASS = ("gangline.engine.text.accelerators.is_accelerator",)
 #: commands that a person starts for herself, on her own files and arguments, a cluster on her own machine, and images from
 #: locked packages
 COMMANDS = (
-    "gangline.conformance",
     "gangline.console",
     "gangline.debian",
     "gangline.devcluster",

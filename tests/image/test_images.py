@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from tests.realnodes import python_image
 
-from gangline.console.commands.run.image import command
+from gangline.console.commands.dev.image import command
 from gangline.console.stack.own_image import LOCK
 from gangline.debian import DebianError, Packages, missing_tools
 from gangline.devcluster.building.go_module import cache_root

@@ -13,5 +13,5 @@ from gangline.devcluster.building.programs import HELM
 @pytest.fixture(scope="module")
 def helm() -> Path:
     if not build.is_built(HELM, HELM.programs):
-        pytest.fail("Helm is not compiled yet; run `gangline cluster build --helm` (minutes, once)")
+        pytest.fail("Helm is not compiled yet; run `gangline dev cluster build --helm` (minutes, once)")
     return HELM.binaries_directory() / "helm"

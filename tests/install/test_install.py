@@ -1,4 +1,4 @@
-"""`gangline install`, `upgrade` and `uninstall` on a real control plane, whose simulated nodes run the pods."""
+"""`gangline admin install`, `upgrade` and `uninstall` on a real control plane, whose simulated nodes run the pods."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def installed(clean: Cluster) -> Cluster:
-    clean.gangline("install")
+    clean.gangline("admin", "install")
     return clean
 
 
 @pytest.fixture
 def clean(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
-    cluster.gangline("uninstall", "--all")
+    cluster.gangline("admin", "uninstall", "--all")
     assert cluster.left() == []
 
 
@@ -87,7 +87,7 @@ def test_what_is_installed_stays_as_it_is(installed: Cluster) -> None:
     before = installed.kubectl.json(
         "get", "deploy,cm,role,clusterrole,crd", "-A", "-l", "app.kubernetes.io/part-of=gangline"
     )
-    assert "Nothing changes." in installed.gangline("install")
+    assert "Nothing changes." in installed.gangline("admin", "install")
     after = installed.kubectl.json(
         "get", "deploy,cm,role,clusterrole,crd", "-A", "-l", "app.kubernetes.io/part-of=gangline"
     )
@@ -107,15 +107,15 @@ def deployments(cluster: Cluster) -> list[Any]:
 
 def test_an_upgrade_shows_and_makes_the_difference_and_removes_what_is_gone(installed: Cluster) -> None:
     settings = ("--set", "operator.replicas=3", "--set", "operator.notifySecrets=[chat]")
-    shown = installed.gangline("upgrade", *settings, "--dry-run")
+    shown = installed.gangline("admin", "upgrade", *settings, "--dry-run")
     assert "+ Role: gangline-operator-secrets" in shown and "spec.replicas: 2 → 3" in shown
     assert deployments(installed)[0]["spec"]["replicas"] == 2, "nothing was done"
-    installed.gangline("upgrade", *settings)
+    installed.gangline("admin", "upgrade", *settings)
     roles = ("get", "role,rolebinding", "-n", "gangline-system", "-o", "name")
     assert "role.rbac.authorization.k8s.io/gangline-operator-secrets" in installed.kubectl(*roles)
-    shown = installed.gangline("upgrade", "--set", "history.volume.enabled=true", "--dry-run")
+    shown = installed.gangline("admin", "upgrade", "--set", "history.volume.enabled=true", "--dry-run")
     assert "spec.strategy.type: RollingUpdate → Recreate" in shown and "spec.replicas: 3 → 1" in shown
-    told = installed.gangline("upgrade", "--image", "example.org/mirror/gangline:0.0.9")
+    told = installed.gangline("admin", "upgrade", "--image", "example.org/mirror/gangline:0.0.9")
     assert "- Role gangline-system/gangline-operator-secrets" in told
     assert "gangline-operator-secrets" not in installed.kubectl(*roles)
     images = {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in deployments(installed)}
@@ -125,16 +125,16 @@ def test_an_upgrade_shows_and_makes_the_difference_and_removes_what_is_gone(inst
 def test_whatever_is_killed_is_finished_by_the_next_run(clean: Cluster) -> None:
     for steps in (1, 2, 30):
         clean.killed_after(steps, "install")
-    clean.gangline("install")
-    assert "Nothing changes." in clean.gangline("install", "--dry-run")
+    clean.gangline("admin", "install")
+    assert "Nothing changes." in clean.gangline("admin", "install", "--dry-run")
     for steps in (1, 2):
-        clean.killed_after(steps, "uninstall")
-    clean.gangline("uninstall")
-    assert "not installed" in clean.gangline("uninstall")
+        clean.killed_after(steps, "admin", "uninstall")
+    clean.gangline("admin", "uninstall")
+    assert "not installed" in clean.gangline("admin", "uninstall")
     assert {name.partition("/")[0] for name in clean.left()} == {"customresourcedefinition.apiextensions.k8s.io"}
-    clean.gangline("install")
+    clean.gangline("admin", "install")
     for steps in (1, 3):
-        clean.killed_after(steps, "uninstall", "--all")
+        clean.killed_after(steps, "admin", "uninstall", "--all")
 
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "gpu"}}
@@ -155,11 +155,11 @@ def test_queues_stay_and_can_be_read_when_gangline_goes_and_go_with_their_kinds(
     kubectl("patch", *crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}}))
     old = ("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "team")
     assert eventually(lambda: kubectl.run(*old).returncode != 0), "nobody converts"
-    told = installed.gangline("uninstall")
+    told = installed.gangline("admin", "uninstall")
     assert "1 clusterqueues.kueue.x-k8s.io" in told and "stay" in told
     assert eventually(lambda: kubectl.run(*old).returncode == 0), "read again"
-    installed.gangline("install")
-    told = installed.gangline("uninstall", "--all")
+    installed.gangline("admin", "install")
+    told = installed.gangline("admin", "uninstall", "--all")
     assert "1 clusterqueues.kueue.x-k8s.io" in told
     assert not [kind.name for kind in KINDS if kind.name in kubectl("get", "crd")]
 
@@ -169,13 +169,13 @@ def test_what_others_made_is_not_removed(cluster: Cluster) -> None:
     kubectl("create", "namespace", "kueue-system")
     kubectl("create", "clusterrole", "kueue-batch-user-role", "--verb=get", "--resource=pods")
     kubectl("create", "deployment", "kueue-controller-manager", "--image=kueue", "-n", "kueue-system")
-    refused = cluster.gangline("install", "--set", "kueue.alias=true", status=1)
+    refused = cluster.gangline("admin", "install", "--set", "kueue.alias=true", status=1)
     assert "Deployment kueue-system/kueue-controller-manager is there already and not Gangline's" in refused
-    told = cluster.gangline("install")
+    told = cluster.gangline("admin", "install")
     assert "≈ ClusterRole kueue-batch-user-role (not of this installation's making)" in told
     assert "Namespace kueue-system" not in told
-    assert "Kueue is in kueue-system" in cluster.gangline("uninstall", "--all", status=1)
-    cluster.gangline("uninstall")
+    assert "Kueue is in kueue-system" in cluster.gangline("admin", "uninstall", "--all", status=1)
+    cluster.gangline("admin", "uninstall")
     (role,) = (name for name in cluster.left() if name.startswith("clusterrole."))
     assert "part-of" not in json.dumps(kubectl.json("get", role)["metadata"]["labels"])
     kubectl("delete", "namespace/kueue-system", role)
@@ -183,19 +183,19 @@ def test_what_others_made_is_not_removed(cluster: Cluster) -> None:
 
 def test_what_the_cluster_lacks_is_said_before_anything_is_done(cluster: Cluster) -> None:
     before = cluster.left()
-    told = cluster.gangline("install", "--set", "monitoring.rules.enabled=true", status=1)
+    told = cluster.gangline("admin", "install", "--set", "monitoring.rules.enabled=true", status=1)
     assert "the cluster has no Prometheus operator" in told
     assert cluster.left() == before
-    assert "not installed" in cluster.gangline("upgrade", status=1)
+    assert "not installed" in cluster.gangline("admin", "upgrade", status=1)
 
 
 def test_why_a_pod_is_not_ready_is_said(installed: Cluster) -> None:
     selector = ("--set", "operator.nodeSelector={pool: none}")
-    told = installed.gangline("upgrade", *selector, "--timeout", "5s", status=1)
+    told = installed.gangline("admin", "upgrade", *selector, "--timeout", "5s", status=1)
     why = told.partition("not ready after 5 s:\n")[2]
     assert "gangline-operator:" in why and "didn't match Pod's node affinity/selector" in why
     installed.kubectl("create", "quota", "none", "--hard=pods=0", "-n", "gangline-system")
-    told = installed.gangline("upgrade", "--set", "operator.replicas=4", "--timeout", "5s", status=1)
+    told = installed.gangline("admin", "upgrade", "--set", "operator.replicas=4", "--timeout", "5s", status=1)
     assert "exceeded quota" in told
 
 
@@ -212,8 +212,8 @@ def test_helm_installs_and_upgrades_and_leaves_the_kinds(clean: Cluster, helm: P
     chart = str(Path(__file__).parents[2] / "charts" / "gangline")
     told = run("install", "gangline", chart, "--create-namespace", "--wait", "--timeout", "60s")
     assert "rollout status deployment/gangline-operator" in told
-    assert "has an installation by Helm" in clean.gangline("install", status=1)
-    assert "has an installation by Helm" in clean.gangline("uninstall", status=1)
+    assert "has an installation by Helm" in clean.gangline("admin", "install", status=1)
+    assert "has an installation by Helm" in clean.gangline("admin", "uninstall", status=1)
     run("upgrade", "gangline", chart, "--set", "operator.replicas=3", "--wait", "--timeout", "60s")
     assert kubectl.json("get", "deployment/gangline-operator", "-n", "gangline-system")["status"]["readyReplicas"] == 3
     run("uninstall", "gangline", "--no-hooks", "--wait", "--timeout", "60s")
@@ -224,8 +224,8 @@ def test_helm_installs_and_upgrades_and_leaves_the_kinds(clean: Cluster, helm: P
 def test_kustomize_installs_what_gangline_then_upgrades(clean: Cluster) -> None:
     config = str(Path(__file__).parents[2] / "config" / "default")
     clean.kubectl("apply", "--server-side", "-k", config)
-    assert "Nothing changes" not in clean.gangline("install"), "who manages the objects"
-    assert "Nothing changes" in clean.gangline("install")
+    assert "Nothing changes" not in clean.gangline("admin", "install"), "who manages the objects"
+    assert "Nothing changes" in clean.gangline("admin", "install")
 
 
 # --- the API server's own schemas, and Pod Security -------------------------------------------------------------------
@@ -242,7 +242,7 @@ def restricted(cluster: Cluster) -> Iterator[Kubectl]:
     kubectl.wait_established(*(f"crd/{name}" for name in names))
     yield kubectl
     kubectl("delete", "-f", str(KINDS_OF_OTHERS))
-    cluster.gangline("uninstall", "--all")
+    cluster.gangline("admin", "uninstall", "--all")
 
 
 @pytest.mark.parametrize("chosen", CHOICES)

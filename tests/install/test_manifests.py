@@ -1,4 +1,4 @@
-"""The chart, the kustomize directories and `gangline manifests` say the same; what they name is there."""
+"""The chart, the kustomize directories and `gangline admin manifests` say the same; what they name is there."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def test_the_chart_is_what_gangline_installs(helm: Path, chosen: str, tmp_path: 
     assert rendered.keys() == ours.keys()
     for key, body in ours.items():
         assert rendered[key] == body, key
+
+
+def test_pods_run_commands_by_their_present_spelling() -> None:
+    """A former one would be in the first line of each pod's log."""
+    rows = [
+        row
+        for file in (*CHART.glob("templates/*.yaml"), *(ROOT / "config").rglob("*.yaml"))
+        for row in re.findall(r"^ +args:\n +- (\S+)\n +- (\S+)$", file.read_text(), re.M)
+    ]
+    assert set(rows) == {("admin", "operator"), ("admin", "webhooks")}
+    assert len(rows) >= 8
 
 
 def is_hook(body: Json) -> bool:

@@ -1,4 +1,4 @@
-"""What `gangline install` says while it waits: of the present pods alone, in short lines."""
+"""What `gangline admin install` says while it waits: of the present pods alone, in short lines."""
 
 from __future__ import annotations
 

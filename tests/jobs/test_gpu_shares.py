@@ -116,7 +116,7 @@ def test_a_share_by_visible_devices_tells_every_container_the_chosen_cards() -> 
     assert [row["name"] for row in template(job)["spec"]["containers"][0]["env"]] == ["ROCR_VISIBLE_DEVICES"]
     job["spec"]["roles"][0]["share"] = {"by": "KAI", "percent": 50}
     with pytest.raises(
-        JobError, match=r"share.by: KAI tells pods their cards, and the template has gangline.io/gpu-vis"
+        JobError, match=r"share.by: KAI chooses the cards of pods, and the template has gangline.io/gpu-vis"
     ):
         template(job)
 

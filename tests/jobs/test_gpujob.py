@@ -467,7 +467,9 @@ def test_it_fails_when_its_limit_is_reached():
     space.carry_out(patch)
     assert KIND.expire(space.job, "2026-01-01T00:00:09Z") is None, "decided once"
     space.settle(None)
-    assert KIND.finished(space.job) == Outcome(False, "It has run for 5400 s in total, which is spec.runtime.limit")
+    assert KIND.finished(space.job) == Outcome(
+        False, "The job has run for 5400 s in total, which is spec.runtime.limit"
+    )
     assert space.condition("Failed")["reason"] == "DeadlineExceeded"  # type: ignore[index]
 
 

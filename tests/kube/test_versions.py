@@ -56,7 +56,7 @@ def test_versions_in_between_lack_some_of_what_the_oldest_lacks() -> None:
         ("30", "WARNING Kubernetes 1.30 is not among"),
         ("31", "INFO Kubernetes 1.31 has no MutatingAdmissionPolicy"),
         ("99", "WARNING Kubernetes 1.99 is not among"),
-        ("x", "INFO the API server does not tell its version"),
+        ("x", "INFO the API server does not state its version"),
     ],
 )
 async def test_the_operator_says_what_is_lacking(minor: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -75,4 +75,4 @@ async def test_a_server_that_refuses_stops_nothing(caplog: pytest.LogCaptureFixt
         server.script.append(Answer(403, "Forbidden"))
         async with ApiClient(server.login()) as client:
             await versions.tell(client)
-    assert "does not tell its version: " in caplog.text
+    assert "does not state its version: " in caplog.text

@@ -107,7 +107,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         values.write_text(yaml.safe_dump(installed.chosen()))
         made = Cluster(plane, Kubectl(build.kubectl(), plane.kubeconfig), values, frozenset())
         made.before = made.objects()
-        made.gangline("install", "--yes", "--values", str(values))
+        made.gangline("admin", "install", "--yes", "--values", str(values))
         yield made
 
 
@@ -225,7 +225,7 @@ async def test_two_replicas_of_each_run_on_different_nodes_and_a_job_runs(cluste
     await made(api, job("first", pods=2, gpus=8))  # nobody suspends it but the webhook
     await api.finished("first")
     assert "done" in cluster.kubectl("logs", "job/first")
-    assert "Nothing changes." in cluster.gangline("install", "--yes", "--values", str(cluster.values))
+    assert "Nothing changes." in cluster.gangline("admin", "install", "--yes", "--values", str(cluster.values))
 
 
 async def test_another_replica_leads_when_the_leader_is_killed(cluster: Cluster, api: Api) -> None:
@@ -257,9 +257,10 @@ async def test_a_gang_runs_on_through_an_upgrade_and_back(cluster: Cluster, api:
 
     values = ("--yes", "--values", str(cluster.values))
     async with applying(api, "meanwhile") as refused:
+        # the spelling that commits before `gangline admin` know too
         await asyncio.to_thread(cluster.gangline, "upgrade", *values, "--image", before.reference, of=before)
         assert {image_of(pod) for pod in cluster.pods("operator")} == {before.reference}
-        await asyncio.to_thread(cluster.gangline, "upgrade", *values)
+        await asyncio.to_thread(cluster.gangline, "admin", "upgrade", *values)
         assert {image_of(pod) for pod in cluster.pods("operator")} == {own_image.REFERENCE}
     assert refused == []
     assert await running(api, "gang") == pods
@@ -274,7 +275,7 @@ async def test_a_gang_runs_on_through_an_upgrade_and_back(cluster: Cluster, api:
 async def test_an_uninstallation_keeps_the_objects_unless_all_is_to_go(cluster: Cluster, api: Api) -> None:
     await made(api, job("outlives", code=LONG))
     pods = await running(api, "outlives")
-    await asyncio.to_thread(cluster.gangline, "uninstall", "--yes")
+    await asyncio.to_thread(cluster.gangline, "admin", "uninstall", "--yes")
     assert await running(api, "outlives") == pods
     path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/default/localqueues/{QUEUE}"
     old = json.loads(cluster.kubectl("get", "--raw", path))
@@ -285,7 +286,7 @@ async def test_an_uninstallation_keeps_the_objects_unless_all_is_to_go(cluster: 
     for name in ("outlives", "unqueued", "first", "after-the-kill", "after-the-upgrade"):
         await gone(api, name)
 
-    await asyncio.to_thread(cluster.gangline, "uninstall", "--all", "--yes")
+    await asyncio.to_thread(cluster.gangline, "admin", "uninstall", "--all", "--yes")
     left = lambda: cluster.objects() - cluster.before  # noqa: E731
     assert await asyncio.to_thread(eventually, lambda: not left(), 60), sorted(left())
     assert cluster.before - cluster.objects() == frozenset()

@@ -96,7 +96,7 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
 
 
 async def _logins(plane: LocalControlPlane, directory: Path) -> tuple[Path, Path]:
-    """Of the operator and the webhooks, with what `gangline rbac` grants."""
+    """Of the operator and the webhooks, with what `gangline admin rbac` grants."""
     async with harness.connect(plane.kubeconfig) as api:
         await install_kinds(api.client)
     granted = await accounts.grant(plane.kubeconfig, directory, probe_nodes=True)

@@ -1,4 +1,4 @@
-"""`gangline replay --cluster-record`: a record under the cluster's own settings gives what happened, and others compare."""
+"""`gangline admin replay --cluster-record`: a record under the cluster's own settings gives what happened, and others compare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gangline.record.recorder import Recorder
 
 def replay(folder: Path, out: Path, *options: str) -> Result:
     fixed = ("--cluster-record", str(folder), "--out", str(out), "--workers", "1")
-    return CliRunner().invoke(main, ["replay", *fixed, *options])
+    return CliRunner().invoke(main, ["admin", "replay", *fixed, *options])
 
 
 def played(folder: Path, out: Path, *options: str) -> Json:
@@ -210,7 +210,7 @@ def test_a_configuration_is_nothing_to_a_trace_and_a_wrong_one_is_named(busy: Pa
     file.write_text("fairSharing: [")
     result = replay(busy, tmp_path, "--config", str(file))
     assert result.exit_code == 1 and "kueue.yaml" in result.output
-    result = CliRunner().invoke(main, ["replay", str(file), "--config", str(file), "--out", str(tmp_path)])
+    result = CliRunner().invoke(main, ["admin", "replay", str(file), "--config", str(file), "--out", str(tmp_path)])
     assert result.exit_code == 2 and "--config says nothing of a TRACE" in result.output
 
 
@@ -271,5 +271,5 @@ def test_a_hostile_record_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_trace_and_a_record_are_one_too_many(busy: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["replay", "--out", str(tmp_path)])
+    result = CliRunner().invoke(main, ["admin", "replay", "--out", str(tmp_path)])
     assert result.exit_code == 2 and "either a TRACE or --cluster-record" in result.output

@@ -1,4 +1,4 @@
-"""`gangline tune`: what is better for certain is proposed as a QueuePolicy, and what may be chance is not."""
+"""`gangline admin tune`: what is better for certain is proposed as a QueuePolicy, and what may be chance is not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from gangline.record.recorder import Recorder
 
 def tune(folder: Path, *options: str) -> Result:
     return CliRunner().invoke(
-        main, ["tune", str(folder), "--workers", "1", "--tries", "3", "--runs", "3", "--longer-tail", "3", *options]
+        main,
+        ["admin", "tune", str(folder), "--workers", "1", "--tries", "3", "--runs", "3", "--longer-tail", "3", *options],
     )
 
 

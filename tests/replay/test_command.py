@@ -1,4 +1,4 @@
-"""`gangline replay` from a trace file to its report."""
+"""`gangline admin replay` from a trace file to its report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def replay(trace: Path, out: Path, *options: str) -> Result:
     fixed = ("--gpus", "32", "--train-until", str(10 * DAY), "--from", str(10 * DAY), "--workers", "1")
-    return CliRunner().invoke(main, ["replay", str(trace), *fixed, "--out", str(out), *options])
+    return CliRunner().invoke(main, ["admin", "replay", str(trace), *fixed, "--out", str(out), *options])
 
 
 @pytest.fixture(scope="module")

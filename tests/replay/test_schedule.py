@@ -215,7 +215,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def replay(trace: Path, out: Path, *options: str) -> tuple[int, str]:
     fixed = ("--gpus", "32", "--workers", "1", "--predictor", "random", "--out", str(out))
-    result = CliRunner().invoke(main, ["replay", str(trace), *fixed, *options])
+    result = CliRunner().invoke(main, ["admin", "replay", str(trace), *fixed, *options])
     return result.exit_code, result.output
 
 

@@ -130,7 +130,7 @@ def test_an_unknown_query_is_named() -> None:
 def test_the_operators_options_name_a_source_and_its_queries(tmp_path: Path) -> None:
     from click import ClickException
 
-    from gangline.console.commands.run.operator import _telemetry
+    from gangline.console.commands.admin.operator import _telemetry
 
     queries = tmp_path / "queries.yaml"
     queries.write_text("gpu: my_gpu_busy\npower: ''\n")

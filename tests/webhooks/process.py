@@ -35,7 +35,7 @@ def running(kubeconfig: Path, directory: Path, *more: str, listen: str = "127.0.
     ready, log = directory / "ready.json", directory / "webhooks.log"
     ready.unlink(missing_ok=True)
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "gangline.console.cli", "webhooks", "--kubeconfig", str(kubeconfig)]
+        command = [sys.executable, "-m", "gangline.console.cli", "admin", "webhooks", "--kubeconfig", str(kubeconfig)]
         command += ["--mode", "url", "--listen", listen, "--ready-file", str(ready), *more]
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:

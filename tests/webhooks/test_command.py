@@ -1,4 +1,4 @@
-"""`gangline webhooks`: what it says when it can't."""
+"""`gangline admin webhooks`: what it says when it can't."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gangline.console.cli import main
     ],
 )
 def test_wrong_options_are_named(arguments: list[str], said: str):
-    outcome = CliRunner().invoke(main, ["webhooks", *arguments])
+    outcome = CliRunner().invoke(main, ["admin", "webhooks", *arguments])
     assert outcome.exit_code == 2
     assert said in outcome.output
 
 
 def test_a_missing_kubeconfig_is_named(tmp_path: Path):
     missing = tmp_path / "nowhere"
-    outcome = CliRunner().invoke(main, ["webhooks", "--kubeconfig", str(missing)])
+    outcome = CliRunner().invoke(main, ["admin", "webhooks", "--kubeconfig", str(missing)])
     assert outcome.exit_code == 1
     assert str(missing) in outcome.output
 
@@ -48,6 +48,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path):
     file.write_text(KUBECONFIG)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        outcome = CliRunner().invoke(main, ["webhooks", "--kubeconfig", str(file), "--listen", address])
+        outcome = CliRunner().invoke(main, ["admin", "webhooks", "--kubeconfig", str(file), "--listen", address])
     assert outcome.exit_code == 1
     assert f"can't listen on {address}: " in outcome.output

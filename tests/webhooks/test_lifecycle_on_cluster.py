@@ -109,6 +109,7 @@ def test_the_webhooks_of_an_uninstalled_gangline_go(plane: LocalControlPlane, ku
     with running(plane.kubeconfig, tmp_path) as webhooks:
         assert len(registered(kubectl)) == 2
         words = [
+            "admin",
             "webhooks",
             "--kubeconfig",
             str(plane.kubeconfig),

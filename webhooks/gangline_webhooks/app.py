@@ -90,7 +90,8 @@ class _Reviews:
 
 def _last(send: Send) -> Send:
     """Tells the client that no further request is answered on this connection. An API server keeps its connections for minutes
-    and can't send a review again that it sent just when we closed one."""
+    and can't send a review again that it sent just when we closed one.
+    """
 
     async def tell(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -177,7 +177,8 @@ class Facts:
 
     def _failed(self, question: _Question | _Object, error: ApiError) -> None:
         """An API server that does not answer rests. One that refuses does not: the question alone is wrong, and whoever writes an
-        object may choose it, with the name of an owner such as `x/status`."""
+        object may choose it, with the name of an owner such as `x/status`.
+        """
         now = self._clock()
         if error.retryable:
             self._resting_until = now + FAILURE_LASTS

@@ -1,4 +1,4 @@
-"""Takes the webhooks out of a cluster for good, as an uninstallation does: `gangline webhooks --unregister`.
+"""Takes the webhooks out of a cluster for good, as an uninstallation does: `gangline admin webhooks --unregister`.
 
 Webhook processes may still run then, and would register themselves again. So a mark with the time stays on the CRDs: processes
 that were started before it leave the cluster alone.

@@ -136,7 +136,7 @@ PROVISIONING_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
 TEMPLATE_DIGEST: Final = f"{OWN_GROUP}/template-digest"
 #: label on child Jobs, Services and pods: their GPUJob
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"
-#: annotation on CustomResourceDefinitions, ms since 1970: when `gangline webhooks --unregister` ended their conversion
+#: annotation on CustomResourceDefinitions, ms since 1970: when `gangline admin webhooks --unregister` ended their conversion
 WEBHOOKS_WITHDRAWN: Final = f"{OWN_GROUP}/webhooks-withdrawn"
 #: label on child Jobs and pods: their role of the GPUJob
 ROLE_LABEL: Final = f"{OWN_GROUP}/role"
@@ -275,13 +275,13 @@ NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
 HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
 #: taint on nodes that do not answer (`gangline.control.recovery.silent_nodes`)
 SILENT: Final = f"{OWN_GROUP}/silent"
-#: taint on nodes that gangs are to leave as soon as there is room elsewhere (`gangline swap now`)
+#: taint on nodes that gangs are to leave as soon as other nodes have room (`gangline admin swap now`)
 VACATE: Final = f"{OWN_GROUP}/vacate"
 #: annotation on pods that cannot end: the Workload that continues without them
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"
-#: annotation on pods: when `gangline import` made them members of their Workload, in seconds since the epoch
+#: annotation on pods: when `gangline admin import` made them members of their Workload, in seconds since the epoch
 IMPORTED_AT: Final = f"{OWN_GROUP}/imported-at"
-#: annotation on objects without a suspend field that `gangline import` is adopting, JSON: what it restores at the end
+#: annotation on objects without a suspend field that `gangline admin import` is adopting, JSON: what it restores at the end
 IMPORTING: Final = f"{OWN_GROUP}/importing"
 #: annotation on ClusterQueues: keeps v1beta1's reclaimOutOfCohort through conversion
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"
@@ -299,11 +299,11 @@ ADMITTED: Final = "Admitted"
 PODS_READY: Final = "PodsReady"
 #: the workload was stopped, or never started, and releases its quota
 EVICTED: Final = "Evicted"
-#: it was evicted to make room for another one; the reason says by which rule
+#: the workload was evicted to make room for another one; the reason says by which rule
 PREEMPTED: Final = "Preempted"
-#: a closed preemption gate keeps it from having others preempted for it
+#: a closed preemption gate keeps others from being preempted for the workload
 BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
-#: it is requeued after an eviction; False while it backs off, or while its devices cannot be counted
+#: the workload is queued again after an eviction; False while it backs off, or while its devices cannot be counted
 REQUEUED: Final = "Requeued"
 #: reason of Requeued=False for a workload whose devices cannot be counted; it waits for no time
 NOT_QUEUED: Final = "Inadmissible"
@@ -319,19 +319,19 @@ DEACTIVATION_TARGET: Final = "DeactivationTarget"
 ACTIVE: Final = "Active"
 #: the workload was backfilled: started before one that precedes it and has a reservation; Gangline only
 BACKFILLED: Final = "Backfilled"
-#: where a placement policy with dryRun would put its pods
+#: the places that a placement policy with dryRun would give the pods
 PLACEMENT_PREVIEW: Final = "PlacementPreview"
-#: condition of QueuePolicies: the scorers of users that it names are asked
+#: condition of QueuePolicies: the scorers of users that the policy names are in use
 SCORERS_READY: Final = "ScorersReady"
-#: it runs longer than forecast; the reason says by how much; Gangline only
+#: the workload runs longer than forecast; the reason says by how much; Gangline only
 OVERRUN: Final = "Overrun"
-#: of a ClusterQueue: the message is the name of the QueuePolicy that is in force for it; Gangline only
+#: the QueuePolicy of a ClusterQueue: the message is the name of the QueuePolicy that is in force for it; Gangline only
 POLICY: Final = "QueuePolicy"
 #: of a ClusterQueue whose workloads go to other clusters: its quota is kept at the sum of theirs
 QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
-#: it hangs; the reason is the action, or how it is known that it does not; Gangline only
+#: the workload hangs; the reason is the action, or the sign that it does not hang; Gangline only
 STALLED: Final = "Stalled"
-#: the API server refuses its pods; the reason says on what ground; Gangline only
+#: the API server refuses the pods; the reason says on what ground; Gangline only
 PODS_REFUSED: Final = "PodsRefused"
 
 LOCAL_QUEUE_DEFAULT: Final = "default"

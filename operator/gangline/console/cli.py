@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A subcommand: where its click command is, as `package.module:name` in `commands`, and a line for the list of commands."""
+    """A subcommand: where its click command is, as `package.module:name` in `commands`, and a line for the list of commands.
+
+    A group of further commands has `sections` instead of a place.
+    """
 
     where: str
     about: str
+    sections: Sections | None = None
 
     def load(self) -> click.Command:
         module, _, name = self.where.partition(":")
@@ -27,84 +32,128 @@ class Entry:
 
 
 #: heading -> subcommand -> where it is
-SECTIONS: Final[dict[str, dict[str, Entry]]] = {
+Sections: TypeAlias = Mapping[str, Mapping[str, Entry]]
+
+_ADMIN: Final[Sections] = {
+    "Install": {
+        "install": Entry("admin.install:install", "Install Gangline in a cluster."),
+        "upgrade": Entry("admin.install:upgrade", "Bring an installation to this version."),
+        "uninstall": Entry("admin.install:uninstall", "Remove an installation."),
+        "doctor": Entry("admin.doctor:command", "What this machine, an installation or a move from Kueue lacks."),
+        "manifests": Entry("admin.install:manifests", "The objects of an installation, or its Helm chart."),
+        "crds": Entry("admin.crds:command", "The custom resource definitions."),
+        "rbac": Entry("admin.rbac:command", "The rights that operator and webhooks need."),
+    },
+    "Change over from Kueue, and back": {
+        "import": Entry("admin.import_jobs:command", "Adopt running jobs into queues."),
+        "to-kueue": Entry("admin.to_kueue:command", "Prepare admissions for a change back to Kueue."),
+    },
+    "Nodes": {
+        "cordon": Entry("admin.cordon:cordon", "Let no new work onto nodes, or out of queues."),
+        "uncordon": Entry("admin.cordon:uncordon", "Use cordoned nodes and queues again."),
+        "swap": Entry("admin.swap:command", "Which gangs lost nodes and how they recovered; `swap now` moves them."),
+    },
+    "Policies and forecasts": {
+        "forecast": Entry("admin.forecast:command", "Forecasts of runtimes: history, model, evaluation."),
+        "record": Entry("admin.record:command", "Write the history of a cluster."),
+        "tune": Entry("admin.tune:command", "Propose a QueuePolicy from a cluster's history."),
+        "replay": Entry("admin.replay:command", "Run a trace of jobs, or a cluster's history, through the engine."),
+        "audit": Entry("admin.audit:command", "Replay the operator's record of decisions."),
+    },
+    "Processes": {
+        "operator": Entry("admin.operator:command", "The operator's process."),
+        "webhooks": Entry("admin.webhooks:command", "The webhooks' process."),
+    },
+}
+_DEV: Final[Sections] = {
+    "Local clusters and images": {
+        "cluster": Entry("dev.cluster:command", "A local control plane without Gangline."),
+        "image": Entry("dev.image:command", "Container images without a container engine."),
+    },
+}
+_TOP: Final[Sections] = {
     "See jobs and queues": {
         "queue": Entry("see.queue:command", "Running and pending jobs, and why they are pending; like squeue."),
         "why": Entry("see.why:command", "Why one job waits, and what would let it start earlier."),
         "events": Entry("see.events:command", "What happened to jobs lately, and with -w what happens."),
+        "history": Entry("see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."),
         "share": Entry("see.share:share", "Quota and its use by queue and user, and who is next; like sshare."),
         "limits": Entry("see.share:limits", "What bounds each queue; `limits set` changes it."),
-        "history": Entry("see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."),
         "nodes": Entry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
-        "swap": Entry("see.swap:command", "Which gangs lost nodes and how they recovered; `swap now` moves them."),
     },
     "See the future": {
         "eta": Entry("future.eta:command", "When pending jobs are expected to start."),
         "plan": Entry("future.plan:command", "Which jobs run and when pending ones will, drawn over time."),
         "whatif": Entry("future.whatif:command", "When a job would start if it were submitted now."),
-        "forecast": Entry("future.forecast:command", "Forecasts of runtimes: history, model, evaluation."),
     },
     "Change jobs": {
         "hold": Entry("change.hold:hold", "Keep jobs, or queues, from starting."),
         "release": Entry("change.hold:release", "Queue held jobs again, let held queues start jobs."),
-        "cordon": Entry("change.cordon:cordon", "Let no new work onto nodes, or out of queues."),
-        "uncordon": Entry("change.cordon:uncordon", "Use cordoned nodes and queues again."),
+        "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
         "move": Entry("change.move:move", "Move a waiting job to another LocalQueue."),
         "top": Entry("change.move:top", "Put a waiting job before others of its LocalQueue."),
-        "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
+        "preempt": Entry("change.preempt:command", "Show which jobs a job would preempt, and what they would lose."),
         "notify": Entry(
-            "change.notify:command",
-            "Choose what a job notifies whom of, or send a test notification.",
+            "change.notify:command", "Choose the messages about a job and their receivers, or send a test."
         ),
-        "preempt": Entry("change.preempt:command", "Whom a job would preempt (--dry-run), and what they would lose."),
     },
-    "Run Gangline": {
+    "Try Gangline on this machine": {
         "run": Entry("run.run:command", "A local cluster, an example, a live table."),
         "up": Entry("run.up:command", "Start a cluster with Gangline on it."),
         "down": Entry("run.up:down", "End what `up --detach` started."),
-        "cluster": Entry("run.cluster:command", "A local control plane without Gangline."),
-        "image": Entry("run.image:command", "Container images without a container engine."),
-        "operator": Entry("run.operator:command", "The operator's process."),
-        "webhooks": Entry("run.webhooks:command", "The webhooks' process."),
     },
-    "Administer an installation": {
-        "install": Entry("administer.install:install", "Install Gangline in a cluster."),
-        "upgrade": Entry("administer.install:upgrade", "Bring an installation to this version."),
-        "uninstall": Entry("administer.install:uninstall", "Remove an installation."),
-        "doctor": Entry("administer.doctor:command", "What this machine, an installation or a move from Kueue lacks."),
-        "import": Entry("administer.import_jobs:command", "Adopt running jobs into queues."),
-        "to-kueue": Entry("administer.to_kueue:command", "Prepare admissions for a change back to Kueue."),
-        "manifests": Entry("administer.install:manifests", "The objects of an installation, or its Helm chart."),
-        "crds": Entry("administer.crds:command", "The custom resource definitions."),
-        "rbac": Entry("administer.rbac:command", "The rights that operator and webhooks need."),
-    },
-    "Examine decisions": {
-        "audit": Entry("examine.audit:command", "Replay the operator's record of decisions."),
-        "record": Entry("examine.record:command", "Write the history of a cluster."),
-        "replay": Entry("examine.replay:command", "Run a trace of jobs, or a cluster's history, through the engine."),
-        "tune": Entry("examine.tune:command", "Propose a QueuePolicy from a cluster's history."),
-        "vectors": Entry("examine.vectors:command", "Run recorded scenarios of Kueue through the engine."),
-    },
-    "This command": {
+    "More": {
+        "admin": Entry("", "Install, upgrade, check and tune Gangline.", _ADMIN),
+        "dev": Entry("", "Local control planes and container images.", _DEV),
         "completion": Entry("completion:command", "Completion of commands and job names for a shell."),
     },
 }
-COMMANDS: Final = {name: entry for entries in SECTIONS.values() for name, entry in entries.items()}
+#: subcommands that were at the top in 0.1 -> the group in which they are now
+FORMER: Final = {
+    name: group for group, sections in (("admin", _ADMIN), ("dev", _DEV)) for rows in sections.values() for name in rows
+}
 
 
 class LazyGroup(click.Group):
+    """A group that knows its subcommands from a table and imports one only when it is called."""
+
+    def __init__(self, *args: Any, sections: Sections, former: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections
+        self.entries: Final = {name: entry for rows in sections.values() for name, entry in rows.items()}
+        self._former = former or {}
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if (entry := self.entries.get(cmd_name)) is None:
             return None
+        if entry.sections is not None:
+            return LazyGroup(cmd_name, help=entry.about, sections=entry.sections)
         try:
-            return COMMANDS[cmd_name].load()
+            return entry.load()
         except ImportError as error:
             if error.name is not None:  # a missing module of ours is a bug: show the traceback
                 raise
             raise click.ClickException(str(error)) from error  # a library that this machine can't load
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a subcommand. The former spelling of one works too, and a line on stderr names the new one."""
+        name = args[0]
+        if (group := self._former.get(name)) is None:
+            return super().resolve_command(ctx, args)
+        _, inner, _ = super().resolve_command(ctx, [group])
+        assert isinstance(inner, LazyGroup)
+        _, command, rest = inner.resolve_command(ctx, args)
+        if not ctx.resilient_parsing:
+            from gangline.console.output import terminal
+
+            here = ctx.command_path
+            terminal.say(f"`{here} {name}` is now `{here} {group} {name}`; the old spelling works until 0.3.", err=True)
+        return f"{group} {name}", command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. The message of an error may quote texts of others."""
@@ -117,8 +166,8 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by what they are for, from the table: nothing is imported for it."""
-        for heading, entries in SECTIONS.items():
+        """Write the commands by what they are for, from the table: nothing is imported for it."""
+        for heading, entries in self.sections.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, entry.about) for name, entry in entries.items()])
 
@@ -127,12 +176,14 @@ class LazyGroup(click.Group):
         from click.shell_completion import CompletionItem
 
         found = [
-            CompletionItem(name, help=entry.about) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+            CompletionItem(name, help=entry.about)
+            for name, entry in self.entries.items()
+            if name.startswith(incomplete)
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, sections=_TOP, former=FORMER, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(gangline.__version__, prog_name="gangline")
 def main() -> None:
     """Gangline admits a GPU gang when all its pods can run. This command shows queues and reasons, and starts clusters."""

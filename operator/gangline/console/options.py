@@ -23,7 +23,7 @@ kubernetes_version = click.option(
     help=f"Local only: the version of Kubernetes. [default: that of the control plane's data, else {NEWEST}]",
 )
 
-#: history and model of forecasts, of the operator and of `gangline forecast`, unless they are told otherwise
+#: history and model of forecasts, of the operator and of `gangline admin forecast`, unless they are told otherwise
 FORECAST_DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 #: bytes of the smallest useful size
 LEAST_BYTES = 2**20

@@ -1,4 +1,4 @@
-"""Named local control planes that keep running in the background: `gangline cluster up|down|status|kubeconfig`."""
+"""Named local control planes that keep running in the background: `gangline dev cluster up|down|status|kubeconfig`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class NamedCluster:
         plane.start_real_nodes()
 
     def _is_up(self, how: str) -> DevClusterError:
-        return DevClusterError(f"{self.name} is up {how}; end it first: gangline cluster down --name {self.name}")
+        return DevClusterError(f"{self.name} is up {how}; end it first: gangline dev cluster down --name {self.name}")
 
     def connection(self) -> Connection:
         """How to reach the running control plane."""
@@ -106,7 +106,7 @@ class NamedCluster:
         with self._alone(None):
             if RealPool.load(self.directory) is None:
                 raise DevClusterError(
-                    f"{self.name} has no real nodes; `gangline cluster up --nodes real:3` starts some"
+                    f"{self.name} has no real nodes; `gangline dev cluster up --nodes real:3` starts some"
                 )
             plane = LocalControlPlane(Options(directory=self.directory, detached=True)).adopt()
             try:
@@ -163,6 +163,6 @@ def _wait_ready(plane: LocalControlPlane) -> None:
         if time.monotonic() > deadline:
             raise DevClusterError(
                 f"the control plane in {plane.directory} runs but does not answer; "
-                "see the logs there, or start afresh: gangline cluster down, then up"
+                "see the logs there, or start afresh: gangline dev cluster down, then up"
             )
         time.sleep(0.05)

@@ -410,7 +410,7 @@ def _version(options: Options) -> str:
     if stored is not None and VERSIONS.index(version) < VERSIONS.index(stored):
         raise StartError(
             f"the objects in {directory} were stored by Kubernetes {stored}, and {version} may not know them; "
-            "`gangline cluster down` forgets them"
+            "`gangline dev cluster down` forgets them"
         )
     real = options.real or (RealPool.load(directory) if directory is not None else None)
     if real is not None and version != NEWEST:

@@ -264,7 +264,8 @@ class Forecaster:
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
         """Whether to use the model: a declaration that is always kept is better; for a new class, hint or limit
-        are, unless the model has learned from such runs."""
+        are, unless the model has learned from such runs.
+        """
         model = self._model
         if asked.declared:
             return False

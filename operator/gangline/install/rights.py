@@ -56,7 +56,8 @@ class Right:
 @dataclass(frozen=True, slots=True)
 class Account:
     """A service account in `gangline-system`: its permissions in all namespaces, and those in its own namespace. `elected`: it
-    needs the Lease, too."""
+    needs the Lease, too.
+    """
 
     name: str
     purpose: str
@@ -81,7 +82,7 @@ def _own_role(name: str) -> Right:
 
 OPERATOR: Final = Account(
     ownership.OPERATOR,
-    "What `gangline operator` needs.",
+    "What `gangline admin operator` needs.",
     everywhere=(
         # inputs of decisions
         Right(kube.COHORTS, READ),
@@ -166,7 +167,7 @@ OPERATOR: Final = Account(
 
 WEBHOOKS: Final = Account(
     ownership.WEBHOOKS,
-    "What `gangline webhooks` needs.",
+    "What `gangline admin webhooks` needs.",
     everywhere=(
         Right(kube.LOCAL_QUEUES, ("get",)),
         # whether the jobs of a queue run in other clusters
@@ -205,7 +206,7 @@ WEBHOOKS: Final = Account(
 #: not part of an installation: it reads, beside Kueue or Gangline
 RECORDER: Final = Account(
     ownership.RECORDER,
-    "What `gangline record` needs: to read what it records, and no more.",
+    "What `gangline admin record` needs: to read what it records, and no more.",
     everywhere=tuple(Right(resource, ("list", "watch")) for resource in watched()),
     at_home=(),
 )
@@ -230,7 +231,7 @@ PEOPLE: Final = tuple(
 
 
 def recorder(declared: Sequence[Declaration] = ()) -> list[Json]:
-    """The namespace, the service account, the role and the binding for `gangline record`; `declared`: more kinds of jobs."""
+    """The namespace, the service account, the role and the binding for `gangline admin record`; `declared`: more job kinds."""
     more = [Right(each.resource, ("list", "watch")) for each in declared]
     return [
         {"apiVersion": "v1", **_head("Namespace", names.SYSTEM_NAMESPACE)},

@@ -80,7 +80,8 @@ JobWrite: TypeAlias = Patch | Create | Delete
 @dataclass(frozen=True, slots=True)
 class Children:
     """The objects that the job owns, as last seen: its child Jobs, the Services of its gang and the ResourceClaimTemplates of its
-    pods."""
+    pods.
+    """
 
     jobs: Sequence[Json] = ()
     services: Sequence[Json] = ()
@@ -129,7 +130,7 @@ def confirmed_start(job: Json) -> Patch | None:
         **row,
         "status": "False",
         "reason": "Stopping",
-        "message": "It is suspended before its controller saw its start",
+        "message": "The job is suspended before its controller saw its start",
     }
     rows: list[Json] = job["status"]["conditions"]
     return Patch({"status": {"conditions": [said if each is row else each for each in rows]}}, "status")

@@ -16,7 +16,7 @@ CLUSTER_ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "clusterroles
 #: ClusterRoles, and the service accounts that they are for
 OPERATOR: Final = "gangline-operator"
 WEBHOOKS: Final = "gangline-webhooks"
-#: a service account that only reads: `gangline record`
+#: a service account that only reads: `gangline admin record`
 RECORDER: Final = "gangline-record"
 
 

@@ -37,7 +37,8 @@ Observer: TypeAlias = Callable[[str, Resource, ApiError], None]
 
 class Call(NamedTuple):
     """One request, before headers and URL are added; `within` is its timeout in seconds, `most` the bytes of the longest answer
-    that is taken (0 = as the transport's)."""
+    that is taken (0 = as the transport's).
+    """
 
     verb: str
     resource: Resource
@@ -269,6 +270,10 @@ def tell_refusals(say: Callable[..., object]) -> Observer:
     def observe(verb: str, resource: Resource, error: ApiError) -> None:
         if error.status == 403 and _NOT_GRANTED in error.message and (verb, resource) not in told:
             told.add((verb, resource))
-            say("a %s of %s was refused (403): where that lasts, `gangline rbac` prints what is needed", verb, resource)
+            say(
+                "a %s of %s was refused (403): where that lasts, `gangline admin rbac` prints what is needed",
+                verb,
+                resource,
+            )
 
     return observe

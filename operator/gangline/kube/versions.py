@@ -63,10 +63,10 @@ async def tell(client: ApiClient) -> None:
     try:
         version = await server_version(client)
     except ApiError as error:
-        log.info("the API server does not tell its version: %s", error)
+        log.info("the API server does not state its version: %s", error)
         return
     if version is None:
-        log.info("the API server does not tell its version")
+        log.info("the API server does not state its version")
         return
     if found := untested(version):
         log.warning("%s", found)

@@ -1,4 +1,4 @@
-"""`gangline record`: watches a cluster and writes its record, with no right but to read."""
+"""`gangline admin record`: watches a cluster and writes its record, with no right but to read."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Policy:
 _SHORTEST = Ordering("ShortestFirst")
 _EASY = Backfill(depth=1, running=0.5, candidate=0.5)
 _SJBF = Backfill(depth=1, candidates="ShortestFirst", running=0.5, candidate=0.5)
-#: of forecasts the published rule, a candidate ends by its median, lets too few pass: docs/lab/replay.md
+#: of forecasts the published rule, a candidate ends by its median, lets too few pass: bench/lab/replay.md
 _LIKELY = replace(_SJBF, candidate=0.3)
 _CONSERVATIVE = Backfill(depth=UNLIMITED, running=0.5, candidate=0.5)
 

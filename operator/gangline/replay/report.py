@@ -249,7 +249,7 @@ def _nodes(result: Result, start: int, rows: int) -> str:
 
 
 class _Lanes:
-    """The GPUs of a node on which a job is drawn: the lowest free ones. (The real ones are unknown.)"""
+    """The GPUs of a node on which a job is drawn: the lowest free ones. The real ones are unknown."""
 
     def __init__(self, per_node: int) -> None:
         self._per_node = per_node

@@ -98,7 +98,8 @@ _LOG.addFilter(_is_ours)
 
 def runner_of(app: web.Application, **options: Any) -> web.AppRunner:
     """A runner that serves the app, and logs its errors. It unpacks no body: one of 64 KiB may have 64 MiB, and would be unpacked
-    even where nobody reads it."""
+    even where nobody reads it.
+    """
     return web.AppRunner(app, access_log=None, logger=_LOG, auto_decompress=False, **options)
 
 

@@ -42,7 +42,8 @@ class LiveContext:
 
     def ask_for_client_certificates(self, authority: str) -> None:
         """Verify the certificate that a client shows by this CA (PEM). One that shows none is let in: the server answers it in
-        words. Raises CertificateError."""
+        words. Raises CertificateError.
+        """
         self.context.verify_mode = ssl.CERT_OPTIONAL
         try:
             self.context.load_verify_locations(cadata=authority)

@@ -13,11 +13,10 @@ from pathlib import Path
 from gangline.traces import helios, native, openb, pai, philly, swf
 from gangline.traces.helios import quotas
 from gangline.traces.native import write
-from gangline.traces.openb import nodes
 from gangline.traces.table import header, listed
-from gangline.traces.trace import Trace, TraceError, TraceJob, TraceNode
+from gangline.traces.trace import Trace, TraceError, TraceJob
 
-__all__ = ["FORMATS", "Trace", "TraceError", "TraceJob", "TraceNode", "detect", "load", "nodes", "quotas", "write"]
+__all__ = ["FORMATS", "Trace", "TraceError", "TraceJob", "detect", "load", "quotas", "write"]
 
 #: CSV formats in the order of detection: the first that knows the file's columns reads it
 _TABLES = {"gangline": native, "openb": openb, "philly": philly, "helios": helios, "pai": pai}

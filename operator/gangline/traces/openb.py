@@ -1,7 +1,7 @@
-"""Alibaba cluster-trace-gpu-v2023 (FGD, ATC'23): pods with fractions of a GPU, and the list of GPU nodes.
+"""Alibaba cluster-trace-gpu-v2023 (FGD, ATC'23): pods with fractions of a GPU.
 
 Pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec, qos, pod_phase, creation_time, deletion_time, scheduled_time.
-Nodes: sn, cpu_milli, memory_mib, gpu, model. Pods in phase Running were cut by the end of the trace: their `ended` is False.
+Pods in phase Running were cut by the end of the trace: their `ended` is False.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gangline.traces.table import Columns, Row, rows
-from gangline.traces.trace import TraceJob, TraceNode
+from gangline.traces.trace import TraceJob
 
 PODS = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "pod_phase", "creation_time"})
 _MIB = 2**20
@@ -47,35 +47,4 @@ def _pod(row: Row) -> TraceJob:
         wait=max(0.0, start - submit),
         flavor=row.text("gpu_spec"),
         ended=row.text("pod_phase") != "Running",
-    )
-
-
-def pods(path: Path) -> tuple[TraceJob, ...]:
-    """What every pod of the list asks for, whether it ran or not, with its share of a GPU or without any."""
-    return tuple(
-        TraceJob(
-            id=row.text("name"),
-            submit=0.0,
-            duration=0.0,
-            gpus=row.count("num_gpu"),
-            gpu_milli=row.count("gpu_milli") if 0 < row.count("gpu_milli") < 1000 and row.count("num_gpu") == 1 else 0,
-            cpu_milli=row.count("cpu_milli"),
-            memory=row.count("memory_mib") * _MIB,
-            flavor=row.text("gpu_spec"),
-        )
-        for row in rows(path, PODS)
-    )
-
-
-def nodes(path: Path) -> tuple[TraceNode, ...]:
-    """The nodes of the cluster, in the order of the file."""
-    return tuple(
-        TraceNode(
-            name=row.text("sn"),
-            gpus=row.count("gpu"),
-            flavor=row.text("model"),
-            cpu_milli=row.count("cpu_milli"),
-            memory=row.count("memory_mib") * _MIB,
-        )
-        for row in rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"))
     )

@@ -38,15 +38,6 @@ class TraceJob:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceNode:
-    name: str
-    gpus: int
-    flavor: str = ""
-    cpu_milli: int = 0
-    memory: int = 0  #: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Trace:
     """Jobs in the order of their submission; ties in the order of the file."""
 

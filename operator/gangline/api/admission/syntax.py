@@ -76,7 +76,8 @@ def label_map(path: str, value: object) -> list[FieldError]:
 
 def annotation_map(path: str, value: object) -> list[FieldError]:
     """A map of annotations: keys are those of labels, but for their case; values are anything, as long as all are not too
-    long together."""
+    long together.
+    """
     return [
         FieldError(path, NOTHING, fault, TOO_LONG) if entry is None else invalid(path, entry, fault)
         for entry, fault in annotation_faults(mapping(value))

@@ -120,7 +120,7 @@ def _counts(path: str, pod_set: Json) -> list[FieldError]:
 
 
 def _update(workload: Json, old: Json) -> list[FieldError]:
-    """Gates are only removed; and a workload with quota keeps its shape. (The schema freezes its queue and its priority.)"""
+    """Gates are only removed; and a workload with quota keeps its shape. The schema freezes its queue and priority."""
     errors = jobs.check_gates_update(workload, old)
     before, after = spec(old).get("podSets"), spec(workload).get("podSets")
     if before == after or not workload_status.has_quota(old):

@@ -194,7 +194,7 @@ def _checks_update(workload: Json, old: Json) -> list[FieldError]:
 
 
 def _cluster_update(workload: Json, old: Json) -> list[FieldError]:
-    """A cluster is chosen among the nominated ones. (The schema keeps it then.)"""
+    """A cluster is chosen among the nominated ones. The schema keeps it then."""
     cluster, chosen_before = status(workload).get("clusterName"), status(old).get("clusterName")
     if cluster is None or chosen_before is not None or _REPLACEMENT in annotations_of(workload):
         return []

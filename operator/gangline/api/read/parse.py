@@ -259,7 +259,8 @@ def _list(value: Any) -> list[Any]:
 
 def _images(status: Json) -> dict[str, int]:
     """What the node has of images, by each of their names. A list that is shortened or wrong excludes nobody from the queue: what
-    cannot be read is not there."""
+    cannot be read is not there.
+    """
     rows, found = status.get("images"), dict[str, int]()
     for row in _list(rows)[:_MOST_IMAGES]:
         body = cast(Json, row) if isinstance(row, dict) else {}

@@ -80,7 +80,7 @@ class KubeObject(Model):
     api_version: str | None = None
     """Group and version of this representation of the object, such as kueue.x-k8s.io/v1beta2."""
     kind: str | None = None
-    """Which kind of object this is, in CamelCase."""
+    """The kind of this object, in CamelCase."""
     metadata: ObjectMeta | None = None  # undescribed: the API server accepts no schema but its own
 
 
@@ -88,17 +88,17 @@ class Condition(Model):
     """One observed aspect of the object's state."""
 
     type: Annotated[str, Field(max_length=316), Keywords(pattern=QUALIFIED_NAME)]
-    """Which aspect, in CamelCase."""
+    """The aspect that the condition is about, in CamelCase."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition holds: True, False or Unknown."""
     observed_generation: Annotated[int, Field(ge=0), INT64] | None = None
     """The metadata.generation that was judged."""
     last_transition_time: Time
-    """When `status` last changed."""
+    """The time at which `status` last changed."""
     reason: Annotated[str, Field(min_length=1, max_length=1024), Keywords(pattern=REASON)]
-    """Why, in one CamelCase word that programs can match."""
+    """The reason, in one CamelCase word that programs can match."""
     message: Annotated[str, Field(max_length=32768)]
-    """Why, for people."""
+    """The reason, in a sentence for people."""
 
 
 Conditions: TypeAlias = Annotated[list[Condition], Field(max_length=16), list_map("type")]
@@ -110,7 +110,7 @@ class LabelSelectorRequirement(Model):
     key: str
     """The label's key."""
     operator: str
-    """In, NotIn, Exists or DoesNotExist."""
+    """The comparison: In, NotIn, Exists or DoesNotExist."""
     values: list[str] | None = None
     """What the label is compared with; empty for Exists and DoesNotExist."""
 

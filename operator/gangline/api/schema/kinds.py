@@ -54,12 +54,12 @@ _LOCAL_QUEUE_COLUMNS: Final = (
 _WORKLOAD_COLUMNS: Final = (
     Column("Queue", ".spec.queueName", description="LocalQueue that it waits in"),
     Column("Reserved in", ".status.admission.clusterQueue", description="ClusterQueue that it holds quota of"),
-    _condition("Admitted", "Whether it may run"),
-    _condition("Finished", "Whether it has finished"),
+    _condition("Admitted", "Whether the workload may run"),
+    _condition("Finished", "Whether the workload has finished"),
     _AGE,
 )
 _GPU_JOB_COLUMNS: Final = (
-    Column("Phase", ".status.phase", description="How it is"),
+    Column("Phase", ".status.phase", description="The phase of the job"),
     Column("Queue", r".metadata.labels.kueue\.x-k8s\.io/queue-name", description="LocalQueue that it waits in"),
     Column("GPUs", ".status.gpus", "integer", description="GPUs of the whole gang"),
     Column("Ready", ".status.ready", description="Ready pods of all pods"),
@@ -68,11 +68,11 @@ _GPU_JOB_COLUMNS: Final = (
     _AGE,
 )
 _QUEUE_POLICY_COLUMNS: Final = (
-    Column("Profile", ".spec.profile", description="Where parts left out come from"),
-    Column("Order", ".spec.order.key", description="Who goes first"),
-    Column("Backfill", ".spec.backfill.depth", "integer", description="How many workloads get a reservation"),
-    _condition("Active", "Whether it is in force"),
-    Column("Queues", ".status.matched", description="ClusterQueues it is in force for"),
+    Column("Profile", ".spec.profile", description="The profile that sets the parts left out"),
+    Column("Order", ".spec.order.key", description="The order of workloads"),
+    Column("Backfill", ".spec.backfill.depth", "integer", description="The number of workloads that get a reservation"),
+    _condition("Active", "Whether the policy is in force"),
+    Column("Queues", ".status.matched", description="ClusterQueues for which the policy is in force"),
     _AGE,
 )
 
@@ -174,7 +174,10 @@ MULTI_KUEUE_CLUSTER: Final = Kind(
         Version(
             "v1beta2",
             multikueue.MultiKueueCluster,
-            (Column("Connected", _condition("Active", "").path, description="Whether it can be reached"), _AGE),
+            (
+                Column("Connected", _condition("Active", "").path, description="Whether the cluster can be reached"),
+                _AGE,
+            ),
         ),
         multikueue1.MultiKueueCluster,
         lacks=limits.MULTI_KUEUE_CLUSTER,

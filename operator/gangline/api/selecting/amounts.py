@@ -1,7 +1,8 @@
 """Quantities and semantic versions in CEL: the functions of Kubernetes' libraries `quantity` and `semver`.
 
 A value of either kind is a map with one entry, whose text is the same for equal values: the runtime of CEL knows no values of
-other types, and maps can be compared for equality and nothing else."""
+other types, and maps can be compared for equality and nothing else.
+"""
 
 from __future__ import annotations
 

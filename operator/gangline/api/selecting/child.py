@@ -4,7 +4,8 @@
 
 In: lines of JSON. A question is [expression], or [expression, n] and n lines [driver, devices]. Out, a line for each question:
 [CPU milliseconds, answer], which is why the expression does not compile, or the verdicts. An expression that takes too much
-processor time or memory ends the process. It also ends when nothing was asked for a while, and with its parent."""
+processor time or memory ends the process. It also ends when nothing was asked for a while, and with its parent.
+"""
 
 from __future__ import annotations
 

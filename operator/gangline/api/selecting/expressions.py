@@ -2,7 +2,8 @@
 
 The environment is that of Kubernetes for devices, as far as the runtime of CEL has it: the standard library, strings, optional
 values, `cel.bind`, quantities, semantic versions, and `includes` of lists. It bounds how deep an expression may be and how
-often its macros iterate; what else an expression may cost is bounded by the process that it is evaluated in."""
+often its macros iterate; what else an expression may cost is bounded by the process that it is evaluated in.
+"""
 
 from __future__ import annotations
 

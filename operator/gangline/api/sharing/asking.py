@@ -15,7 +15,8 @@ from gangline.engine.model import Requests, Share
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What a pod asks with: the requests of each of its containers that runs at the same time, the annotations of its template,
-    and what its claims ask for."""
+    and what its claims ask for.
+    """
 
     containers: Sequence[Requests]
     annotations: Mapping[str, object] = field(default_factory=dict[str, object])

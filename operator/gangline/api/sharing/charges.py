@@ -25,7 +25,8 @@ _NOT_KNOWN: Final = numbers.MOST_MEMORY
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What is known of the cluster's cards. `smallest`, `largest`: MiB of a card, 0 = not known; `units`: resource -> what one
-    unit of it is at most; `policies`: how cards that are claimed round requests for their memory."""
+    unit of it is at most; `policies`: how cards that are claimed round requests for their memory.
+    """
 
     smallest: int = 0
     largest: int = 0

@@ -72,7 +72,8 @@ def _share(count: int, capacity: Mapping[str, int]) -> Share:
 
 def memory_consumed(memory: int, policies: Iterable[CapacityPolicy]) -> int:
     """MiB of the card that consumes most for so many MiB (0: for what is consumed where nothing is asked for); as asked where no
-    card can give so much."""
+    card can give so much.
+    """
     bytes_ = memory * _MIB
     known = (policy.consumed(bytes_ or policy.default or policy.most) for policy in policies)
     return max((-(-size // _MIB) for size in known if size is not None), default=memory)

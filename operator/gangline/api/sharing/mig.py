@@ -1,5 +1,6 @@
 """MIG: instances by profile, `nvidia.com/mig-1g.5gb`; a pod may get several on one card. What an instance is of its card says
-the node."""
+the node.
+"""
 
 from __future__ import annotations
 

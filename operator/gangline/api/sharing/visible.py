@@ -42,7 +42,7 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
     if of_pod(annotations) is None:
         said = f"must be the name of an environment variable, such as {NVIDIA}"
     elif others:
-        said = "whoever shares out what the pod asks for in other words tells it its cards"
+        said = "the component that shares out what the pod requests names the pod's cards"
     elif names.GPU_CLASS in annotations:
         said = "the pod has a claim, which gives it its cards"
     elif not own.says_how_much(annotations):

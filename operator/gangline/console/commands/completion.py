@@ -23,7 +23,7 @@ def command(shell: str) -> None:
     fish:  gangline completion fish > ~/.config/fish/completions/gangline.fish
 
     Names of jobs and queues come from the cluster of the context, with your own rights.
-    """
+    """  # noqa: D301 (click's \b keeps the lines of a paragraph)
     terminal.say(script(shell), nl=False)
 
 

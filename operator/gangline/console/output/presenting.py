@@ -49,7 +49,7 @@ def only_a_document(shape: Shape, what: str) -> None:
     if shape.format.kind not in ("", *DOCUMENTS):
         raise click.UsageError(f"-o {shape.format.kind} is for the list: {what} has {' and '.join(DOCUMENTS)}")
     if shape.watch:
-        raise click.UsageError(f"--watch is for the list: {what} is told once")
+        raise click.UsageError(f"--watch is for the list: {what} is printed once")
     given = {name: getattr(shape.selection, name) for name in ("users", "states", "queues", "sort")}
     if chosen := [f"--{name.removesuffix('s')}" for name, values in given.items() if values]:
         raise click.UsageError(f"{', '.join(chosen)}: filters and order are for the list, not for {what}")

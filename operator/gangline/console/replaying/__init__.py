@@ -1,1 +1,1 @@
-"""Reads what `gangline replay` takes beside a trace: policies from files of QueuePolicies."""
+"""Reads what `gangline admin replay` takes beside a trace: policies from files of QueuePolicies."""

@@ -1,4 +1,4 @@
-"""`gangline replay --cluster-record`: the record of a cluster under its own settings and others."""
+"""`gangline admin replay --cluster-record`: the record of a cluster under its own settings and others."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from gangline.devcluster.errors import StartError
 from gangline.devcluster.processes.process import ProcessId
 from gangline.devcluster.processes.supervisor import Supervisor, end_leftovers
 
-GANGLINE = (sys.executable, "-m", "gangline.console.cli")
+PROGRAM = (sys.executable, "-m", "gangline.console.cli", "admin")
 #: in the order in which they are stopped: what starts others again first, the operator before the webhooks
 SERVICES = (keeper.NAME, "operator", "webhooks", "jobset")
 TAIL_LINES = 25
@@ -37,7 +37,7 @@ class Services:
         directory: Path,
         *,
         detached: bool = False,
-        program: Sequence[str] = GANGLINE,
+        program: Sequence[str] = PROGRAM,
         enter: Sequence[str] = (),
     ) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class Services:
         return self._supervisor.log(name)
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
-        """Run `gangline NAME ARGUMENTS… --ready-file F` and return once the service is ready.
+        """Run `gangline admin NAME ARGUMENTS… --ready-file F` and return once the service is ready.
 
         Raises StartError, with the end of the service's log, when it dies or takes too long.
         """

@@ -169,7 +169,7 @@ def _storage(connection: Connection, services: Services) -> list[str]:
 
 
 def record(services: Services) -> Path:
-    """Path of the operator's audit record, for `gangline audit`."""
+    """Path of the operator's audit record, for `gangline admin audit`."""
     return services.directory / "audit.jsonl"
 
 

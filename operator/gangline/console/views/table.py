@@ -84,7 +84,8 @@ def gpu_use(queues: Iterable[QueueView]) -> tuple[int, int]:
 
 def draw(rows: Rows, width: int, most: int) -> list[Text]:
     """A table that is redrawn in place, for a terminal of `width` columns, in `most` lines. Where these are too few, the last has
-    the number of rows that are left out; [] where there is not even room for one row and that number."""
+    the number of rows that are left out; [] where there is not even room for one row and that number.
+    """
     from rich.text import Text
 
     lines = fit(replace(rows, cells=rows.cells[: max(0, most)]), width).lines

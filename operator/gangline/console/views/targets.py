@@ -1,4 +1,4 @@
-"""The job that a command is to change: found with the user's own rights, and changed only as it was when it was looked at.
+"""The job or queue that a command is to change: found with the user's own rights, and changed only as it was when it was read.
 
 Each write names the version that was judged. If the object has changed meanwhile, it is looked at and judged again: a job that
 has just started is not stopped by a command for a job that waits.
@@ -20,7 +20,7 @@ from gangline.jobs.pods.member import group_name
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
-from gangline.kube.resources import LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
+from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Target:
         return self.state in HOLDING
 
     def what_it_does(self) -> str:
-        """`runs on 8 GPUs`, `waits`, …"""
+        """What the job does, such as `runs on 8 GPUs` or `waits`."""
         gpus = self.view.gpus if self.view is not None else 0
         on = f" on {gpus} GPU{'s' if gpus != 1 else ''}" if gpus and self.holds else ""
         words = {State.RUNNING: "runs", State.PENDING: "waits", State.NOT_QUEUED: "is not queued"}
@@ -140,6 +140,45 @@ async def patched(api: ApiClient, resource: Resource, obj: Json, body: Json, *, 
         return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
     except Forbidden as error:
         raise click.ClickException(not_allowed(resource, meta.get("namespace"), error)) from error
+
+
+def queue_of(name: str) -> tuple[Resource, str] | None:
+    """The queue that a name such as `clusterqueue/NAME` means; None: it means no queue."""
+    kind, slash, plain = name.partition("/")
+    resource = _QUEUES.get(kind.lower()) if slash else None
+    return (resource, plain) if resource is not None else None
+
+
+async def stop_policy(
+    api: ApiClient, namespace: str, resource: Resource, name: str, policy: str, *, dry_run: bool
+) -> str:
+    """Set whether a queue starts jobs. Returns what was done, as a sentence."""
+
+    async def attempt() -> str:
+        obj = await api.get(resource, namespace if resource.namespaced else None, name)
+        title = f"{resource.kind} {name}"
+        before = obj["spec"].get("stopPolicy") or "None"
+        if before == policy:
+            return f"{title} {_POLICIES[policy]} already"
+        await patched(api, resource, obj, {"spec": {"stopPolicy": policy}}, dry_run=dry_run)
+        return f"{title} {_POLICIES[policy]}"
+
+    return await until_unchanged(attempt)
+
+
+_POLICIES: Final = {
+    "None": "starts jobs",
+    "Hold": "starts no jobs; those that run go on",
+    "HoldAndDrain": "starts no jobs, and those that run are stopped",
+}
+
+
+_QUEUES: Final[dict[str, Resource]] = {
+    "localqueue": LOCAL_QUEUES,
+    "lq": LOCAL_QUEUES,
+    "clusterqueue": CLUSTER_QUEUES,
+    "cq": CLUSTER_QUEUES,
+}
 
 
 def not_allowed(resource: Resource, namespace: str | None, error: Forbidden) -> str:

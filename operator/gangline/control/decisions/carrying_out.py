@@ -282,11 +282,11 @@ class Decisions(Part):
 
         def written(answer: Json | None) -> None:
             if answer is not None:
-                self._recorder.record(answer, "Warning", decision.reason, f"It {decision.message}")
+                self._recorder.record(answer, "Warning", decision.reason, f"The workload {decision.message}")
                 self._metrics.overrun(state)
-                self._notices.notify("Overrun", answer, f"It {decision.message}")
+                self._notices.notify("Overrun", answer, f"The workload {decision.message}")
 
-        change = run_changes.overrun(state, f"It {decision.message}")
+        change = run_changes.overrun(state, f"The workload {decision.message}")
         self._writes.change(decision.about, "overrun", change, priority=Priority.LIFECYCLE, done=written)
 
     # --- waiting ---

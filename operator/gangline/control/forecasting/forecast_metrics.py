@@ -68,7 +68,7 @@ class ForecastMetrics(Collector):
         )
         covered = CounterMetricFamily(
             "gangline_forecast_group_covered",
-            "Of these, those that took no longer than their q90.",
+            "Those of these runs that took no longer than their q90.",
             labels=["by", "group"],
         )
         for group, each in self._of.forecasts.groups.shown():

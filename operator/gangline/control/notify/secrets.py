@@ -20,5 +20,5 @@ class SecretReader:
         try:
             return (await self._client.get(kube.SECRETS, namespace, name)).get("data") or {}
         except Forbidden as error:
-            grant = f"gangline rbac --notify-secret {namespace}/{name} | kubectl apply -f -"
+            grant = f"gangline admin rbac --notify-secret {namespace}/{name} | kubectl apply -f -"
             raise Forbidden(error.status, error.reason, f"{error.message}; to grant it: {grant}") from error

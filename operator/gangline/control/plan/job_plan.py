@@ -324,7 +324,7 @@ def advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
         why = "Nodes were lost: the gang starts again"
         return _stop(view, workload, why) + _sync(view, None) + _not_ready(workload)
     if run_changes.why_not_started(workload) == run_changes.NOT_KEPT:
-        return _stop(view, workload, "Its admission was not kept") + _sync(view, None) + _not_ready(workload)
+        return _stop(view, workload, "The admission of the job was not kept") + _sync(view, None) + _not_ready(workload)
     infos = unconstrained(pod_set_infos(workload, lookups), workload)
     if view.elastic:
         infos = behind_gate(infos, view.kind.resizable(view.job))
@@ -340,7 +340,7 @@ def _not_kept(view: JobView, workload: Json, lost: Sequence[str]) -> list[Step]:
     return [
         ChangeStatus(workload, "pods-refused", run_changes.pods_refused(True, run_changes.NOT_KEPT, message)),
         Note("Warning", names.PODS_REFUSED, message),
-        *_stop(view, workload, "Its admission was not kept"),
+        *_stop(view, workload, "The admission of the job was not kept"),
     ]
 
 

@@ -404,7 +404,7 @@ def _run(
             *_stop(view, run_changes.NOT_KEPT, message),
         ]
     if run_changes.why_not_started(workload):
-        return _stop(view, run_changes.NOT_KEPT, "Its admission was not kept")
+        return _stop(view, run_changes.NOT_KEPT, "The admission of the group was not kept")
     steps: list[Step] = []
     waiting = [] if view.sent else [pod for pod in kept.pods if pod.gated and pod.counts]
     if waiting and groups.may_start(divided, kept):

@@ -110,6 +110,6 @@ class Watches:
         absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
         if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
             log.warning(
-                "there are no %s until their CRDs are installed (gangline crds | kubectl apply -f -)",
+                "there are no %s until their CRDs are installed (gangline admin crds | kubectl apply -f -)",
                 " or ".join(map(str, ours)),
             )

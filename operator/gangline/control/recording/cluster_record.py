@@ -1,4 +1,4 @@
-"""The leader writes the history of its cluster, as `gangline record` does beside a plain Kueue."""
+"""The leader writes the history of its cluster, as `gangline admin record` does beside a plain Kueue."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class RefusedPods(Part):
         self._write(key, change, done)
 
     def _accepted(self, key: str) -> None:
-        self._write(key, run_changes.pods_refused(False, "Accepted", "Its pods are created"), None)
+        self._write(key, run_changes.pods_refused(False, "Accepted", "The pods are created"), None)
 
     def _write(self, key: str, change: Change, done: Callable[[Json | None], None] | None) -> None:
         if not self._writes.in_doubt(kube.WORKLOADS, key):

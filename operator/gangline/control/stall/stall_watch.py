@@ -250,7 +250,7 @@ class StallWatch(Part):
             policy = chosen.get(value.admission.cluster_queue)
             if policy is not None and value.pods_ready:
                 attempt = partial(self._judge, value, policy)
-                self._quarantine.attempt("checking whether it hangs", kube.WORKLOADS, key, attempt)
+                self._quarantine.attempt("checking whether the workload hangs", kube.WORKLOADS, key, attempt)
 
     def _judge(self, value: model.Workload, policy: StallPolicy) -> None:
         raw = self._mirror.get(kube.WORKLOADS, value.key)
@@ -265,14 +265,14 @@ class StallWatch(Part):
         run, now = self._run_of(value), self._now()
         if value.stalled and _since_stalled(raw) < value.pods_ready_at:
             run.watch = Watch()
-            self._is_over(value, "Restarted", "Its pods have been restarted since")
+            self._is_over(value, "Restarted", "The pods have been restarted since")
             return
         verdict = stall_verdict.judge(self._evidence(value, run, job or raw, now), policy)
         if run.watch.follow(verdict, policy, now):
             if run.watch.state == STALLED:
                 self._act(value, raw, job, policy, verdict)
             elif run.watch.state == RUNNING and value.stalled:
-                self._is_over(value, "Recovered", "It shows signs of life again")
+                self._is_over(value, "Recovered", "The workload shows signs of life again")
         if verdict.idle and run.watch.state == RUNNING:
             self._idle(value, raw, verdict)
 
@@ -306,8 +306,12 @@ class StallWatch(Part):
         restart = self._restart(raw, job, verdict.says) if action == "Restart" else None
         if action == "Restart" and restart is None:
             action = "Requeue"
-        follows = {"Notify": "", "Restart": "; it is restarted", "Requeue": "; it is stopped and queued again"}[action]
-        message = f"It hangs: {verdict.says}{follows}"
+        follows = {
+            "Notify": "",
+            "Restart": "; the gang is restarted",
+            "Requeue": "; the workload is stopped and queued again",
+        }[action]
+        message = f"The workload hangs: {verdict.says}{follows}"
 
         def done(answer: Json | None) -> None:
             if answer is None:
@@ -327,7 +331,7 @@ class StallWatch(Part):
         kind = JOB_KINDS[ref[0]] if ref is not None else None
         if ref is None or job is None or not isinstance(kind, Restarts):
             return None
-        patch = kind.restart(job, "Stalled", f"It hung: {why}", conditions.timestamp(self._now()))
+        patch = kind.restart(job, "Stalled", f"The workload hung: {why}", conditions.timestamp(self._now()))
         if patch is None:
             return None
         version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
@@ -342,7 +346,7 @@ class StallWatch(Part):
         row = condition_of(raw, names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == run_changes.IDLE):
             return
-        message = f"It holds GPUs that it does not use: {verdict.says}"
+        message = f"The workload holds GPUs that it does not use: {verdict.says}"
 
         def done(answer: Json | None) -> None:
             if answer is not None:

@@ -185,7 +185,7 @@ ANSWERS: Final = Group(
             ("get",),
             "victims",
             parameters=(_KIND,),
-            about="Whom a waiting job would preempt now, were it next, and what each would lose. Nothing is preempted.",
+            about="The jobs that a waiting job would preempt now, were it next, and what each would lose. Nothing is preempted.",
         ),
         Served(
             "plannedruns",

@@ -180,7 +180,7 @@ class RealNodes:
     def _pid(self, name: str) -> int:
         process = self._supervisor.process(_program(name))
         if process is None:
-            raise DevClusterError(f"node {name} does not run; `gangline cluster node start {name}` starts it")
+            raise DevClusterError(f"node {name} does not run; `gangline dev cluster node start {name}` starts it")
         return process.pid
 
     def _address(self, name: str) -> network.NodeAddress:

@@ -204,7 +204,7 @@ def _scarcest(gang: WorkloadState, queue: ClusterQueueState) -> tuple[str, int]:
 
 def decision(gang: WorkloadState, head: WorkloadState) -> Preempt:
     message = (
-        f"It gives way, at its last checkpoint, to workload {head.key} (UID: {head.uid}), "
+        f"The workload gives way, at its last checkpoint, to workload {head.key} (UID: {head.uid}), "
         "which is expected to be done long before it"
     )
     return Preempt(gang.key, gang.uid, GAVE_WAY, message, by=head.key, by_uid=head.uid)

@@ -136,7 +136,11 @@ class Revoking:
 
     def decision(self, gang: WorkloadState, head: WorkloadState, now: Millis) -> Preempt:
         overdue = self.overdue_at(gang) <= now
-        why = "it ran longer than it was let in for" if overdue else "it was let in only until that could start"
+        why = (
+            "the workload ran longer than it was let in for"
+            if overdue
+            else "the workload was let in only until that one could start"
+        )
         message = f"Backfill was revoked to let workload {head.key} (UID: {head.uid}) start: {why}"
         return Preempt(gang.key, gang.uid, REVOKED, message, by=head.key, by_uid=head.uid)
 

@@ -61,7 +61,8 @@ def of_seats(
     pods: Iterable[Sequence[CardSeat]], kind: str = "", utilisation: int | None = None, names: Iterable[str] = ()
 ) -> dict[str, int]:
     """What these pods take of cards. `kind` of work, `utilisation` in percent of one card, `names` of its shares: what each pod
-    says of itself."""
+    says of itself.
+    """
     found: dict[str, int] = {}
     for pod in pods:
         busy = _ALL if utilisation is None else on_each(utilisation, len(pod))
@@ -116,7 +117,8 @@ def is_trait(name: str) -> bool:
 
 def unwanted(devices: Sequence[Device], free: Mapping[str, int], amounts: Mapping[str, int]) -> bool:
     """Whether pods that take these amounts of cards would get neighbours there, or among themselves, that one of both sides does
-    not want."""
+    not want.
+    """
     if not (_are_named(amounts) or _are_named(free)):
         return False
     left = dict(free)

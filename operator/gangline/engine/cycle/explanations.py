@@ -107,7 +107,7 @@ def attempted(
 def gated(explanation: Explanation, gang: WorkloadState) -> Explanation:
     """The explanation of an attempt that a closed preemption gate kept from preempting others."""
     gates = ", ".join(gang.closed_gates)
-    needs = f"Its preemption gates must open ({gates}), or {explanation.needs[:1].lower()}{explanation.needs[1:]}"
+    needs = f"The preemption gates of the workload must open ({gates}), or {explanation.needs[:1].lower()}{explanation.needs[1:]}"
     return replace(explanation, preemption_gates=gang.closed_gates, needs=needs)
 
 
@@ -215,7 +215,7 @@ def _divided(family: Iterable[WorkloadState]) -> Explanation:
     """Why the parent of variants waits: what each of these waits for."""
     told = sorted((",".join(gang.allowed_flavors or ()), gang.key, gang.reported[1]) for gang in family)
     each = "; ".join(f"{flavor} ({key}): {why or 'not tried yet'}" for flavor, key, why in told)
-    return Explanation(WAITS_ITS_TURN, f"It is tried on several flavors at a time. {each}")
+    return Explanation(WAITS_ITS_TURN, f"The workload is tried on several flavors at a time. {each}")
 
 
 def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | None:
@@ -223,11 +223,11 @@ def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | 
     if queue is None:
         return Explanation(MISCONFIGURED, f"ClusterQueue {name} doesn't exist", needs=f"Create ClusterQueue {name}.")
     if store.divides(queue) and not gang.workload.variant_of:
-        return Explanation(WAITS_ITS_TURN, "Its variants are not created yet")
+        return Explanation(WAITS_ITS_TURN, "The variants of the workload are not created yet")
     if gang.workload.variant_of and not store.divides(queue):
         return Explanation(
             MISCONFIGURED,
-            f"It is a variant of a workload, and ClusterQueue {name} has no concurrentAdmissionPolicy in force",
+            f"The workload is a variant of another one, and ClusterQueue {name} has no concurrentAdmissionPolicy in force",
         )
     if not queue.in_service:
         _, why = store.inactive(name)

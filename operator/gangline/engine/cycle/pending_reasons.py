@@ -170,7 +170,7 @@ def why(gang: WorkloadState, store: Store) -> Explanation | None:
         return Explanation(
             "PendingEvaluation",
             NOT_TRIED,
-            needs="Its back-off must end before it is tried again.",
+            needs="The back-off of the workload must end before it is tried again.",
         )
     return _why_queued(gang, queue, store)
 

@@ -174,7 +174,7 @@ class Verdicts:
             if error is None
             else f"half of the forecasts were off by a factor of {exp(error):.2g} or more"
         )
-        return f"their policy has yet to prove itself, since {forecasts} and little work is saved; "
+        return f"the policy is on trial: {forecasts}, and few workloads save checkpoints; "
 
     def _compared(self, jobs: Sequence[Job], seen: Millis) -> Comparison:
         return Comparison(seen, {mode: figures(jobs, self._lane(mode), seen) for mode in MODES})

@@ -141,7 +141,8 @@ class Share:
 
     def of(self, device: Device) -> Part | None:
         """What it takes of one card; None if it never fits there, whoever else sits on it. Filters by name, model, resource and
-        health are not looked at."""
+        health are not looked at.
+        """
         if self.profile:
             found = next((each for each in device.profiles if each.name == self.profile), None)
             return None if found is None else Part(_part(WHOLE, 1, found.most), found.memory)

@@ -170,7 +170,8 @@ def _card_pack(_: Args) -> Scorer:
 
 def _card_balance(_: Args) -> Scorer:
     """The less the neighbours on its cards use all together, the better; 0 % use has 100 points, 100 % has 50. Where it is not
-    known who sits on which card, all of the host's pods are neighbours, and share all its accelerators."""
+    known who sits on which card, all of the host's pods are neighbours, and share all its accelerators.
+    """
 
     def measure(ask: Ask, place: Place, _: Field) -> int:
         if not (place.host.cards and place.host.told_apart):
@@ -192,7 +193,8 @@ def _card_use(_: Args) -> Scorer:
 
 def _class_affinity(_: Args) -> Scorer:
     """Cards with the same kind of work only are best, then cards without any, then the others; hosts where it is not known
-    who sits on which card."""
+    who sits on which card.
+    """
 
     def measure(ask: Ask, place: Place, _: Field) -> int:
         if not (place.host.cards and place.host.told_apart):
@@ -320,7 +322,8 @@ def _node_metric(args: Args) -> Scorer:
 
 def _target_load(args: Args) -> Scorer:
     """Percent of CPU in use, with what the pod requests: best at the target, none above 100 %; a rising line before the target, a
-    falling one after it."""
+    falling one after it.
+    """
     key, target = str(args.get("annotation", "")), _whole(args, "target", 40)
 
     def measure(ask: Ask, place: Place, _: Field) -> int:

@@ -1,4 +1,6 @@
-"""Healing: what becomes of running gangs whose nodes are lost. Highest priority first, each by the first of these that works:
+"""Healing: what becomes of running gangs whose nodes are lost.
+
+Gangs are healed by priority, each by the first of these that works:
 
 1. swap: the lost pods are assigned to healthy nodes, spares included (`Heal`; for topology flavors `Swap` and `Heal`);
 2. preempt to heal: the cheapest set of lower-priority gangs is preempted, and their room is kept for the gang until it is

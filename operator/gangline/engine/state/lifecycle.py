@@ -109,7 +109,7 @@ class Lifecycle:
             moved, sooner = self._mend(gang, now)
             again = sooner if again is None or (sooner is not None and sooner < again) else again
             if isinstance(moved, Swap):
-                gang.journal.note(gang, f"Its pods on {gang.workload.unhealthy_nodes[0]} are placed elsewhere", "Swap")
+                gang.journal.note(gang, f"The pods on {gang.workload.unhealthy_nodes[0]} get other nodes", "Swap")
             if isinstance(moved, Swap | Warn):
                 return moved, again
             eviction = moved
@@ -464,7 +464,7 @@ def _stalled(gang: WorkloadState) -> Evict | None:
     """The eviction of a workload that hangs. It is requeued at its old position: a node may have been the cause."""
     if gang.workload.stalled != "Requeue" or not gang.admitted:
         return None
-    return Evict(gang.key, gang.uid, "Stalled", "It hangs: it is stopped and queued again")
+    return Evict(gang.key, gang.uid, "Stalled", "The workload hangs: it is stopped and queued again")
 
 
 def _listed(checks: Sequence[CheckState], state: str) -> str:

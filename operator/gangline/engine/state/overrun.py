@@ -86,7 +86,7 @@ class Overruns:
         queue = queue_of(gang)
         if queue is None or not in_the_way(gang, queue):
             return None, now + RECHECK
-        return Evict(gang.key, gang.uid, EVICTED, f"It gives way to those that wait: it {said}"), None
+        return Evict(gang.key, gang.uid, EVICTED, f"The workload gives way to those that wait: it {said}"), None
 
 
 def is_own_forecast(forecast: RuntimeForecast) -> bool:

@@ -206,7 +206,8 @@ def placed_on(
 
 def node_needs(pod_sets: Iterable[PodSet], admission: Admission) -> NodeNeeds:
     """What placed pods take of nodes, where that is not what they count for in quota: with transformations, with charges, and
-    with marks for placement policies."""
+    with marks for placement policies.
+    """
     known = {
         pod_set.name: pod_set
         for pod_set in pod_sets
@@ -256,7 +257,8 @@ def mend(
     policy: PlacementPolicy | None = None,
 ) -> Admission | None:
     """The admission with the pods of a failed host placed elsewhere, on none that a policy excludes; None if that is not
-    possible."""
+    possible.
+    """
     mended: dict[str, TopologyAssignment] = {}
     for assigned in admission.pod_sets:
         pod_set = pod_sets.get(assigned.name)

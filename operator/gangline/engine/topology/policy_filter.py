@@ -69,7 +69,8 @@ class PolicyAsk:
 
     def on_cards(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
         """What a pod asks of cards, with the margin that the policy wants. A pod with a card, a slice or an instance for itself
-        needs none."""
+        needs none.
+        """
         safe = next((each for each in self.filters if each.name == MEM_SAFE), None)
         if safe is None:
             return shares

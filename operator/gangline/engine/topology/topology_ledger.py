@@ -236,7 +236,8 @@ class TopologyLedger:
 
     def has_room(self, key: LeafKey, amounts: Requests, *, by_bandwidth: bool = False) -> bool:
         """Whether a leaf exists and has at least this free, beside wanted neighbours. Marks for policies bound nothing, except
-        those of interfaces `by_bandwidth`."""
+        those of interfaces `by_bandwidth`.
+        """
         leaf = self._leaves.get(key)
         if leaf is None or not all(
             amount <= leaf.free.get(name, 0) or (is_mark(name) and not (by_bandwidth and name.startswith(INTERFACE)))

@@ -73,7 +73,7 @@ def load(path: Path) -> Model:
     except (OSError, EOFError, ValueError) as error:
         raise ModelError(f"{path}: not a forecast model: {error}") from error
     if not isinstance(body, dict) or body.get("format") != _FORMAT or body.get("features") != features.VERSION:
-        raise ModelError(f"{path}: made by another version of Gangline; retrain with `gangline forecast train`")
+        raise ModelError(f"{path}: made by another version of Gangline; retrain with `gangline admin forecast train`")
     if body.get("levels") != list(LEVELS):
         raise ModelError(f"{path}: has quantiles {body.get('levels')}, not {list(LEVELS)}; retrain")
     try:

@@ -47,7 +47,7 @@ ALERTS: Final = (
         "1m",
         "critical",
         "Two operators lead at once.",
-        "They have different Leases: compare leaderElection in their configurations.",
+        "The two operators have different Leases: compare leaderElection in their configurations.",
     ),
     Alert(
         "GanglineAdmissionStalled",
@@ -89,7 +89,7 @@ ALERTS: Final = (
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the operator's writes fail.",
-        "Rights (`gangline rbac`), webhooks of others and the API server's health are the usual reasons.",
+        "Rights (`gangline admin rbac`), webhooks of others and the API server's health are the usual reasons.",
     ),
     Alert(
         "GanglineWebhookErrors",
@@ -131,7 +131,7 @@ ALERTS: Final = (
         "0m",
         "warning",
         "Gangs that lost a node run again after {{ $value | humanizeDuration }}.",
-        "kubectl gangline swap shows which stage takes that long.",
+        "kubectl gangline admin swap shows which stage takes that long.",
     ),
     Alert(
         "GanglineHistoryDown",
@@ -147,7 +147,7 @@ ALERTS: Final = (
         "15m",
         "warning",
         "{{ $value | humanize }} notifications were not delivered within an hour.",
-        "gangline notify test POLICY tells why.",
+        "gangline notify test POLICY shows why.",
     ),
 )
 

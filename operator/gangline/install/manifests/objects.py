@@ -82,7 +82,7 @@ def _crd(crd: Json) -> Json:
 
 
 def _rights() -> Iterator[Document]:
-    """Accounts, roles and bindings as `gangline rbac` prints them, in the namespace of the installation."""
+    """Accounts, roles and bindings as `gangline admin rbac` prints them, in the namespace of the installation."""
     for body in rights.manifests():
         if body["kind"] != "Namespace":
             yield Document("rights.yaml", _ours(body))

@@ -21,7 +21,7 @@ from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.api.read.configuration.managed_jobs import SHIPPED
 from gangline.kube.resources import Json
 
-#: the image that `gangline image build` makes
+#: the image that `gangline dev image build` makes
 IMAGE: Final = "docker.io/gangline/gangline"
 #: characters of a file of values, and of one `--set`
 LONGEST: Final = 1_000_000
@@ -61,9 +61,9 @@ class Model(BaseModel):
 
 class Image(Model):
     repository: str = IMAGE
-    """Registry and name; what `gangline image build` makes is named like this."""
+    """Registry and name; what `gangline dev image build` makes is named like this."""
     tag: str = gangline.__version__
-    """Not used where there is a digest."""
+    """The tag of the image, which a digest replaces."""
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
     """`sha256:…`: exactly this image, whatever the tag says later."""
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
@@ -74,7 +74,7 @@ class Crds(Model):
     enabled: bool = True
     """Install the custom resource definitions, Kueue's and Gangline's. They are applied over Kueue's own."""
     keep: bool = True
-    """They, and with them all queues and workloads, stay when the release is uninstalled."""
+    """The kinds, and with them all queues and workloads, stay when the release is uninstalled."""
 
 
 class Kueue(Model):
@@ -169,7 +169,7 @@ class Volume(Model):
     enabled: bool = False
     """Keep the history on a volume. A volume is on one node: there is one operator then, and no standby."""
     size: Quantity = "2Gi"
-    """Of the claim."""
+    """The size of the claim."""
     storage_class_name: str = ""
     """\"\": the cluster's default."""
     existing_claim: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
@@ -197,25 +197,25 @@ class Metrics(Model):
 
 class ServiceMonitor(Model):
     enabled: bool = False
-    """For the Prometheus operator."""
+    """Create a ServiceMonitor for the Prometheus operator."""
     interval: str = "30s"
-    """Between two scrapes."""
+    """The time between two scrapes."""
     labels: Labels = {}
-    """By which your Prometheus finds it."""
+    """The labels by which your Prometheus finds the object."""
 
 
 class Rules(Model):
     enabled: bool = False
-    """Alerts, as a PrometheusRule."""
+    """Create alerts as a PrometheusRule."""
     labels: Labels = {}
-    """By which your Prometheus finds it."""
+    """The labels by which your Prometheus finds the object."""
 
 
 class Dashboard(Model):
     enabled: bool = False
-    """A dashboard for Grafana, in a ConfigMap that its sidecar loads."""
+    """Create a dashboard for Grafana, in a ConfigMap that Grafana's sidecar loads."""
     labels: Labels = {"grafana_dashboard": "1"}
-    """By which Grafana's sidecar finds it."""
+    """The labels by which Grafana's sidecar finds the ConfigMap."""
 
 
 class Monitoring(Model):

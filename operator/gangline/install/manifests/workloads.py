@@ -79,6 +79,7 @@ def documents() -> list[Document]:
 
 def _operator() -> Json:
     args = [
+        "admin",
         "operator",
         f"--listen=0.0.0.0:{HTTP_PORT}",
         "--config=/etc/gangline/config.yaml",
@@ -161,6 +162,7 @@ def _claim() -> Json:
 
 def _webhooks() -> Json:
     args = [
+        "admin",
         "webhooks",
         f"--listen=0.0.0.0:{WEBHOOKS_PORT}",
         "--config=/etc/gangline/configuration/config.yaml",
@@ -210,7 +212,7 @@ def _unregistration() -> Json:
     stored objects stay readable without them.
     """
     container = {
-        **_container(WEBHOOKS, ["webhooks", "--unregister", Format("--namespace={}", (NAMESPACE,))]),
+        **_container(WEBHOOKS, ["admin", "webhooks", "--unregister", Format("--namespace={}", (NAMESPACE,))]),
         "env": [*_ENVIRONMENT],
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
@@ -349,7 +351,7 @@ def _priority_class() -> Json:
 def _kueue_alias() -> Json:
     """A Deployment without pods: it only has the image, which `kubectl kueue version` prints."""
     matched = selector("kueue-alias")
-    container = _container(OPERATOR, ["operator"])
+    container = _container(OPERATOR, ["admin", "operator"])
     return {
         **head("apps/v1", "Deployment", "kueue-controller-manager", "kueue-alias", KUEUE_NAMESPACE),
         "spec": {

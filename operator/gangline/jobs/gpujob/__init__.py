@@ -136,7 +136,7 @@ class GPUJob(Declared):
             return None
         if self.finished(job) or verdicts.recorded(job):
             return None
-        message = f"It has run for {limit} s in total, which is spec.runtime.limit"
+        message = f"The job has run for {limit} s in total, which is spec.runtime.limit"
         return status.ending(job, Verdict(False, "DeadlineExceeded", message, at))
 
     def rejected(self, job: Json, message: str) -> Patch | None:

@@ -1,5 +1,6 @@
 """The children of a running GPUJob: one headless Service for the names of its pods, and one Indexed Job per role; and what the
-pods of a role claim (`claims`)."""
+pods of a role claim (`claims`).
+"""
 
 from __future__ import annotations
 

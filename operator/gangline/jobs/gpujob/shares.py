@@ -57,7 +57,7 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
     ) is not None:
         raise JobError(f"belongs to a claim, and {bounded.shown(by)} makes none", f"{path}.{field}")
     if by in (HAMI, KAI, DRA) and GPU_VISIBLE in ((template.get("metadata") or {}).get("annotations") or {}):
-        raise JobError(f"{by} tells pods their cards, and the template has {GPU_VISIBLE}", f"{path}.by")
+        raise JobError(f"{by} chooses the cards of pods, and the template has {GPU_VISIBLE}", f"{path}.by")
     if resource != HAMI_GPU and by not in (DRA, OTHERS, VISIBLE):
         raise JobError(f"{by} shares {HAMI_GPU} out, not {bounded.shown(resource)}", path)
     if asks or _asks_for_parts(template):

@@ -62,7 +62,7 @@ class Member:
     #: the Workload that it names, of a pod that stands alone; "" = it gets one of its own
     prebuilt: str
     marked: bool  #: it has the condition TerminationTarget
-    imported: int  #: when `gangline import` made it a member of its Workload
+    imported: int  #: when `gangline admin import` made it a member of its Workload
     remade: bool  #: once it has gone, its owner makes another pod of the same name
     packed: bytes = field(repr=False)
     left_behind: bool = False  #: it says that it was left behind on a node that is out of reach

@@ -109,7 +109,8 @@ _Task: TypeAlias = tuple[Plan, Policy, int, str, float]
 
 class Runs:
     """Runs of policies on shaken copies of one input, in several processes if the plan says so, in the order in which they were
-    asked for. A run that does not end in time is None, and so are all after it."""
+    asked for. A run that does not end in time is None, and so are all after it.
+    """
 
     def __init__(self, plan: Plan, prepared: Prepared, deadline: float) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""The settings that `gangline tune` tries, as specifications of QueuePolicies. Which are tried depends on the seed alone."""
+"""The settings that `gangline admin tune` tries, as specifications of QueuePolicies. The seed alone chooses them."""
 
 from __future__ import annotations
 

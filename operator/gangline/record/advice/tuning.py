@@ -1,4 +1,4 @@
-"""`gangline tune`: settings searched on the first part of a record, and judged on the last, which the search has not seen.
+"""`gangline admin tune`: settings searched on the first part of a record, and judged on the last, which the search has not seen.
 
 Every candidate is compared with the cluster's own settings on the same shaken copies of the input. What was found best is then
 played on the part that was held out. The interval of its gain is drawn from these runs and from the days of that part: a gain

@@ -353,7 +353,7 @@ def _prebuilt_update(job: Json, old: Json, *, held: bool) -> list[FieldError]:
 
 
 def is_adopted(job: Json, old: Json) -> bool:
-    """A running job that was not managed names a queue together with its Workload, as `gangline import` writes it.
+    """A running job that was not managed names a queue together with its Workload, as `gangline admin import` writes it.
 
     If that Workload holds no quota, the job is stopped like any that runs without.
     """

@@ -211,7 +211,7 @@ def _update(marks: _Marks, obj: Json, old: Json, context: Context, *, waits: boo
 
 
 def _is_imported(obj: Json, old: Json) -> bool:
-    """Whether the object gets a queue while it runs, from `gangline import`, which sees to it that its pods run on."""
+    """Whether the object gets a queue while it runs, from `gangline admin import`, which sees to it that its pods run on."""
     return not jobs.queue_name(old) and bool(jobs.queue_name(obj)) and names.IMPORTING in annotations_of(obj)
 
 

@@ -1,5 +1,6 @@
 """`resources.deviceClassMappings` of Kueue's configuration file: what the devices of DeviceClasses count as. Limits and words are
-Kueue's."""
+Kueue's.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ GATES: Final = {
 
 class Mappings:
     """`resources`: DeviceClass -> the resource of its first mapping; `sources`: DeviceClass -> what its devices count as
-    instead."""
+    instead.
+    """
 
     def __init__(self) -> None:
         self.resources: dict[str, str] = {}

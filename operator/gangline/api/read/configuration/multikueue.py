@@ -112,7 +112,8 @@ def load(root: Json, gates: Gates) -> MultiKueue:
 
 def sent(managed: ManagedJobs, settings: MultiKueue) -> list[Resource]:
     """The kinds of jobs that are sent: those that are managed and can run elsewhere, those that the section names, and those
-    whose pods wait here."""
+    whose pods wait here.
+    """
     kinds = [each for each in (*jobkinds.BUILT_IN, *managed.declared) if each.managed_by]
     listed = [
         each.resource

@@ -40,7 +40,8 @@ _NO_SUPPLY: Final = DeviceSupply(LocalJudge()).of("")
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What holds in one namespace. `overheads`: RuntimeClass -> what each of its pods takes besides its containers, in engine
-    units."""
+    units.
+    """
 
     limits: Limits = NO_LIMITS
     overheads: Mapping[str, Requests] = field(default_factory=dict[str, Requests])

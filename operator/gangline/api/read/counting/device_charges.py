@@ -2,7 +2,8 @@
 
 First Kueue checks whether there are devices that the claim's selectors select: it looks at all slices, and takes a device for one
 request of a claim. Then it counts what such devices consume, where the DeviceClass has sources: it looks at complete pools, and
-each device of a request counts as the one that consumes most."""
+each device of a request counts as the one that consumes most.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What a claim counts as. Faults in the order in which Kueue looks for them: `first` the claim itself and its selectors,
-    then its `counters`, then its `capacities`. A charge with `first` has no amounts."""
+    then its `counters`, then its `capacities`. A charge with `first` has no amounts.
+    """
 
     amounts: Requests = field(default_factory=dict[str, int])
     first: tuple[Fault, ...] = ()

@@ -41,7 +41,8 @@ CAPACITY: Final = "capacity"
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
     """One request of a claim. `where`: its path within the claim. `selectors`: their indices and CEL expressions. `capacity`:
-    as it is written, by full name. `admin`: for administrators, who look at devices that others use: it counts as nothing."""
+    as it is written, by full name. `admin`: for administrators, who look at devices that others use: it counts as nothing.
+    """
 
     where: str
     device_class: str

@@ -30,7 +30,8 @@ _MOST_KNOWN: Final = 16384
 @dataclass(frozen=True, slots=True)
 class DeviceSlice:
     """`generation`: a pool consists of its slices of the newest one, and is complete with `count` of them. `group`: its driver
-    and devices."""
+    and devices.
+    """
 
     pool: str
     generation: int
@@ -101,7 +102,8 @@ def _consumed(device: Json, name: str, resource: str) -> list[int]:
 @dataclass(frozen=True, slots=True)
 class Dimension:
     """A capacity of a device. `usual`: what is consumed where a request does not say how much; `policy`: how requests are
-    rounded."""
+    rounded.
+    """
 
     usual: int
     policy: CapacityPolicy

@@ -1,5 +1,6 @@
 """The devices of the cluster, and what each claim of a namespace counts as: computed when it is first asked for, and again when
-devices change or an answer has come that it waited for."""
+devices change or an answer has come that it waited for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ V = TypeVar("V")
 
 class NamespaceSupply:
     """The devices that claims of one namespace can get. Its selectors are evaluated, and their verdicts kept, apart from those of
-    other namespaces: nobody waits for the selectors of others."""
+    other namespaces: nobody waits for the selectors of others.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

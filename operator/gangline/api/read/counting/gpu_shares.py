@@ -24,7 +24,8 @@ MOST_SHARES: Final = 64
 @dataclass(frozen=True, slots=True)
 class GpuShares:
     """`charges`: what one pod counts for besides its requests, nothing if it asks for no card. `fault`: why its Workload is not
-    admitted, "" if nothing is wrong; the field in it is within the template."""
+    admitted, "" if nothing is wrong; the field in it is within the template.
+    """
 
     shares: tuple[Share, ...] = ()
     charges: Requests = field(default_factory=dict[str, int])
@@ -42,7 +43,8 @@ def gpu_shares(
     claims: Mapping[str, Claim] = MappingProxyType({}),
 ) -> GpuShares:
     """`spec` is completed. `explained` are resources that the configuration transforms: it says what they count for. `claims` are
-    the namespace's ResourceClaimTemplates."""
+    the namespace's ResourceClaimTemplates.
+    """
     annotations = child(child(template, "metadata", "template"), "annotations", "template.metadata")
     running, starting = podspec.by_container(spec)
     sidecars = [requests for requests, stays in starting if stays]

@@ -181,7 +181,8 @@ def _boost(written: str) -> int:
 @bounded.parser(65_536, instead=("(too long a list)",), worst=(",", " ,", "a,", "a/b,"))
 def names_in(written: str) -> tuple[str, ...]:
     """The names in a list with commas: the controllers that gate it, the flavors that it may use. Of too long a list only its
-    existence is known: the workload stays gated, or without a flavor."""
+    existence is known: the workload stays gated, or without a flavor.
+    """
     return tuple(name.strip() for name in written.split(",") if name.strip()) if written else ()
 
 

@@ -97,7 +97,7 @@ class Runtime(Model):
 
 
 class Restart(Model):
-    """What happens after failures."""
+    """The reaction to failures."""
 
     max_restarts: Count = 3
     """The number of restarts of the gang before the job fails."""
@@ -111,7 +111,7 @@ class Progress(Model):
     """The job's signs of life."""
 
     heartbeat: Duration
-    """A longer time without a report counts as evidence that it hangs."""
+    """A longer time without a report counts as evidence that the job hangs."""
 
 
 class Placement(Model):
@@ -148,7 +148,7 @@ class GPUJobSpec(Model):
         Cel("has(self.roles) == has(oldSelf.roles)", "the form of a job can't be changed"),
     )
     framework: Annotated[Literal["PyTorch", "TensorFlow", "JAX", "MPI", "None"], _IMMUTABLE] = "None"
-    """Sets the environment variables by which the pods find each other. Immutable."""
+    """The framework whose environment variables the pods get, by which they find each other. Immutable."""
     suspend: bool = False
     """true while the job waits. Gangline sets and clears it."""
     workers: PositiveInt32 | None = None
@@ -168,7 +168,7 @@ class GPUJobSpec(Model):
     runtime: Runtime | None = None
     """The job's runtime: hints and a limit."""
     restart: Restart = Restart()
-    """What happens after failures."""
+    """The reaction to failures."""
     progress: Progress | None = None
     """The job's signs of life."""
     topology: Placement | None = None
@@ -186,27 +186,27 @@ class Forecast(Model):
     """The basis of the forecast: Model, Hint, Limit, History (similar finished jobs), Global (all finished jobs) or Default (no
     finished jobs yet)."""
     samples: Count = 0
-    """The number of finished jobs that it is based on."""
+    """The number of finished jobs on which the forecast is based."""
 
 
 class ExpectedStart(Model):
     """The expected start of the job at present."""
 
     earliest: Annotated[Time | None, Field(alias="from")] = None
-    """Not before this."""
+    """The earliest time at which the start is likely."""
     latest: Annotated[Time | None, Field(alias="to")] = None
-    """Most likely before this."""
+    """The time before which the job will most likely have started."""
     because: Annotated[str, Field(max_length=1024)] | None = None
     """The reason for the wait."""
 
 
 class RolePlacement(Model):
-    """Where pods of a role run."""
+    """The flavor and the nodes of one role."""
 
     role: PodSetName
     """The role."""
     flavor: Annotated[str, Field(max_length=253)] | None = None
-    """The flavor it got."""
+    """The flavor that the role got."""
     nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=64)] | None = None
     """Nodes or topology domains; the first 64."""
 
@@ -253,26 +253,27 @@ class GPUJobStatus(Model):
     roles: Annotated[list[RoleStatus], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
     """The pods of each role."""
     start_time: Time | None = None
-    """The time of its last start."""
+    """The time at which the job last started."""
     completion_time: Time | None = None
-    """The time of its end."""
+    """The time at which the job ended."""
     restarts: Count | None = None
     """The number of restarts of the gang."""
     swaps: Count | None = None
-    """The number of nodes replaced under it."""
+    """The number of nodes that were replaced under the job."""
     interruptions: Annotated[list[Interruption], Field(max_length=8)] | None = None
     """The latest 8 restarts, of the whole gang or of single pods."""
     forecast: Forecast | None = None
-    """The forecast of its runtime."""
+    """The forecast of the job's runtime."""
     expected_start: ExpectedStart | None = None
-    """Its expected start."""
+    """The expected start of the job."""
     placement: Annotated[list[RolePlacement], Field(max_length=MAX_POD_SETS), list_map("role")] | None = None
-    """Where it runs."""
+    """The flavor and the nodes of each role."""
 
 
 class GPUJob(KubeObject):
     """A gang of workers with GPUs that starts when all of it can run. The label kueue.x-k8s.io/queue-name names its
-    LocalQueue."""
+    LocalQueue.
+    """
 
     spec: GPUJobSpec
     """The gang and its settings."""

@@ -87,7 +87,7 @@ class PlacementScore(Model):
     tier: Annotated[int, Field(ge=0, le=9)] = 0
     """A later tier decides between nodes that are equal in all earlier ones."""
     weight: Annotated[int, Field(ge=1, le=100)] = 1
-    """Its weight inside its tier."""
+    """The weight of the scorer inside its tier."""
     label: _Key | None = None
     """The key of the label that NetworkCost and NodeLabel look at."""
     value: LabelValue | None = None
@@ -116,7 +116,7 @@ class PlacementScore(Model):
 
 
 class PlacementFilter(Model):
-    """What excludes nodes, whatever is free on them."""
+    """A filter: a rule that excludes nodes, whatever is free on them."""
 
     model_config = rules(
         Cel("has(self.label) == (self.name == 'NodeLabel')", "NodeLabel needs a label, others have none"),
@@ -157,7 +157,8 @@ class PlacementFilter(Model):
 
 class Placement(Model):
     """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
-    node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies."""
+    node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies.
+    """
 
     model_config = rules(Cel("!(has(self.profile) && has(self.scores))", "set profile or scores, not both"))
 
@@ -169,7 +170,8 @@ class Placement(Model):
     scores: Annotated[list[PlacementScore], Field(min_length=1, max_length=16)] | None = None
     """Scorers instead of those of a profile."""
     filters: Annotated[list[PlacementFilter], Field(min_length=1, max_length=16)] | None = None
-    """What excludes nodes, before any scorer. What each one excludes is counted in the reason of gangs that wait."""
+    """The filters that exclude nodes, before any scorer. The reason of gangs that wait counts the nodes that each
+    of them excludes."""
     dry_run: bool = False
     """The policy's choice is worked out at each admission and shown in the Workload's condition PlacementPreview. Nothing follows
     from it: gangs start as without this part."""

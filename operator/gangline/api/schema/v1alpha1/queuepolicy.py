@@ -75,7 +75,8 @@ class ClusterQueues(Model):
 
 class Fixes(Model):
     """Named corrections of Kueue's behaviour where users would call it a bug. One is on without a policy:
-    QuotaOfVictimsStillHeld."""
+    QuotaOfVictimsStillHeld.
+    """
 
     enable: _Fixes | None = None
     """Fixes to turn on in addition to those of the profile."""
@@ -118,7 +119,8 @@ class Quantiles(Model):
 
 class GiveWay(Model):
     """Checkpoint preemption: running workloads that declare checkpoints are preempted for a reserved workload that is expected
-    to end long before them."""
+    to end long before them.
+    """
 
     longer_than: Quantity = "3"
     """A victim is expected to run for at least this many times the reserved workload's expected runtime; half as many once that
@@ -128,8 +130,8 @@ class GiveWay(Model):
     min_runtime: Duration = "15m"
     """A victim has run for at least this long since its last start."""
     longer_than_backfilled: Quantity | None = None
-    """For backfilled workloads, in place of longerThan if it is less: they hold what the reserved workload could use. Unset:
-    longerThan applies to all."""
+    """The value for backfilled workloads, in place of longerThan if it is less: they hold what the reserved workload could use.
+    Unset: longerThan applies to all."""
     max_preemptions: Annotated[int, Field(ge=1)] | None = None
     """Workloads that were preempted this often, for any reason, are not preempted this way. Unset: no limit."""
     loss_budget: Fraction | None = None
@@ -165,12 +167,13 @@ class Backfill(Model):
     the last checkpoint, and restarts. It is a limit: what it does not cover is not preempted. Millionths count. Unset: no
     limit."""
     restart_cost: Duration = "1m"
-    """What one preemption costs a workload beside its work since the last checkpoint, as counted in lossBudget."""
+    """The cost of one preemption to a workload beside its work since the last checkpoint, as lossBudget counts it."""
 
 
 class Preemption(Model):
     """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims` and `holdQuota` are
-    about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor."""
+    about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor.
+    """
 
     victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"
     """Kueue: lowest priority, then newest. LeastLostWork: lowest priority, then least work lost since the last checkpoint.
@@ -191,12 +194,13 @@ class Preemption(Model):
 
 class Overrun(Model):
     """What happens to workloads that run longer than forecast. Hard limits (max-exec-time-seconds, runtime.limit) apply without
-    it."""
+    it.
+    """
 
     warn_at: Fraction = "0.9"
-    """The quantile of its own forecast after which a run is in state Warned."""
+    """A run is in state Warned after this quantile of its forecast."""
     overdue_factor: Quantity = "3"
-    """It is Overdue after this many times that."""
+    """A run is Overdue after this many times the time of warnAt."""
     action: Literal["None", "Notify", "Requeue", "Deactivate"] = "Notify"
     """Notify: report it, once per state. Requeue: also evict an overdue workload while others of at least its priority wait for
     what it holds. Deactivate: stop an overdue workload for good. No workload is stopped for a forecast that is based neither on
@@ -206,7 +210,7 @@ class Overrun(Model):
 
 
 class Stall(Model):
-    """What happens to workloads that hang."""
+    """The reaction to workloads that hang."""
 
     after: Duration = "15m"
     """A workload without a sign of progress for this long is suspect, unless the job declares its own heartbeat."""
@@ -238,7 +242,7 @@ class Recovery(Model):
     lend: bool = True
     """Workloads that can be stopped at once may run on spares meanwhile."""
     preempt_to_heal: bool = True
-    """Without a spare, preempt workloads of lower priority to replace a failed node."""
+    """Preempt workloads of lower priority to replace a failed node for which there is no spare."""
     soak: Duration = "1m"
     """A recovered node is not used for this long."""
     swap_budget: Count = 5
@@ -282,9 +286,9 @@ class SecretRef(Model):
     """A Secret."""
 
     name: ObjectName
-    """Its name."""
+    """The name of the Secret."""
     namespace: Annotated[str, Field(max_length=63, pattern=DNS_LABEL)] = "gangline-system"
-    """Its namespace."""
+    """The namespace of the Secret."""
 
 
 Address = Annotated[str, Field(min_length=1, max_length=254, pattern=r"^\*?[A-Za-z0-9._+#-]*@?[A-Za-z0-9._+#-]*$")]
@@ -292,7 +296,8 @@ Address = Annotated[str, Field(min_length=1, max_length=254, pattern=r"^\*?[A-Za
 
 class Notify(Model):
     """A receiver of notifications, and their kinds. A job adjusts them by its annotations gangline.io/notify and
-    gangline.io/notify-to."""
+    gangline.io/notify-to.
+    """
 
     secret_ref: SecretRef
     """The Secret with the receiver: key `url` has one or more Apprise URLs, one per line. {to} in a URL is replaced by the
@@ -332,16 +337,16 @@ class QueuePolicySpec(Model):
     preemption: Preemption | None = None
     """The choice and the protection of victims."""
     overrun: Overrun | None = None
-    """What happens to workloads that run longer than forecast."""
+    """The reaction to workloads that run longer than forecast."""
     stall: Stall | None = None
-    """What happens to workloads that hang."""
+    """The reaction to workloads that hang."""
     refused_pods: RefusedPods | None = None
-    """What happens to workloads whose pods are refused. Without this part the time limit of waitForPodsReady applies, or 30
+    """The reaction to refused pods of workloads. Without this part the time limit of waitForPodsReady applies, or 30
     minutes where that is off."""
     recovery: Recovery | None = None
-    """What happens when nodes fail."""
+    """The reaction to failed nodes."""
     placement: Placement | None = None
-    """Which nodes the pods get."""
+    """The choice of nodes for pods."""
     notify: Annotated[list[Notify], Field(max_length=16)] | None = None
     """Receivers of notifications."""
     floor: Literal["Auto", "Off"] = "Auto"
@@ -356,11 +361,11 @@ class FallenBack(Model):
     cluster_queue: ObjectName
     """The ClusterQueue."""
     mode: Literal["BestEffort", "Easy"]
-    """What it follows: BestEffortFIFO, or one reservation in order of age."""
+    """The mode that the ClusterQueue follows: BestEffortFIFO, or one reservation in order of age."""
     since: Time
-    """Since when."""
+    """The time at which the ClusterQueue fell back."""
     message: Annotated[str, Field(max_length=500)] | None = None
-    """What its policy would have cost."""
+    """What the policy would have cost this ClusterQueue."""
 
 
 class QueuePolicyStatus(Model):
@@ -373,7 +378,7 @@ class QueuePolicyStatus(Model):
     matched: _NAMES | None = None
     """The ClusterQueues for which it is in force; the first 256."""
     head_delay_seconds: Quantity | None = None
-    """The total time for which backfill delayed heads against the policy. Should stay 0."""
+    """The total time for which backfill delayed heads against the policy. This should stay 0."""
     fallen_back: Annotated[list[FallenBack], Field(max_length=256)] | None = None
     """The ClusterQueues that follow best effort or EASY for now; the first 256."""
 

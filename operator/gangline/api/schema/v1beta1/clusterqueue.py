@@ -84,9 +84,9 @@ class PendingWorkload(Model):
     """A waiting workload."""
 
     name: str
-    """Its name."""
+    """The name of the workload."""
     namespace: str
-    """Its namespace."""
+    """The namespace of the workload."""
 
 
 class PendingWorkloadsStatus(Model):
@@ -95,7 +95,7 @@ class PendingWorkloadsStatus(Model):
     cluster_queue_pending_workload: Annotated[list[PendingWorkload], Field(max_length=4000)] | None = None
     """The first in line."""
     last_change_time: Time
-    """When it changed."""
+    """The time of the last change."""
 
 
 class ClusterQueueStatus(v1beta2.ClusterQueueStatus):
@@ -109,7 +109,8 @@ class ClusterQueueStatus(v1beta2.ClusterQueueStatus):
 
 class ClusterQueue(KubeObject):
     """The quota of a team, and the rules by which its workloads get it. Users submit to it through a LocalQueue in their
-    namespace."""
+    namespace.
+    """
 
     spec: ClusterQueueSpec | None = None
     """The queue's quota and the rules for it."""

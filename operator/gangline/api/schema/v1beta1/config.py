@@ -32,21 +32,21 @@ class AdmissionFairSharingStatus(Model):
     consumed_resources: dict[str, Quantity]
     """What was used, older use counting less and less."""
     last_update: Time
-    """When that was last computed."""
+    """The time at which the usage was last computed."""
 
 
 class FairSharingStatus(common.FairSharingStatus):
     """The member's status in fair sharing."""
 
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
-    """Not filled in: usage over time is that of LocalQueues."""
+    """This is not filled in: usage over time is that of LocalQueues."""
 
 
 class TopologySpec(Model):
     """The hierarchy."""
 
     levels: Annotated[v1beta2.Levels, checked(*v1beta2.LEVEL_RULES, Cel("self == oldSelf", "field is immutable"))]
-    """From the widest (a block) to the narrowest (a rack, a node). They can't be changed."""
+    """The levels, from the widest (a block) to the narrowest (a rack, a node). They can't be changed."""
 
 
 class Topology(KubeObject):

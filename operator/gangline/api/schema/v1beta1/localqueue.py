@@ -15,24 +15,24 @@ class TopologyInfo(Model):
     """A topology."""
 
     name: ObjectName
-    """Its name."""
+    """The name of the topology."""
     levels: Annotated[list[LabelKey], Field(min_length=1, max_length=16)]
-    """Its levels, as node labels."""
+    """The levels of the topology, as node labels."""
 
 
 class FlavorInfo(Model):
     """A flavor that the ClusterQueue has."""
 
     name: ObjectName
-    """The flavor."""
+    """The name of the flavor."""
     resources: Annotated[list[ResourceName], Field(max_length=64), LIST_SET] | None = None
-    """The resources it provides."""
+    """The resources that the flavor provides."""
     node_labels: Annotated[dict[str, LabelValue], Field(max_length=8), ATOMIC_MAP] | None = None
-    """Its node labels."""
+    """The node labels of the flavor."""
     node_taints: Annotated[list[Taint], Field(max_length=8)] | None = None
-    """Its taints."""
+    """The taints of the flavor."""
     topology: TopologyInfo | None = None
-    """Its topology."""
+    """The topology of the flavor."""
 
 
 class LocalQueueStatus(v1beta2.LocalQueueStatusBase):
@@ -48,6 +48,6 @@ class LocalQueue(KubeObject):
     """A namespace's access to a ClusterQueue. A job names it in the label kueue.x-k8s.io/queue-name."""
 
     spec: v1beta2.LocalQueueSpec | None = None
-    """Its ClusterQueue."""
+    """The ClusterQueue of the LocalQueue, and settings."""
     status: LocalQueueStatus | None = None
     """The present usage of the queue's workloads."""

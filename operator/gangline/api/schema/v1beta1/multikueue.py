@@ -32,7 +32,7 @@ class KubeConfig(Model):
     """The name of a Secret with the key `kubeconfig` in the operator's namespace, or a path. Empty with a
     ClusterProfile."""
     location_type: Literal["Secret", "Path"] = "Secret"
-    """What `location` is."""
+    """The kind of place that `location` names."""
 
 
 class MultiKueueClusterSpec(Model):

@@ -39,7 +39,7 @@ class WorkloadSpec(v1beta2.WorkloadSpecBase):
     priority_class_source: (
         Literal["kueue.x-k8s.io/workloadpriorityclass", "scheduling.k8s.io/priorityclass", ""] | None
     ) = None
-    """Which kind of class that is."""
+    """The kind of the priority class."""
 
 
 class TopologyDomain(Model):
@@ -64,7 +64,7 @@ class PodSetAssignment(v1beta2.PodSetAssignmentBase):
     """The assignment of one pod set."""
 
     topology_assignment: TopologyAssignment | None = None
-    """Where its pods go, if the flavor has a topology."""
+    """The topology domains of the pods, if the flavor has a topology."""
 
 
 class Admission(Model):
@@ -85,7 +85,7 @@ class WorkloadStatus(v1beta2.WorkloadStatusBase):
     accumulated_past_execution_time_seconds: Annotated[
         Int32 | None, Field(alias="accumulatedPastExexcutionTimeSeconds")
     ] = None
-    """How long it was admitted before its last eviction, in total. (Misspelt in this version.)"""
+    """The total time for which the workload was admitted before its last eviction. (Misspelt in this version.)"""
 
 
 _SOURCE, _OLD_SOURCE = (
@@ -109,4 +109,4 @@ class Workload(KubeObject):
     spec: WorkloadSpec | None = None
     """The gang's requests."""
     status: WorkloadStatus | None = None
-    """Its quota and its progress."""
+    """The quota and the progress of the workload."""

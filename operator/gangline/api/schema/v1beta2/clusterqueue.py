@@ -33,10 +33,10 @@ class ResourceQuota(Model):
     nominal_quota: Quantity
     """How much this queue owns. 0 is fine for a queue that only borrows."""
     borrowing_limit: Quantity | None = None
-    """How much it may use above its own quota while others in the cohort leave theirs idle. Left out: no limit. Only
+    """How much the queue may use above its own quota while others in the cohort leave theirs idle. Left out: no limit. Only
     with a cohort."""
     lending_limit: Quantity | None = None
-    """How much of its idle quota others may borrow. Left out: all of it; 0: nothing. Only with a cohort."""
+    """How much of its idle quota others may borrow. Left out: all of it; 0: nothing. The queue needs a cohort for it."""
 
 
 class FlavorQuotas(Model):
@@ -247,7 +247,8 @@ class ClusterQueueStatus(Model):
 
 class ClusterQueue(KubeObject):
     """The quota of a team, and the rules by which its workloads get it. Users submit to it through a LocalQueue in their
-    namespace."""
+    namespace.
+    """
 
     spec: ClusterQueueSpec | None = None
     """The queue's quota and the rules for it."""

@@ -48,7 +48,7 @@ class Cohort(KubeObject):
     """A group of ClusterQueues, and of other cohorts, that lend each other idle quota."""
 
     spec: CohortSpec | None = None
-    """Its parent and its own quota."""
+    """The parent of the cohort, and the cohort's own quota."""
     status: CohortStatus | None = None
     """The status of the cohort."""
 
@@ -126,7 +126,7 @@ class TopologySpec(Model):
     """The hierarchy."""
 
     levels: Annotated[Levels, checked(*LEVEL_RULES, _LEVELS_MUTABLE)]
-    """From the widest (a block) to the narrowest (a rack, a node)."""
+    """The levels, from the widest (a block) to the narrowest (a rack, a node)."""
 
 
 class Topology(KubeObject):
@@ -140,11 +140,11 @@ class AdmissionCheckParameters(Model):
     """An object with parameters for the controller."""
 
     api_group: Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
-    """Its API group."""
+    """The API group of the parameters."""
     kind: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
-    """Its kind."""
+    """The kind of the parameters."""
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
-    """Its name."""
+    """The name of the parameters."""
 
 
 class AdmissionCheckSpecBase(Model):
@@ -180,7 +180,8 @@ class AdmissionCheck(KubeObject):
 
 class WorkloadPriorityClass(KubeObject):
     """A named priority for workloads. It decides the order of admission and preemption, not the scheduling of pods. A job names
-    it in the label kueue.x-k8s.io/priority-class."""
+    it in the label kueue.x-k8s.io/priority-class.
+    """
 
     value: Int32
     """The priority; higher goes first."""

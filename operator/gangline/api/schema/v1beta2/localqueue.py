@@ -59,7 +59,7 @@ class AdmissionFairSharingStatus(Model):
     consumed_resources: dict[str, Quantity] | None = None
     """What this queue used, older use counting less and less."""
     last_update: Time | None = None
-    """When that was last computed."""
+    """The time at which the usage was last computed."""
 
 
 class LocalQueueFairSharingStatus(Model):
@@ -99,6 +99,6 @@ class LocalQueue(KubeObject):
     """A namespace's access to a ClusterQueue. A job names it in the label kueue.x-k8s.io/queue-name."""
 
     spec: LocalQueueSpec | None = None
-    """Its ClusterQueue."""
+    """The ClusterQueue of the LocalQueue, and settings."""
     status: LocalQueueStatus | None = None
     """The present usage of the queue's workloads."""

@@ -39,14 +39,14 @@ class KubeConfig(Model):
     location: _Name
     """The name of a Secret with the key `kubeconfig` in the operator's namespace, or a path."""
     location_type: Literal["Secret", "Path"] = "Secret"
-    """What `location` is."""
+    """The kind of place that `location` names."""
 
 
 class ClusterProfileReference(Model):
     """A ClusterProfile."""
 
     name: _Name
-    """Its name."""
+    """The name of the ClusterProfile."""
 
 
 class ClusterSource(Model):

@@ -48,7 +48,7 @@ class PodSetUpdates(Model):
 
 
 class ProvisioningRequestConfigSpec(Model):
-    """What is asked for, and how often."""
+    """The requested class, and how often a request is repeated."""
 
     provisioning_class_name: Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
     """The way of provisioning, one that the autoscaler knows, such as check-capacity.autoscaling.x-k8s.io."""
@@ -60,7 +60,7 @@ class ProvisioningRequestConfigSpec(Model):
     retry_strategy: RetryStrategy = RetryStrategy()
     """When and how often a failed request is made again."""
     pod_set_updates: PodSetUpdates | None = None
-    """What the pods get once their nodes are there."""
+    """The changes to the pods once their nodes are there."""
     pod_set_merge_policy: Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"] | None = None
     """Which pod sets are requested as one. IdenticalPodTemplates: those with the same template.
     IdenticalWorkloadSchedulingRequirements: those with the same requests, node selector, affinity, tolerations and claims. Left
@@ -71,4 +71,4 @@ class ProvisioningRequestConfig(KubeObject):
     """How an admission check with the controller kueue.x-k8s.io/provisioning-request asks a cluster autoscaler for nodes."""
 
     spec: ProvisioningRequestConfigSpec | None = None
-    """What is asked for, and how often."""
+    """The requested class, and how often a request is repeated."""

@@ -160,18 +160,18 @@ class WorkloadSpec(WorkloadSpecBase):
     priority_class_ref: PriorityClassRef | None = None
     """The class of the priority."""
     preemption_gates: Annotated[list[PreemptionGate], Field(max_length=8), list_map("name")] | None = None
-    """Until all of these are open the workload preempts no other one."""
+    """The preemption gates: until all of them are open the workload preempts no other one."""
 
 
 class IndividualValues(Model):
     """One value per domain: prefix + root + suffix."""
 
     prefix: Annotated[str, Field(max_length=63)] | None = None
-    """What all values begin with."""
+    """The beginning of all values."""
     suffix: Annotated[str, Field(max_length=63)] | None = None
-    """What all values end with."""
+    """The end of all values."""
     roots: Annotated[list[Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=100_000)]
-    """What is between, domain by domain."""
+    """The middle of each value, domain by domain."""
 
 
 _ONE_FORM = Cel(
@@ -246,7 +246,7 @@ class PodSetAssignmentBase(Model):
     resource_usage: dict[str, Quantity] | None = None
     """The quota held for all its pods together."""
     count: Count | None = None
-    """How many pods it was admitted with."""
+    """The number of pods with which the pod set was admitted."""
     delayed_topology_request: Literal["Pending", "Ready"] | None = None
     """Pending: its place is found once its nodes exist. Ready: they do."""
 
@@ -255,7 +255,7 @@ class PodSetAssignment(PodSetAssignmentBase):
     """The assignment of one pod set."""
 
     topology_assignment: TopologyAssignment | None = None
-    """Where its pods go, if the flavor has a topology."""
+    """The topology domains of the pods, if the flavor has a topology."""
 
 
 class Admission(Model):
@@ -271,9 +271,9 @@ class RequeueState(Model):
     """The back-off of a workload after an eviction."""
 
     count: Count | None = None
-    """How often it was put back."""
+    """The number of times that the workload was put back."""
     requeue_at: Time | None = None
-    """When it may be considered again."""
+    """The time from which the workload may be considered again."""
 
 
 class ReclaimablePod(Model):
@@ -282,11 +282,11 @@ class ReclaimablePod(Model):
     name: PodSetName
     """The pod set."""
     count: Count
-    """How many of its pods have ended for good."""
+    """The number of the pod set's pods that have ended for good."""
 
 
 class PodSetUpdate(Model):
-    """What an admission check adds to the pods."""
+    """The changes that an admission check makes to the pods."""
 
     name: PodSetName
     """The pod set."""
@@ -310,13 +310,13 @@ class AdmissionCheckState(Model):
     last_transition_time: Time
     """When `state` last changed."""
     message: Annotated[str, Field(max_length=32768)]
-    """Why."""
+    """The reason, in a sentence for people."""
     requeue_after_seconds: Count | None = None
-    """With Retry: how long to wait before the next try."""
+    """The time to wait before the next try, with Retry."""
     retry_count: Count | None = None
-    """How often it said Retry."""
+    """The number of times that the check answered Retry."""
     pod_set_updates: Annotated[list[PodSetUpdate], Field(max_length=MAX_POD_SETS)] | None = None
-    """What it adds to the pods."""
+    """The changes that the check makes to the pods."""
 
 
 class PodSetRequest(Model):
@@ -336,7 +336,7 @@ class EvictionCount(Model):
     underlying_cause: Annotated[str, Field(max_length=316)]
     """The reason behind the reason; may be empty."""
     count: Count
-    """How often."""
+    """The number of such evictions."""
 
 
 class SchedulingStats(Model):
@@ -370,11 +370,11 @@ class WorkloadStatusBase(Model):
     conditions: Conditions | None = None
     """QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished and others."""
     requeue_state: RequeueState | None = None
-    """Its back-off after an eviction."""
+    """The workload's back-off after an eviction."""
     reclaimable_pods: Annotated[list[ReclaimablePod], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
     """Pods that need their quota no more though others still run."""
     admission_checks: Annotated[list[AdmissionCheckState], Field(max_length=8), list_map("name")] | None = None
-    """What its admission checks say."""
+    """The answers of the admission checks."""
     resource_requests: Annotated[list[PodSetRequest], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
     """While it waits: what it asked for when last considered, defaults and overheads included."""
     scheduling_stats: SchedulingStats | None = None
@@ -406,9 +406,9 @@ class WorkloadStatus(WorkloadStatusBase):
     admission: Admission | None = None
     """The quota it holds. Absent while it waits."""
     accumulated_past_execution_time_seconds: Int32 | None = None
-    """How long it was admitted before its last eviction, in total."""
+    """The total time for which the workload was admitted before its last eviction."""
     preemption_gates: Annotated[list[PreemptionGateState], Field(max_length=8), list_map("name")] | None = None
-    """What its preemption gates say."""
+    """The positions of the preemption gates."""
 
 
 def _same(field: str) -> str:
@@ -472,4 +472,4 @@ class Workload(KubeObject):
     spec: WorkloadSpec | None = None
     """The gang's requests."""
     status: WorkloadStatus | None = None
-    """Its quota and its progress."""
+    """The quota and the progress of the workload."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -13,27 +12,21 @@ from gangline.console.views import access, choosing, completing, targets
 from gangline.console.views.choosing import Choice
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State
 from gangline.kube.client import ApiClient
-from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
+from gangline.kube.resources import WORKLOADS, Json
 
 
 class NotHeldError(click.ClickException):
     """Says that the state of a job does not allow the change."""
 
 
-_QUEUES: Final[dict[str, Resource]] = {
-    "localqueue": LOCAL_QUEUES,
-    "lq": LOCAL_QUEUES,
-    "clusterqueue": CLUSTER_QUEUES,
-    "cq": CLUSTER_QUEUES,
-}
-_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
 _chosen = choosing.options("JOB|QUEUE…", completing.held)
 
 
 @click.command("hold")
 @_chosen
 @access.cluster_options
-@click.option("--stop", is_flag=True, help="Also what runs: it is stopped, and starts anew once released.")
+@click.option("--stop", is_flag=True, help="Also hold jobs that run: they are stopped, and start anew once released.")
 @_dry_run
 def hold(
     choice: Choice,
@@ -92,8 +85,8 @@ async def _each(
 
 async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False, dry_run: bool = False) -> str:
     """Hold a job or a queue. Returns what was done, as a sentence. Raises click.ClickException for what runs, without `stop`."""
-    if (queue := queue_of(name)) is not None:
-        return await stop_policy(api, namespace, *queue, "HoldAndDrain" if stop else "Hold", dry_run=dry_run)
+    if (queue := targets.queue_of(name)) is not None:
+        return await targets.stop_policy(api, namespace, *queue, "HoldAndDrain" if stop else "Hold", dry_run=dry_run)
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
@@ -114,8 +107,8 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
 
 async def released(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
     """Release a job or a queue. Returns what was done, as a sentence."""
-    if (queue := queue_of(name)) is not None:
-        return await stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
+    if (queue := targets.queue_of(name)) is not None:
+        return await targets.stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
@@ -134,32 +127,3 @@ def _workload(target: targets.Target) -> Json:
             f"{target.title} has no Workload, so it is in no queue: `gangline why` says what it lacks"
         )
     return target.workload
-
-
-def queue_of(name: str) -> tuple[Resource, str] | None:
-    """The queue that a name such as `clusterqueue/NAME` means; None: it means no queue."""
-    kind, slash, plain = name.partition("/")
-    resource = _QUEUES.get(kind.lower()) if slash else None
-    return (resource, plain) if resource is not None else None
-
-
-async def stop_policy(
-    api: ApiClient, namespace: str, resource: Resource, name: str, policy: str, *, dry_run: bool
-) -> str:
-    async def attempt() -> str:
-        obj = await api.get(resource, namespace if resource.namespaced else None, name)
-        title = f"{resource.kind} {name}"
-        before = obj["spec"].get("stopPolicy") or "None"
-        if before == policy:
-            return f"{title} {_POLICIES[policy]} already"
-        await targets.patched(api, resource, obj, {"spec": {"stopPolicy": policy}}, dry_run=dry_run)
-        return f"{title} {_POLICIES[policy]}"
-
-    return await targets.until_unchanged(attempt)
-
-
-_POLICIES: Final = {
-    "None": "starts jobs",
-    "Hold": "starts no jobs; those that run go on",
-    "HoldAndDrain": "starts no jobs, and those that run are stopped",
-}

@@ -16,7 +16,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Json
 
-_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
 
 
 @click.command("move")

@@ -20,7 +20,7 @@ from gangline.kube.resources import QUEUE_POLICIES, SECRETS
 
 @click.group("notify")
 def command() -> None:
-    """Notifications about jobs."""
+    """Choose the messages about a job, or send a test message."""
 
 
 command.add_command(notify_set.command)

@@ -29,15 +29,15 @@ _BY_FOLDED: Final = {kind.lower(): kind for kind in KINDS}
     "--events",
     multiple=True,
     metavar="KIND,…|all|none",
-    help=f"Only these kinds, of those that the queue's policy sends; all of them, or none. Kinds: {', '.join(KINDS)}.",
+    help=f"The kinds of messages to send, of those that the queue's policy sends. Kinds: {', '.join(KINDS)}.",
 )
 @click.option(
     "--to",
     default=None,
     metavar="ADDRESS|none",
-    help="Its own address, for {to} in the policy's URLs; none: no own one.",
+    help="The address of this job, which replaces {to} in the policy's URLs; none: the job has no address.",
 )
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
 def command(
     job: str,
     kubeconfig: Path | None,
@@ -47,10 +47,11 @@ def command(
     to: str | None,
     dry_run: bool,
 ) -> None:
-    """Choose the events of JOB about which messages are sent, and to whom: its annotations gangline.io/notify and
-    gangline.io/notify-to.
+    """Choose which messages about JOB are sent, and their receiver.
 
-    Notifications are sent as the QueuePolicy of its queue says (spec.notify): without one there are none.
+    The command sets the job's annotations gangline.io/notify and gangline.io/notify-to.
+
+    The QueuePolicy of the job's queue sends them (spec.notify). Without a policy no messages are sent.
     """
     if not events and to is None:
         raise click.UsageError("say what to set: --events or --to")
@@ -90,12 +91,12 @@ async def notifying(
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
         if target.state in FINISHED:
-            raise click.ClickException(f"{target.title} has ended: nothing more is told of it")
+            raise click.ClickException(f"{target.title} has ended: no more messages about it are sent")
         resource, obj = _carrier(target)
         before: Json = obj["metadata"].get("annotations") or {}
         now = _sentence(target.title, {**before, **wanted})
         if all(before.get(key) == value for key, value in wanted.items()):
-            return f"{now} already"
+            return f"{now}, as before"
         await targets.patched(api, resource, obj, {"metadata": {"annotations": wanted}}, dry_run=dry_run)
         return now
 
@@ -111,11 +112,15 @@ def _carrier(target: targets.Target) -> tuple[Resource, Json]:
     if target.job is not None and target.resource is not None and target.resource != PODS:
         return target.resource, target.job
     if target.workload is None:
-        raise click.ClickException(f"{target.title} has no Workload: it is in no queue, and nothing is told of it")
+        raise click.ClickException(
+            f"{target.title} has no Workload: it is in no queue, and no messages about it are sent"
+        )
     return WORKLOADS, target.workload
 
 
 def _sentence(title: str, annotations: Json) -> str:
     chosen, to = annotations.get(names.NOTIFY), annotations.get(names.NOTIFY_TO)
-    what = "of nothing" if chosen == NONE else f"of {chosen}" if chosen else "of all that its queue's policy sends"
-    return f"{title} notifies {what}" + (f", to {to}" if to and chosen != NONE else "")
+    if chosen == NONE:
+        return f"{title}: no messages are sent"
+    what = f"messages about {chosen} are sent" if chosen else "all messages that the policy of its queue sends are sent"
+    return f"{title}: {what}" + (f" to {to}" if to else "")

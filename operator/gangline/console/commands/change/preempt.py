@@ -21,7 +21,11 @@ from gangline.kube.resources import Json
 @click.command("preempt")
 @click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @access.cluster_options
-@click.option("--dry-run", is_flag=True, help="Say whom it would preempt. There is no other way: the policy preempts.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say whom the job would preempt. The option is required, since only the policy preempts.",
+)
 @presenting.options("user", "queue")
 def command(
     job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool, shape: Shape

@@ -29,7 +29,9 @@ from gangline.kube.resources import Json
 @click.option(
     "--accuracy", is_flag=True, help="Show how accurate the operator's forecasts and expected starts have been."
 )
-@click.option("--history", "with_history", is_flag=True, help="Show what JOB was promised, each move and its cause.")
+@click.option(
+    "--history", "with_history", is_flag=True, help="Show the starts that JOB was promised, each move and its cause."
+)
 @presenting.options("user", "state", "queue")
 def command(
     job: str | None,

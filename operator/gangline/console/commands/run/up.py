@@ -45,7 +45,7 @@ from gangline.kube.resources import NODES
 @click.option("--context", default=None, help="Context in the kubeconfig.")
 @click.option("--name", default=None, help="Local only: name of a control plane whose data are kept.")
 @click.option(
-    "--webhook-url", default=None, help="With --kubeconfig: https://… URL at which the cluster reaches this machine."
+    "--webhook-url", default=None, help="URL (https://…) at which the cluster reaches this machine; with --kubeconfig."
 )
 @click.option(
     "--nodes",
@@ -87,7 +87,7 @@ def command(
     if version and (remote or source == "kind"):
         raise click.UsageError("--version is for the local control plane; the others have a version")
     if no_jobset and (remote or source == "kind"):
-        raise click.UsageError("--no-jobset is for the local control plane: elsewhere there is no stand-in")
+        raise click.UsageError("--no-jobset is for the local control plane: other clusters have no stand-in")
     if webhook_url is not None:
         _check_webhook_url(webhook_url, remote)
     wishes = Wishes(webhook_url, not no_jobset and not remote and source != "kind", track_fields)
@@ -105,7 +105,7 @@ def command(
 
 @click.command("down")
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the control plane.")
-@click.option("--keep-data", is_flag=True, help="Keep its objects for the next `up --name`.")
+@click.option("--keep-data", is_flag=True, help="Keep the cluster's objects for the next `up --name`.")
 def down(name: str, keep_data: bool) -> None:
     """End a cluster started by `gangline up --detach` and remove its data."""
     with readable_errors():
@@ -186,7 +186,7 @@ def hint(connection: Connection) -> str:
     """
     words = f"\nPoint kubectl at it:\n  {connection.kubectl_hint}\n"
     if connection.source == "kubeconfig":
-        return f"{words}Then see whether all is in order:\n  gangline doctor --cluster\n"
+        return f"{words}Then see whether all is in order:\n  gangline admin doctor --cluster\n"
     try:
         example = examples.bundled()
     except ExampleError:

@@ -36,7 +36,7 @@ PAUSE: Final = 5.0
     "-q",
     "--cluster-queue",
     default=None,
-    help="Of this ClusterQueue, of any namespace.",
+    help="Events of this ClusterQueue, in all namespaces.",
     shell_complete=completing.cluster_queues,
 )
 @click.option("--since", type=Span(), default="1h", show_default=True, help="How far to look back, such as 10m or 12h.")

@@ -22,12 +22,17 @@ _FIELDS: Final = {"nominal": "nominalQuota", "borrowing": "borrowingLimit", "len
 @access.cluster_options
 @click.option("--flavor", required=True, help="The ResourceFlavor.")
 @click.option("--resource", default="nvidia.com/gpu", show_default=True, help="The resource.")
-@click.option("--nominal", default=None, metavar="QUANTITY", help="Its own quota.")
+@click.option("--nominal", default=None, metavar="QUANTITY", help="The quota that the queue owns.")
 @click.option(
-    "--borrowing", default=None, metavar="QUANTITY|none", help="How much it may borrow; none: all that others lend."
+    "--borrowing",
+    default=None,
+    metavar="QUANTITY|none",
+    help="How much the queue may borrow; none: all that others lend.",
 )
-@click.option("--lending", default=None, metavar="QUANTITY|none", help="How much it may lend; none: all of its quota.")
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@click.option(
+    "--lending", default=None, metavar="QUANTITY|none", help="How much the queue may lend; none: all of its quota."
+)
+@click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
 def command(
     queue: str,
     kubeconfig: Path | None,

@@ -182,7 +182,7 @@ def _unqueued(obj: Json, resource: Resource, warned: Sequence[Warned]) -> str:
         newest = warned[0]
         said = f"{newest.reason}, {age(time.time() - newest.at)} ago: {newest.note}"
         return f"{what} names queue {named!r} and has no Workload; the operator says: {said}"
-    return f"{what} names queue {named!r} but has no Workload yet: is the operator running? (`gangline doctor`)"
+    return f"{what} names queue {named!r} but has no Workload yet: is the operator running? (`gangline admin doctor`)"
 
 
 def show(view: WorkloadView, lines: list[Line]) -> None:

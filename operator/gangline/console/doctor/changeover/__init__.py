@@ -1,4 +1,4 @@
-"""The changes for a cluster that runs Kueue when Gangline takes over: `gangline doctor --from-kueue`.
+"""The changes for a cluster that runs Kueue when Gangline takes over: `gangline admin doctor --from-kueue`.
 
 A finding is a `failure` where something that works now would stop working, a `warning` where something changes, and `ok` where
 nothing does. Which kinds and fields Gangline acts on is read from the code that acts on them.

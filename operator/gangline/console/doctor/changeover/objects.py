@@ -35,7 +35,7 @@ async def served_version(cluster: Cluster, resource: Resource) -> Resource | Non
 
 async def definitions(cluster: Cluster) -> Findings:
     """Kueue's CRDs: which versions are served and stored."""
-    step = "gangline crds | kubectl apply --server-side --force-conflicts -f - (step 2)"
+    step = "gangline admin crds | kubectl apply --server-side --force-conflicts -f - (step 2)"
     found = await asyncio.gather(
         *(cluster.get(kube.CUSTOM_RESOURCE_DEFINITIONS, None, kind.name) for kind in KINDS if kind.group == names.GROUP)
     )
@@ -55,7 +55,7 @@ async def definitions(cluster: Cluster) -> Findings:
     if twice:
         yield ok(f"objects of {some(twice)} are stored in both versions: both are read")
     if not old:
-        yield ok(f"{counted(len(crds), 'CRD')} of Kueue can stay; `gangline crds` adds QueuePolicy and GPUJob")
+        yield ok(f"{counted(len(crds), 'CRD')} of Kueue can stay; `gangline admin crds` adds QueuePolicy and GPUJob")
 
 
 def _serves(crd: Json, version: str) -> bool:
@@ -114,7 +114,9 @@ async def multikueue(cluster: Cluster) -> Findings:
     if secrets:
         granted = " ".join(f"--cluster-secret {name}" for name in secrets)
         yield warning(
-            f"{some(secrets)}: the operator reads only Secrets that are granted", f"gangline rbac {granted}", secrets
+            f"{some(secrets)}: the operator reads only Secrets that are granted",
+            f"gangline admin rbac {granted}",
+            secrets,
         )
     if not sources:
         yield ok("there are no other clusters")
@@ -127,7 +129,7 @@ async def _profiles(clusters: list[str], chosen: Configuration | None) -> Findin
         yield warning(detail, "set it in the file, under featureGates", clusters)
         return
     detail = f"{some(clusters)}: the operator reads ClusterProfiles only where that is granted"
-    yield warning(detail, "gangline rbac --config FILE, with this configuration", clusters)
+    yield warning(detail, "gangline admin rbac --config FILE, with this configuration", clusters)
     if programs := sorted({each.command for each in chosen.multikueue.access_providers or ()}):
         detail = f"{some(programs)}: run in Gangline's operator now"
         yield warning(detail, "mount them there as in Kueue's Deployment: docs/multikueue.md", programs)

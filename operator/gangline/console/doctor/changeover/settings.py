@@ -1,4 +1,4 @@
-"""Kueue's configuration, read as `gangline operator --config` reads it."""
+"""Kueue's configuration, read as `gangline admin operator --config` reads it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def configuration(cluster: Cluster) -> Findings:
     text = ((stored[1].get("data") or {}) if stored else {}).get(kueue_names.CONFIGURATION_KEY)
     if stored is None or text is None:
         yield unknown(
-            "Kueue's configuration was not found", "give the operator its file: gangline operator --config FILE"
+            "Kueue's configuration was not found", "give the operator its file: gangline admin operator --config FILE"
         )
         return
     where, running = stored[0], await controller.version(cluster)
@@ -88,7 +88,7 @@ async def configuration(cluster: Cluster) -> Findings:
     except ConfigurationError as error:
         yield failure(f"{where}: {error}", "the operator does not start with this file: correct the field")
         return
-    yield ok(f"{where} is read as it is: save it, and start gangline operator --config FILE")
+    yield ok(f"{where} is read as it is: save it, and start gangline admin operator --config FILE")
     if _means_something_else(body, chosen):
         advice = f'write `gangline: {{kueueCompatibility: "{as_is}"}}` into the file to keep what holds without a word'
         yield warning(f"this Kueue is {as_is}, and Gangline reads files as {versions.NEWEST}: defaults differ", advice)

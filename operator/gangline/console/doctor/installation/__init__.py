@@ -1,4 +1,4 @@
-"""The checks of an installation: `gangline doctor --cluster`."""
+"""The checks of an installation: `gangline admin doctor --cluster`."""
 
 from __future__ import annotations
 

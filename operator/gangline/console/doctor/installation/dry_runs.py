@@ -20,7 +20,7 @@ from gangline.kube.errors import ApiError, Forbidden
 from gangline.kube.resources import Json, Resource
 
 _DRY: Final[Mapping[str, str]] = MappingProxyType({"dryRun": "All"})
-_ADVICE: Final = "start `gangline webhooks`; if they run, make sure that API servers reach them"
+_ADVICE: Final = "start `gangline admin webhooks`; if they run, make sure that API servers reach them"
 
 
 async def answers(cluster: Cluster) -> Findings:

@@ -1,4 +1,4 @@
-"""The rights of the operator and the webhooks, compared with what `gangline rbac` grants, and those of the user who asks."""
+"""The rights of the operator and the webhooks, compared with what `gangline admin rbac` grants, and the rights of the user."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _ROLES: Final = {
     "ClusterRole": Resource(*_RBAC, "clusterroles", namespaced=False, kind="ClusterRole"),
     "Role": Resource(*_RBAC, "roles", kind="Role"),
 }
-_GRANT: Final = "gangline rbac | kubectl apply -f -"
-_GRANT_BY_SETTINGS: Final = "gangline rbac --config FILE | kubectl apply -f -, with the file of the operator"
+_GRANT: Final = "gangline admin rbac | kubectl apply -f -"
+_GRANT_BY_SETTINGS: Final = "gangline admin rbac --config FILE | kubectl apply -f -, with the file of the operator"
 #: reviews that are requested at the same time
 _AT_ONCE: Final = 8
 
@@ -136,7 +136,7 @@ async def _refused(cluster: Cluster, user: Json, asked: Iterable[Question]) -> l
 
 
 async def _roles(cluster: Cluster, account: Account) -> Findings:
-    """Check that the roles are as `gangline rbac` prints them, for users who may not ask for the rights of others."""
+    """Check that the roles are as `gangline admin rbac` prints them, for users who may not ask for the rights of others."""
     for wanted in rights.manifests():
         if wanted["kind"] not in _ROLES or wanted["metadata"]["name"] != account.name:
             continue

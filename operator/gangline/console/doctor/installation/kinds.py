@@ -18,7 +18,7 @@ from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, condition_of, true_condition
 from gangline.kube.transport import Call
 
-UPDATE: Final = "gangline crds | kubectl apply --server-side --force-conflicts -f -"
+UPDATE: Final = "gangline admin crds | kubectl apply --server-side --force-conflicts -f -"
 #: CRDs without which the operator admits what needs none of their objects
 _OPTIONAL: Final = frozenset(f"{kind.plural}.{kind.group}" for kind in watched_kinds.optional())
 #: names of differing fields in one line
@@ -123,7 +123,7 @@ async def conversion(cluster: Cluster) -> Findings:
 
 async def _converted(cluster: Cluster, crd: Json) -> Findings:
     name, how = crd["metadata"]["name"], crd["spec"].get("conversion") or {}
-    start = "start `gangline webhooks`: they register themselves"
+    start = "start `gangline admin webhooks`: they register themselves"
     if how.get("strategy") != "Webhook":
         yield failure(f"{name} is converted by nobody: fields of the other version are lost", start)
         return

@@ -18,7 +18,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import Json, condition_of
 
-_START: Final = "start `gangline operator`, or look at its log"
+_START: Final = "start `gangline admin operator`, or look at its log"
 #: the operator's APIServices, and what is missing without them
 _APIS: Final = {
     f"{version}.{group.name}": lack
@@ -99,7 +99,7 @@ async def leader(cluster: Cluster) -> Findings:
     answer = await reach.page(cluster.api, "/metrics")
     if answer is None or answer.status != 200:
         advice = "see gangline_waiting_writes there"
-        yield unknown("how far the leader is behind: it shows its metrics elsewhere, over TLS", advice)
+        yield unknown("how far the leader is behind: it shows its metrics at another address, over TLS", advice)
         return
     for finding in _lag(metrics.read(answer.text)):
         yield finding

@@ -14,7 +14,7 @@ from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
-_OUTSIDE: Final = f"no Deployment in {names.SYSTEM_NAMESPACE}: operator and webhooks run elsewhere, or not at all"
+_OUTSIDE: Final = f"no Deployment in {names.SYSTEM_NAMESPACE}: operator and webhooks run outside of it, or not at all"
 _PODS: Final = f"kubectl describe pods -n {names.SYSTEM_NAMESPACE}"
 #: states in which a container waits until somebody repairs something
 _BROKEN: Final = frozenset(

@@ -17,7 +17,7 @@ from gangline.kube.resources import Json, condition_of, key_of, true_condition
 
 #: seconds after which an operator that runs has looked at an object
 SEEN: Final = 60.0
-_RUN: Final = "start `gangline operator`, or see whether it leads"
+_RUN: Final = "start `gangline admin operator`, or see whether it leads"
 
 
 async def cluster_queues(cluster: Cluster) -> Findings:

@@ -25,7 +25,7 @@ from gangline_webhooks.certificate_store import SECRET
 from gangline_webhooks.registrar import contains
 from gangline_webhooks.registration import Endpoint
 
-START: Final = "start `gangline webhooks` of this version: they register themselves"
+START: Final = "start `gangline admin webhooks` of this version: they register themselves"
 #: days of a certificate below which its renewal is late: they renew after two thirds of a life of a year or more
 SOON: Final = 30
 

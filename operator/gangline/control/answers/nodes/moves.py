@@ -1,5 +1,6 @@
-"""Answers which jobs would leave a node, were it vacated (`gangline swap now`), and why others stay. For one asker; nothing is
-moved.
+"""Which jobs would leave a node, were it vacated (`gangline admin swap now`), and why others stay. For one user.
+
+Nothing is moved.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _OUTSIDE = {
     "KindNotSupported": "a job of a kind that Gangline queues, such as a Job, a JobSet or a GPUJob",
     "KindNotEnabled": "an administrator to list the kind in integrations.frameworks of the configuration, and a restart",
     "NamespaceNotManaged": "another namespace, or an administrator to have this one selected in the configuration",
-    "LeftAlone": "nothing: it takes no room of its own",
+    "LeftAlone": "nothing: the job takes no room of its own",
     "CannotBeQueued": "to create what is missing, or to correct the job",
     "NoWorkloadYet": "nothing: it happens by itself while an operator runs",
 }

@@ -184,7 +184,7 @@ class Clusters:
         try:
             return (await self._client.get(kube.SECRETS, namespace, name, within=_SECRET)).get("data") or {}
         except Forbidden as error:
-            grant = f"gangline rbac --cluster-secret {namespace}/{name} | kubectl apply -f -"
+            grant = f"gangline admin rbac --cluster-secret {namespace}/{name} | kubectl apply -f -"
             raise KubeconfigError("BadKubeConfig", f"{error.message}; to grant it: {grant}") from None
         except NotFound:
             raise KubeconfigError("BadKubeConfig", f'Secret "{name}" not found') from None

@@ -153,7 +153,7 @@ def _entries(document: Json, section: str) -> dict[str, Json]:
 
 
 def _is_trusted(server: str) -> bool:
-    """Whether the server is reached over TLS, at an address or at a name of the domain name system. (Kueue accepts http.)"""
+    """Whether the server is reached over TLS, at an address or at a name of the domain name system. Kueue accepts http."""
     try:
         parts = urlsplit(server.lower())
         host = parts.hostname or ""

@@ -110,7 +110,7 @@ class Profiles:
         if not reflector.synced.is_set():
             raise KubeconfigError(REASON, f"{reflector.resource} could not be listed within {LISTED:g} s")
         if reflector.refusal:
-            grant = "gangline rbac --config FILE | kubectl apply -f -"
+            grant = "gangline admin rbac --config FILE | kubectl apply -f -"
             raise KubeconfigError(REASON, f"{reflector.refusal}; to grant it, with your configuration: {grant}")
         key = f"{self._namespace}/{name}"
         if key not in self._known:

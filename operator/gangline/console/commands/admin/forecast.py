@@ -1,0 +1,333 @@
+"""`gangline admin forecast`: fills the run history, trains and evaluates the model, and shows the forecast of one job."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from gangline import traces
+from gangline.console.commands.admin.forecast_report import lines, to_minute
+from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
+from gangline.console.output import presenting, terminal
+from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.views import access, asking, completing, own_rights, times
+from gangline.control.answers.workloads.words import age
+from gangline.forecast import (
+    Forecast,
+    Forecaster,
+    HistoryStore,
+    Model,
+    ModelError,
+    Run,
+    StoreError,
+    TooFewRunsError,
+    TrainingError,
+    from_trace,
+    load,
+    metrics,
+    train_in_process,
+)
+from gangline.forecast.evaluate import Window, evaluate
+from gangline.forecast.learning.dataset import known_at
+from gangline.forecast.learning.worker import TIMEOUT
+from gangline.kube.errors import Unavailable
+from gangline.kube.resources import Json
+
+_db = click.option(
+    "--db",
+    default=str(FORECAST_DIRECTORY / "history.db"),
+    envvar="GANGLINE_HISTORY",
+    show_envvar=True,
+    help="History: path of an SQLite file or any SQLAlchemy URL.",
+)
+_model = click.option(
+    "--model",
+    "model_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=FORECAST_DIRECTORY / "model.gz",
+    envvar="GANGLINE_MODEL",
+    show_envvar=True,
+    help="The model file.",
+)
+_format = click.option("--format", "format_", type=click.Choice(traces.FORMATS), default="auto", show_default=True)
+
+
+@click.group("forecast")
+def command() -> None:
+    """Import a history of runtimes, train the model of forecasts, evaluate it, and show one job's forecast."""
+
+
+@command.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_format
+@_db
+@click.option("--keep-all", is_flag=True, help="Do not drop runs older than 180 days before the newest one.")
+def import_(files: tuple[Path, ...], format_: str, db: str, keep_all: bool) -> None:
+    """Add the jobs of trace FILES to the history. Importing a file again changes nothing."""
+    with _open(db) as store:
+        for file in files:
+            trace = _trace(file, format_)
+            written = _readable(store.put)(map(from_trace, trace.jobs))
+            terminal.say(f"{file}: {written} runs ({trace.format}){_skipped(trace)}")
+        newest = _readable(store.runs)(limit=1)
+        if newest and not keep_all and (dropped := _readable(store.prune)(newest[0].submit)):
+            terminal.say(f"dropped {dropped} runs older than the retention period; --keep-all keeps them")
+        terminal.say(f"the history holds {store.count()} runs")
+
+
+@command.command("train")
+@_db
+@_model
+@click.option("--until", type=Instant(), default=None, help="Use only what was known at this time (default: now).")
+@answer_option
+def train_(db: str, model_path: Path, until: float | None, output: Format) -> None:
+    """Train the model on the history, in a separate process."""
+    _open(db).close()  # report a wrong URL before starting the process
+    begun = time.monotonic()
+    try:
+        model = train_in_process(db, model_path, time.time() if until is None else until, timeout=TIMEOUT)
+    except (TooFewRunsError, TrainingError, ModelError) as error:
+        raise click.ClickException(str(error)) from error
+    seconds = time.monotonic() - begun
+    if output.kind:
+        terminal.say(document(output.kind, {"model": str(model_path), "seconds": seconds, **_model_json(model)}))
+        return
+    terminal.say(f"{model_path}: learned from {model.samples} runs in {seconds:.1f} s")
+    if (v := model.validation) is not None:
+        better = f"{1 - v.error / v.last_two:+.1%}" if v.last_two else "–"
+        terminal.say(
+            f"on the {v.runs} latest runs (held out): log error {v.error:.3f}, last-two {v.last_two:.3f} (better by {better})"
+        )
+        if v.worse:
+            terminal.say("the model is worse than the last-two baseline: forecasts will not use it")
+
+
+def _model_json(model: Model) -> dict[str, Any]:
+    v = model.validation
+    return {
+        "samples": model.samples,
+        "trained_at": model.trained_at,
+        "validation": v and {"runs": v.runs, "error": v.error, "last_two": v.last_two, "worse": v.worse},
+    }
+
+
+@command.command("eval")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_format
+@_db
+@click.option("--train-until", type=Instant(), required=True, help="Train on what was known before this time.")
+@click.option("--from", "first", type=Instant(), default=None, help="First submission tested. [default: --train-until]")
+@click.option("--to", "last", type=Instant(), default=None, help="End of the test window. [default: the last run]")
+@click.option(
+    "--retrain-every", type=Span(), default=None, help="Retrain during the test at this interval, as the operator does."
+)
+@answer_option
+def eval_(
+    file: Path | None,
+    format_: str,
+    db: str,
+    train_until: float,
+    first: float | None,
+    last: float | None,
+    retrain_every: float | None,
+    output: Format,
+) -> None:
+    """Evaluate forecasts on a trace FILE (default: the history): train up to a date, forecast later submissions."""
+    runs = _runs(file, format_, db)
+    if not runs:
+        raise click.ClickException("there are no runs to test on")
+    window = _window(runs, train_until, first, last, retrain_every)
+    try:
+        report = evaluate(runs, window, progress=lambda words: terminal.say(f"· {words}", err=True))
+    except ValueError as error:  # TooFewRunsError is one
+        raise click.ClickException(str(error)) from error
+    terminal.say(*([document(output.kind, report.as_json())] if output.kind else lines(report, presenting.width())))
+
+
+def _window(
+    runs: list[Run], train_until: float, first: float | None, last: float | None, retrain_every: float | None
+) -> Window:
+    """The test window. Raises click.ClickException that names the option which leaves no run to test."""
+    begin = train_until if first is None else first
+    end = math.nextafter(max(run.submit for run in runs), math.inf) if last is None else last
+    if begin < train_until:
+        raise click.ClickException(f"--from {to_minute(begin)} lies before --train-until {to_minute(train_until)}")
+    if not any(begin <= run.submit < end for run in runs):
+        submitted = [run.submit for run in runs]
+        known = f"runs were submitted from {to_minute(min(submitted))} to {to_minute(max(submitted))}"
+        option = "--train-until" if first is None else "--from"
+        raise click.ClickException(
+            f"no run to test: {known}, and {option} is {to_minute(begin)}, --to {to_minute(end)}"
+        )
+    return Window(train_until, begin, end, retrain_every)
+
+
+@command.command("show")
+@click.argument("job", metavar="JOB", shell_complete=completing.jobs)
+@access.cluster_options
+@_db
+@_model
+@answer_option
+@click.pass_context
+def show(
+    ctx: click.Context,
+    job: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    db: str,
+    model_path: Path,
+    output: Format,
+) -> None:
+    """Show the forecast for JOB: the operator's, or with --db that of a history at its submission, with its actual runtime.
+
+    JOB is a name or kind/name for the operator; a UID, a name, or namespace/name for a history.
+    """
+    if ctx.get_parameter_source("db") is ParameterSource.DEFAULT and (
+        told := access.run(_operators(job, kubeconfig, context, namespace))
+    ):
+        terminal.say(document(output.kind, told) if output.kind else _show_operators(told, time.time()))
+        return
+    with _open(db) as store:
+        found = _readable(store.find)(job)
+        if not found:
+            raise click.ClickException(f"no job {job!r} in the history")
+        run = found[0]
+        history = [r for r in _readable(store.runs)() if r.submit <= run.submit and r.uid != run.uid]
+    now = time.time() if run.finish is None else run.submit
+    forecaster, note = _forecaster(model_path, history, run)
+    total = forecaster.forecast(run.uid, now)
+    assert total is not None  # `_forecaster` has just submitted the run
+    known = forecaster.tracker.class_of(run)
+    verdict = forecaster.status(run.submit)
+    body = {
+        "uid": run.uid,
+        "job": "/".join(filter(None, (run.namespace, run.name))) or run.uid,
+        "forecast": dict(zip(metrics.names(), total.values, strict=True)),
+        "source": total.source,
+        "samples": total.samples,
+        "flavor": run.flavor or None,
+        "byFlavor": _by_flavor(forecaster, run, now),
+        "class": known and {"key": known[0], "finished": known[1].count, "median": math.exp(known[1].median())},
+        "took": run.seconds,
+        "model": note or verdict.reason,
+    }
+    terminal.say(document(output.kind, body) if output.kind else _show(body, total))
+
+
+async def _operators(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None) -> Json:
+    """The operator's forecast of a job in a cluster; {} where no operator gives one, which is said on stderr."""
+    try:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            path, query = asking.job_path(where, job)
+            item = await asking.get(api, path, {**query, "times": True})
+    except (*own_rights.NoOperator, asking.NoAnswerError, Unavailable) as error:
+        terminal.say(f"({error}: this is from the history on this machine)", err=True)
+        return {}
+    except click.ClickException:  # no cluster is configured
+        if kubeconfig or context or namespace:
+            raise
+        return {}
+    return times.as_json(item)
+
+
+def _show_operators(told: Json, now: float) -> str:
+    forecast = told["forecast"]
+    runs = times.runtime_text(told) or "not known"
+    lines = [f"{told['kind'].lower()}/{told['name']} in namespace {told['namespace']}: {told['state'].lower()}"]
+    if told["elapsedSeconds"] is not None:
+        lines.append(f"has run for {age(told['elapsedSeconds'])}")
+    source = f", from {forecast['source']} ({forecast['samples']} runs)" if forecast else ""
+    lines.append(f"runs for {runs}{source}")
+    if told["expectedStart"] is not None:
+        lines.append(f"starts in {times.start_text(told, now)}, {told['because']}")
+    return "\n".join(lines)
+
+
+def _by_flavor(forecaster: Forecaster, run: Run, now: float) -> dict[str, dict[str, float]]:
+    """The forecast on each flavor of known speed, for a job that is not running; empty if all flavors have the same forecast."""
+    if run.start is not None and run.finish is None:
+        return {}
+    forecasts = {flavor: forecaster.forecast(run.uid, now, flavor) for flavor in sorted(forecaster.flavor_offsets)}
+    values = {flavor: each.values for flavor, each in forecasts.items() if each is not None}
+    if len(set(values.values())) < 2:
+        return {}
+    return {flavor: dict(zip(metrics.names(), each, strict=True)) for flavor, each in values.items()}
+
+
+def _forecaster(model_path: Path, history: list[Run], run: Run) -> tuple[Forecaster, str]:
+    """A forecaster with the history known when the run was submitted, and why it doesn't use the model ("" if it does)."""
+    forecaster, note = Forecaster(), ""
+    forecaster.restore(known_at(r, run.submit) for r in history)
+    try:
+        model = load(model_path) if model_path.exists() else None
+    except ModelError as error:
+        raise click.ClickException(str(error)) from error
+    if model is not None and model.trained_at > run.submit and run.finish is not None:
+        model, note = None, "not used: trained after this job's submission, so it may include this job's runtime"
+    forecaster.use(model)
+    forecaster.submitted(run)
+    if run.start is not None and run.finish is None:
+        forecaster.started(run.uid, run.start, run.flavor)
+    return forecaster, note
+
+
+def _show(body: dict[str, Any], total: Forecast) -> str:
+    lines = [
+        f"{body['job']}  (uid {body['uid']})",
+        f"  forecast  {', '.join(f'{name} {age(value)}' for name, value in body['forecast'].items())}",
+        f"  source    {total.source}, {total.samples} runs",
+    ]
+    if body["flavor"] or body["byFlavor"]:
+        lines.append(f"  flavor    {body['flavor'] or 'not known yet: forecast for a flavor of average speed'}")
+    for flavor, quantiles in body["byFlavor"].items():
+        lines.append(f"  on {flavor:<6} {', '.join(f'{name} {age(value)}' for name, value in quantiles.items())}")
+    if body["class"]:
+        of = body["class"]
+        lines.append(f"  class     same {of['key']}: {of['finished']} finished, median {age(of['median'])}")
+    took = body["took"]
+    lines.append(f"  took      {'not finished' if took is None else age(took)}")
+    return "\n".join([*lines, f"  model     {body['model']}"])
+
+
+# --- input ------------------------------------------------------------------------------------------------------------
+
+
+def _open(db: str) -> HistoryStore:
+    return _readable(HistoryStore)(db)
+
+
+def _readable(call: Any) -> Any:
+    """`call`, with StoreError reported as click.ClickException."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except StoreError as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapped
+
+
+def _trace(file: Path, format_: str) -> traces.Trace:
+    try:
+        return traces.load(file, format_)
+    except traces.TraceError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _skipped(trace: traces.Trace) -> str:
+    return "".join(f"; {count} skipped: {reason}" for reason, count in trace.skipped.items())
+
+
+def _runs(file: Path | None, format_: str, db: str) -> list[Run]:
+    if file is not None:
+        return [from_trace(job) for job in _trace(file, format_).jobs]
+    with _open(db) as store:
+        return _readable(store.runs)()

@@ -1,0 +1,336 @@
+"""`gangline admin replay`: replays a job trace through the production engine under several policies and writes a report."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gangline import traces
+from gangline.console.commands.admin.replay_report import lines
+from gangline.console.configuration_file import read_configuration
+from gangline.console.options import Instant, Span
+from gangline.console.output import presenting, terminal
+from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.replaying import cluster_record, policy_file
+from gangline.engine.model import Settings
+from gangline.files import read_text
+from gangline.record import preparing
+from gangline.record.history import RecordError
+from gangline.replay import policies, report
+from gangline.replay import schedule as schedules
+from gangline.replay.policies import Policy
+from gangline.replay.replay_plan import PREDICTORS, SHAKE, Plan, prepare
+from gangline.replay.replayed import Cluster, ReplayError
+from gangline.replay.run import Replay
+from gangline.replay.side_by_side import Tick, replay
+from gangline.replay.trace_facts import SETTINGS
+
+
+class _SpanOrNone(Span):
+    """A duration, or `none` (infinity)."""
+
+    name = "span|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return math.inf if value in ("none", math.inf) else super().convert(value, param, ctx)
+
+
+@click.command("replay", epilog="\b\nPolicies:\n" + policies.table())
+@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
+@click.option(
+    "--cluster-record",
+    "record",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=None,
+    help="Instead of a TRACE: the record that `gangline admin record` wrote in this directory, with the cluster's own queues, "
+    "quotas, flavors and nodes.",
+)
+@click.option("--format", "format_", type=click.Choice(traces.FORMATS), default="auto", show_default=True)
+@click.option("--gpus", type=int, default=None, help="GPUs (processors, for SWF) of the cluster; needed with a TRACE.")
+@click.option("--gpus-per-node", type=int, default=8, show_default=True, help="0: a flat pool without nodes.")
+@click.option(
+    "--policy",
+    "names",
+    default=None,
+    help="Comma-separated policies; see below. [default: besteffort,easy,gangline; with --cluster-record own,… first]",
+)
+@click.option(
+    "--policy-file",
+    "files",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="A file of QueuePolicies, each played under its name besides --policy; repeatable.",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    help="The cluster's Kueue configuration file, for its fair sharing; with --cluster-record.",
+)
+@click.option("--schedule", is_flag=True, help="Also write every run of every job: OUT/schedule/POLICY.csv.")
+@click.option(
+    "--schedule-format",
+    type=click.Choice(schedules.FORMATS),
+    default=None,
+    help="Write the schedule in this format. Parquet needs gangline[parquet]. [default: csv]",
+)
+@click.option(
+    "--train-until", type=Instant(), default=None, help="Forecasts learn from jobs before this time. [default: --from]"
+)
+@click.option(
+    "--from", "first", type=Instant(), default=None, help="First submission. [default: --train-until, or the first]"
+)
+@click.option("--to", "last", type=Instant(), default=None, help="End of submissions. [default: the last one]")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the report."
+)
+@click.option(
+    "--predictor",
+    type=click.Choice(PREDICTORS),
+    default="model",
+    show_default=True,
+    help="Source of runtime estimates for forecasting policies.",
+)
+@click.option(
+    "--limit",
+    type=Span(),
+    default=None,
+    help="Time limit of jobs that request none. [default: the longest earlier job]",
+)
+@click.option(
+    "--retrain-every",
+    type=_SpanOrNone(),
+    default="7d",
+    show_default=True,
+    help="Retrain the model at this interval, or none.",
+)
+@click.option(
+    "--checkpoint",
+    type=_SpanOrNone(),
+    default=None,
+    help="Jobs save a checkpoint at this interval, or none; what a job declares precedes. [default: 30m; with --cluster-record "
+    "none]",
+)
+@click.option(
+    "--save-cost",
+    type=Span(),
+    default=None,
+    help="The time that one checkpoint costs a job; the trace's own column precedes. [default: nothing]",
+)
+@click.option("--restart", type=Span(), default="1m", show_default=True, help="Restart overhead of an evicted job.")
+@click.option("--tenants", is_flag=True, help="One queue per tenant, in one cohort, with quotas by past usage.")
+@click.option(
+    "--jitter",
+    type=click.IntRange(0),
+    default=None,
+    help="Additional runs per policy with submissions and runtimes shifted by up to 1 %. [default: 0; with --cluster-record 5]",
+)
+@click.option(
+    "--jitter-share",
+    "shake",
+    type=float,
+    default=SHAKE,
+    show_default=True,
+    help="Shift of the additional runs, as a share.",
+)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=None, help="Parallel processes. [default: one per CPU]")
+@answer_option
+def command(
+    trace: Path | None,
+    record: Path | None,
+    files: tuple[Path, ...],
+    config: Path | None,
+    schedule: bool,
+    schedule_format: schedules.Format | None,
+    out: Path,
+    output: Format,
+    **options: Any,
+) -> None:
+    """Replay a job TRACE, or a cluster's record, under several policies; write OUT/replay.json and OUT/report.html."""
+    console = terminal.console(stderr=True)
+    if (trace is None) == (record is None):
+        raise click.UsageError("name either a TRACE or --cluster-record DIRECTORY")
+    if config is not None and record is None:
+        raise click.UsageError("--config says nothing of a TRACE: give it with --cluster-record")
+    kind = schedule_format or "csv"
+    try:
+        schedules.require(kind)
+        own, left_out = _from_files(files)
+        if record is None:
+            done = _of_trace(console, trace or Path(), own, left_out, out, **options)
+        else:
+            done = _of_record(console, record, own, left_out, out, settings=_settings(config), **options)
+    except (ReplayError, RecordError, traces.TraceError) as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"--out {out}: {error.strerror or error}") from error
+    body = done.as_json()
+    (out / "replay.json").write_text(json.dumps(body, indent=1, allow_nan=False) + "\n")
+    (out / "report.html").write_text(report.html(done, (trace or record or out).name), encoding="utf-8")
+    if schedule or schedule_format:
+        for story in done.stories:
+            schedules.write(story.result, out / "schedule", story.policy, kind)
+    terminal.say(*([document(output.kind, body)] if output.kind else lines(done, presenting.width())))
+    console.print(f"[dim]{out / 'report.html'}  {out / 'replay.json'}[/dim]")
+
+
+def _settings(config: Path | None) -> Settings:
+    """The settings of a replay: from a Kueue configuration file, a replay needs the settings of fair sharing alone."""
+    if config is None:
+        return SETTINGS
+    found = read_configuration(config, tell=False).settings
+    return replace(SETTINGS, fair_sharing=found.fair_sharing, admission_fair_sharing=found.admission_fair_sharing)
+
+
+def _of_trace(
+    console: Console,
+    trace: Path,
+    own: list[Policy],
+    left_out: list[str],
+    out: Path,
+    *,
+    gpus: int | None,
+    gpus_per_node: int,
+    format_: str,
+    names: str | None,
+    **options: Any,
+) -> Replay:
+    """Replay a job trace. Raises ReplayError, TraceError, OSError."""
+    if gpus is None:
+        raise ReplayError("--gpus is missing: a trace does not say how large the cluster is")
+    jobs = traces.load(trace, format_)
+    if not jobs.jobs:
+        raise ReplayError(f"{trace} holds no jobs")
+    plan = _plan(
+        cluster=Cluster(gpus, gpus_per_node),
+        policies=(*policies.chosen("besteffort,easy,gangline" if names is None else names), *own),
+        covers=(jobs.jobs[0].submit, jobs.jobs[-1].submit),
+        usual=(1800.0, 0),
+        **options,
+    )
+    with console.status("Training the model …" if plan.needs("model") else "Reading …"):
+        prepared, notes = prepare(jobs, plan)
+    out.mkdir(parents=True, exist_ok=True)
+    with _bars(console) as bars:
+        return replay(jobs, plan, prepared, [*notes, *left_out], _Meter(bars, plan, len(prepared.jobs)))
+
+
+def _of_record(
+    console: Console,
+    folder: Path,
+    own: list[Policy],
+    left_out: list[str],
+    out: Path,
+    *,
+    gpus: int | None,
+    gpus_per_node: int,
+    format_: str,
+    names: str | None,
+    **options: Any,
+) -> Replay:
+    """Replay a cluster's record. Raises ReplayError, RecordError, OSError."""
+    if gpus is not None or options["tenants"]:
+        raise ReplayError("--gpus and --tenants say nothing with --cluster-record: the record has quotas and queues")
+    del gpus_per_node, format_
+    with console.status("Reading …"):
+        source = cluster_record.opened(folder)
+    plan = _plan(
+        cluster=source.cluster,
+        policies=(*cluster_record.chosen(cluster_record.USUAL if names is None else names), *own),
+        covers=(source.first, source.last),
+        usual=(math.inf, cluster_record.SHAKEN),
+        **options,
+    )
+    with console.status("Training the model …" if plan.needs("model") else "Preparing …"):
+        prepared, notes = preparing.prepare(source, plan)
+    out.mkdir(parents=True, exist_ok=True)
+    with _bars(console) as bars:
+        meter = _Meter(bars, plan, len(prepared.jobs))
+        return cluster_record.finished(
+            source, plan, prepared, lambda: replay(source.played.trace, plan, prepared, [*notes, *left_out], meter)
+        )
+
+
+def _plan(
+    *,
+    covers: tuple[float, float],
+    usual: tuple[float, int],
+    train_until: float | None,
+    first: float | None,
+    last: float | None,
+    checkpoint: float | None,
+    retrain_every: float,
+    save_cost: float | None,
+    jitter: int | None,
+    workers: int | None,
+    **options: Any,
+) -> Plan:
+    """The plan of a replay, from the options. `covers`: the times of the first and the last job that there are. `usual`: the
+    interval of checkpoints, and the number of shaken runs, if none are given.
+    """
+    begin = covers[0] if train_until is None else train_until
+    every = usual[0] if checkpoint is None else checkpoint
+    return Plan(
+        train_until=train_until,
+        first=begin if first is None else first,
+        last=math.nextafter(covers[1], math.inf) if last is None else last,
+        checkpoint=None if math.isinf(every) else every,
+        retrain_every=None if math.isinf(retrain_every) else retrain_every,
+        save_cost=save_cost or 0.0,
+        jitter=usual[1] if jitter is None else jitter,
+        workers=workers or os.cpu_count() or 1,
+        **options,
+    )
+
+
+def _from_files(files: tuple[Path, ...]) -> tuple[list[Policy], list[str]]:
+    """The policies of all files, and what of them is not played. Raises ReplayError."""
+    found: list[Policy] = []
+    notes: list[str] = []
+    for file in files:
+        try:
+            text = read_text(file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ReplayError(f"--policy-file {file}: {error}") from error
+        more, left_out = policy_file.read(text, file.name)
+        if same := sorted({policy.name for policy in found} & {policy.name for policy in more}):
+            raise ReplayError(f"--policy-file {file}: the name {same[0]} is taken; give the QueuePolicy another one")
+        found += more
+        notes += left_out
+    return found, notes
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} jobs"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+class _Meter:
+    """One progress bar per policy; perturbed copies of the input count towards their policy's bar."""
+
+    def __init__(self, bars: Progress, plan: Plan, jobs: int) -> None:
+        self._bars = bars
+        width = max(len(policy.name) for policy in plan.policies)
+        self._tasks: dict[str, TaskID] = {
+            policy.name: bars.add_task(f"{policy.name:<{width}}", total=jobs * (plan.jitter + 1))
+            for policy in plan.policies
+        }
+
+    def __call__(self, tick: Tick) -> None:
+        name, _, jobs = tick
+        self._bars.advance(self._tasks[name], jobs)

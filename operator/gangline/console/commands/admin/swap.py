@@ -1,0 +1,223 @@
+"""`gangline admin swap`: lists node failures of gangs, the recovery and its duration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads.swap_record import Record
+from gangline.console.commands.admin.swap_now import dry_run_command, now_command
+from gangline.console.output import clock, presenting, remarks, terminal
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.layout import wrapped
+from gangline.console.output.presenting import Shape
+from gangline.console.views import access, asking, completing
+from gangline.control.answers.of_record import swap_row
+from gangline.control.answers.workloads.snapshot import workload_view
+from gangline.control.answers.workloads.words import age
+from gangline.kube.client import ApiClient, Forbidden
+from gangline.kube.resources import WORKLOADS, Json, controller_of
+
+_Column = Column[Json]
+
+
+@click.group("swap")
+def command() -> None:
+    """Show node failures of running gangs and how the gangs recovered, and move gangs off nodes by hand."""
+
+
+command.add_command(now_command)
+command.add_command(dry_run_command)
+
+
+@command.command("list")
+@access.cluster_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="Gangs of all namespaces.")
+@click.option("--open", "only_open", is_flag=True, help="Only gangs that have not recovered yet.")
+@presenting.options("user", "state", "queue")
+def list_command(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    only_open: bool,
+    shape: Shape,
+) -> None:
+    """List recoveries from node failures, latest first: the time of each stage and the new nodes."""
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+
+            async def look() -> list[Json]:
+                found = await _swaps(api, where, all_namespaces)
+                return [row for row in found if row["state"] == "Recovering" or not only_open]
+
+            place = "any namespace that you may read" if all_namespaces else f"namespace {where} (-A: all)"
+            empty = f"No gang {'is recovering' if only_open else 'has lost nodes'} in {place}."
+            await presenting.present(replace(LISTING, empty=empty), shape, look)
+
+    access.run(work())
+
+
+@command.command("show")
+@click.argument("job", metavar="JOB", shell_complete=completing.jobs)
+@access.cluster_options
+@answer_option
+def show_command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, output: Format) -> None:
+    """Show every recorded recovery of JOB: a name, kind/name or a Workload's name."""
+
+    async def work() -> tuple[list[Json], str]:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            return await _workloads(api, where, False), where
+
+    workloads, where = access.run(work())
+    matching = [
+        workload for workload in workloads if job in (_job(workload), _job(workload).partition("/")[2], _name(workload))
+    ]
+    if not matching:
+        raise click.ClickException(f"no job {job!r} with a Workload in namespace {where}")
+    if output.kind:
+        terminal.say(document(output.kind, rows_of(matching)))
+        return
+    for workload in matching:
+        for line in story(workload, time.time()):
+            terminal.say(*wrapped(line, presenting.width()))
+
+
+async def _swaps(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
+    """The recorded swaps as the operator answers; where it does not, those that the user may read in the Workloads."""
+    own = f"/namespaces/{namespace}/gangswaps"
+    try:
+        try:
+            return await asking.listed(api, "/gangswaps" if everywhere else own)
+        except asking.NotAllowedError:
+            if not everywhere:
+                raise
+            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
+            return await asking.listed(api, own)
+    except (asking.NotServedError, asking.NotAllowedError) as error:
+        remarks.remark(f"{error}: from the Workloads that you may read")
+        return rows_of(await _workloads(api, namespace, everywhere))
+
+
+async def _workloads(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
+    try:
+        return (await api.list(WORKLOADS, None if everywhere else namespace)).items
+    except Forbidden:
+        if not everywhere:
+            raise
+        return (await api.list(WORKLOADS, namespace)).items
+
+
+def rows_of(workloads: Iterable[Json]) -> list[Json]:
+    """The recorded swaps of these Workloads, latest first."""
+    found = [
+        swap_row(swap, view)
+        for workload in workloads
+        if (view := workload_view(workload, {})) is not None
+        for swap in swap_record.of(workload).log
+    ]
+    return sorted(found, key=lambda row: (-row["times"]["detected"], row["namespace"], row["workload"]))
+
+
+def _stage(name: str, stage: str, rank: int) -> _Column:
+    return _Column(
+        name,
+        lambda row, _: _seconds(row["seconds"].get(stage)),
+        right=True,
+        rank=rank,
+        key=lambda row, _: row["seconds"].get(stage),
+    )
+
+
+def _queue(row: Json) -> str:
+    """The ClusterQueue; of a workload that holds no quota any more its LocalQueue, marked as such."""
+    return row["clusterQueue"] or (f"{row['queue']}?" if row["queue"] else "")
+
+
+LISTING: Final[Listing[Json]] = Listing(
+    columns=(
+        _Column("NAMESPACE", lambda row, _: row["namespace"], rank=1, least=10),
+        _Column("JOB", lambda row, _: row["job"], least=20),
+        _Column("QUEUE", lambda row, _: _queue(row), rank=2, least=12),
+        _Column(
+            "AGE",
+            lambda row, now: age(now - row["times"]["detected"]),
+            right=True,
+            key=lambda row, _: -row["times"]["detected"],
+        ),
+        _Column("HOW", lambda row, _: row["how"]),
+        _Column("CAUSE", lambda row, _: row["cause"] or "–"),
+        _stage("DECIDED", "decided", 4),
+        _stage("CREATED", "created", 5),
+        _stage("RUNNING", "running", 6),
+        _stage("TOTAL", "total", 0),
+        _Column("LOST AT", lambda row, now: clock.wall(row["times"]["detected"], now), wide=True),
+        _Column("FROM", lambda row, _: few(row["from"]), rank=1),
+        _Column("TO", lambda row, _: "…" if row["state"] == "Recovering" else few(row["to"])),
+    ),
+    as_json=lambda row: row,
+    name=lambda row: row["job"],
+    empty="No gang has lost nodes.",
+    style=lambda row: "yellow" if row["state"] == "Recovering" else "",
+    user=lambda row: (row["user"], row["namespace"]),
+    state=lambda row: (row["state"],),
+    queue=lambda row: (row["queue"], row["clusterQueue"]),
+    states=("Recovering", "Recovered"),
+)
+
+
+def story(workload: Json, now: float) -> list[str]:
+    """The recorded swaps of one gang as text lines, oldest first."""
+    record: Record = swap_record.of(workload)
+    lines = [f"{_job(workload)} in namespace {_meta(workload)['namespace']}, workload {_name(workload)}"]
+    lines.append(f"  {record.swaps} node(s) replaced while it ran, restarted {record.attempt} time(s)")
+    for swap in record.log:
+        at = swap.detected / 1000
+        lines.append(
+            f"  {clock.exact(at, now)} ({clock.distance(at, now)})  {swap.cause}: lost {', '.join(swap.lost) or 'pods'}"
+        )
+        lines += [f"    {_WORDS[stage]} after {seconds:.3f} s" for stage, seconds in swap.stages().items()]
+        if swap.open:
+            lines.append("    not recovered yet")
+        elif swap.to:
+            lines.append(f"    now on {', '.join(swap.to)}")
+    return lines
+
+
+_WORDS = {
+    "decided": "decided",
+    "created": "all pods existed",
+    "running": "all pods were ready",
+    "total": "recovered",
+}
+
+
+def few(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:3]) + (f" +{len(nodes) - 3}" if len(nodes) > 3 else "") if nodes else "–"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}s"
+
+
+def _meta(workload: Json) -> Json:
+    return workload["metadata"]
+
+
+def _name(workload: Json) -> str:
+    return _meta(workload)["name"]
+
+
+def _job(workload: Json) -> str:
+    owner = controller_of(workload)
+    return f"{owner['kind'].lower()}/{owner['name']}" if owner else f"workload/{_name(workload)}"

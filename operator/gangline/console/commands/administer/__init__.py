@@ -1,1 +1,0 @@
-"""Administer an installation."""

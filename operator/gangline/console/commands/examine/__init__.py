@@ -1,1 +1,0 @@
-"""Examine decisions."""

@@ -1,0 +1,136 @@
+"""The words of texts that users see: events, conditions, errors, help, statuses and descriptions of fields."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from tests.console.test_cli import all_commands
+from tests.test_docstrings import HEADLESS, PACKAGES
+
+from gangline.console import cli
+
+ROOT = Path(__file__).parents[1]
+#: a word that leaves open what is meant -> what to write in its place
+VAGUE = {
+    r"\belsewhere\b": "the place: on other nodes, in another cluster",
+    r"\bas found\b": "as it was before",
+    r"\b(is|are|was|were|be) told\b": "who writes what to whom: an event says, the command prints",
+    r"\btells?\b": "says, shows, names",
+    r"\bheard\b": "was received",
+    r"\bit (hangs|hung)\b": "what hangs: the workload, the operator",
+    r"\bwhom\b.*\bof what\b|\bof what\b.*\bwhom\b": "two sentences",
+}
+#: the message of an event or a condition is read alone, so it names its subject
+WITHOUT_SUBJECT = re.compile(r"(It|Its|They|Their|Of|By which|Whom|About|Among|Under|Also what) ")
+
+
+def sentences(source: str) -> Iterator[tuple[int, str]]:
+    """Strings of several words in a module, with their lines. Docstrings are none; what is filled in later is "…"."""
+    tree = ast.parse(source)
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inner |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if id(node) in inner:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)  # type: ignore[misc]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if len(text.split()) >= 3:
+            yield node.lineno, text
+
+
+@cache
+def said() -> list[tuple[str, str]]:
+    """All texts, each with the place where it is."""
+    return list(_said())
+
+
+def _said() -> Iterator[tuple[str, str]]:
+    """Where a text is -> the text: strings of the code, the help of all commands, descriptions, and pages line by line."""
+    for package in PACKAGES:
+        for path in sorted(package.rglob("*.py")):
+            for line, text in sentences(path.read_text()):
+                yield f"{path.relative_to(ROOT)}:{line}", text
+    for line, command in all_commands(cli.main):
+        yield f"gangline {line} --help", command.help or ""
+    yield from descriptions()
+    for path in (
+        *sorted(ROOT.glob("*.md")),
+        *sorted(ROOT.glob("docs/**/*.md")),
+        *sorted(ROOT.glob("examples/**/*.md")),
+    ):
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            yield f"{path.relative_to(ROOT)}:{number}", line
+
+
+def descriptions() -> Iterator[tuple[str, str]]:
+    """Path of a field in a CRD -> its description."""
+
+    def inside(value: Any, path: str) -> Iterator[tuple[str, str]]:
+        if isinstance(value, dict):
+            for key, child in value.items():
+                if key == "description" and isinstance(child, str):
+                    yield path, child
+                else:
+                    yield from inside(child, f"{path}.{key}")
+        elif isinstance(value, list):
+            for number, child in enumerate(value):
+                yield from inside(child, f"{path}[{number}]")
+
+    for file in sorted((ROOT / "crds").glob("*.yaml")):
+        yield from inside(yaml.safe_load(file.read_text()), file.stem)
+
+
+def options() -> Iterator[tuple[str, str]]:
+    for line, command in all_commands(cli.main):
+        for param in command.params:
+            if isinstance(param, click.Option) and param.help and not param.hidden:
+                yield f"gangline {line} {param.opts[-1]}", param.help
+
+
+@pytest.mark.parametrize("pattern", VAGUE)
+def test_no_text_that_users_see_has_a_vague_word(pattern: str) -> None:
+    found = [f"{where}: {text[:80]!r}" for where, text in said() if re.search(pattern, text, re.IGNORECASE)]
+    assert found == [], f"write {VAGUE[pattern]}"
+
+
+def test_every_description_of_a_field_names_what_it_is_about() -> None:
+    rows = dict(descriptions())
+    assert len(rows) > 900
+    assert [f"{path}: {text}" for path, text in rows.items() if text.split()[0].strip(".,:;") in HEADLESS] == []
+
+
+def test_every_message_names_its_subject() -> None:
+    found = [f"{where}: {text[:80]!r}" for where, text in said() if WITHOUT_SUBJECT.match(text) and ".md:" not in where]
+    assert found == []
+
+
+def test_the_help_of_every_option_says_what_the_option_does() -> None:
+    rows = dict(options())
+    assert len(rows) > 200
+    assert [
+        f"{line}: {text}" for line, text in rows.items() if text.split()[0].strip(".,:;") in HEADLESS - {"By"}
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('"""It hangs here."""\nx = "It hangs: 5 m"', ["It hangs: 5 m"]),
+        ('x = f"It hangs: {why} and more"', ["It hangs: … and more"]),
+        ('def f():\n    "Two words more."\n    return "one word"', []),
+    ],
+)
+def test_sentences_of_a_module(source: str, found: list[str]) -> None:
+    assert [text for _, text in sentences(source)] == found

@@ -88,7 +88,7 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, IsolatedEngine, model
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Resource, key_of
+from gangline.kube.resources import Resource
 from gangline.telemetry import Source
 
 if TYPE_CHECKING:
@@ -524,7 +524,7 @@ class Controller:
         self.quarantine.turns.begin()
         for resource, event in self._inbox.events():
             if isinstance(event, Upsert):
-                key = key_of(event.obj)
+                key = event.obj.key
             else:
                 key = event.key if isinstance(event, Removed) else ""
             self.quarantine.attempt("observing it", resource, key, partial(self._show, resource, event))

@@ -16,6 +16,7 @@ from gangline.api.jobkinds.declaration import Declaration, Path, Suspension
 from gangline.api.jobkinds.declaration import JobError as JobError
 from gangline.api.jobkinds.declaration import Outcome as Outcome
 from gangline.kube.resources import Json, Resource, condition_of, deleting, true_condition
+from gangline.objects import JobObject, Stored
 
 
 class UnknownClassError(JobError):
@@ -82,9 +83,9 @@ class Children:
     """The objects that the job owns, as last seen: its child Jobs, the Services of its gang and the ResourceClaimTemplates of its
     pods."""
 
-    jobs: Sequence[Json] = ()
-    services: Sequence[Json] = ()
-    claim_templates: Sequence[Json] = ()
+    jobs: Sequence[JobObject] = ()
+    services: Sequence[Stored] = ()
+    claim_templates: Sequence[Stored] = ()
 
 
 def checkpoints(job: Json, interval: str | None = None) -> dict[str, str]:

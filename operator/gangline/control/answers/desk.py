@@ -127,13 +127,11 @@ class Desk:
         queues = self.source.mirror.objects[kube.CLUSTER_QUEUES]
         cohort = (queues[queue]["spec"].get("cohortName") or "") if queue in queues else ""
         return [
-            name
-            for name, each in queues.items()
-            if name == queue or (cohort and each["spec"].get("cohortName") == cohort)
+            name for name, each in queues.items() if name == queue or (cohort and each.spec.get("cohortName") == cohort)
         ]
 
     def _holds(self, raw: Json, queues: Collection[str]) -> bool:
-        admission = (raw.get("status") or {}).get("admission") or {}
+        admission = raw.status.get("admission") or {}
         return admission.get("clusterQueue") in queues
 
     async def _shown(
@@ -141,25 +139,25 @@ class Desk:
     ) -> tuple[Sight, list[WorkloadView]]:
         """The views as the asker may see them, with the jobs for which they were preempted."""
         uids = {found.uid for view in views if (found := preemption(view.evicted)) is not None}
-        others = [key for key, raw in self._workloads() if raw["metadata"].get("uid") in uids] if uids else []
+        others = [key for key, raw in self._workloads() if raw.uid in uids] if uids else []
         preemptors = await self._views(others, routes)
         sight = await asker.sight({view.namespace for view in (*views, *preemptors)}, known_queues)
         jobs = {view.uid: sight.workload(view).job for view in preemptors}
         return sight, named([sight.workload(view) for view in views], jobs)
 
     def _workloads(self) -> Iterable[tuple[str, Json]]:
-        return list(self.source.mirror.objects[kube.WORKLOADS].items())
+        return list(self.source.mirror.workloads.items())
 
     async def _brief(self, workloads: Iterable[tuple[str, Json]]) -> dict[str, Brief]:
-        self._briefs.forget(self.source.mirror.objects[kube.WORKLOADS])
+        self._briefs.forget(self.source.mirror.workloads)
         return await self._briefs.of(workloads)
 
     def _routes(self) -> Routes:
-        return routes_of(self.source.mirror.objects[kube.LOCAL_QUEUES].values())
+        return routes_of(self.source.mirror.local_queues.values())
 
     def _queue_of(self, raw: Json, routes: Routes) -> str:
-        admission = (raw.get("status") or {}).get("admission") or {}
-        meta, spec = raw.get("metadata") or {}, raw.get("spec") or {}
+        admission = raw.status.get("admission") or {}
+        meta, spec = raw.get("metadata") or {}, raw.spec
         return admission.get("clusterQueue") or routes.get((meta.get("namespace", ""), spec.get("queueName") or ""), "")
 
     def known_queues(self, namespace: str) -> set[str]:
@@ -171,7 +169,7 @@ class Desk:
 
     def _job_names(self) -> Mapping[str, str]:
         """Names of jobs by the keys of their Workloads."""
-        return JobNames(self.source.mirror.objects[kube.WORKLOADS])
+        return JobNames(self.source.mirror.workloads)
 
     async def _found(self, asker: Asker, namespace: str, kind: str, name: str, routes: Routes) -> WorkloadView:
         """The newest workload of that name in the namespace. Raises NotReadableError before it tells whether there is one."""
@@ -224,12 +222,12 @@ class Desk:
         for number, key in enumerate(keys):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-            raw = self.source.mirror.get(kube.WORKLOADS, key)
+            raw = self.source.mirror.workloads.get(key)
             view = self._view(key, raw, routes) if raw is not None else None
             if view is None or raw is None:
                 continue
             if (ref := self.source.mirror.job_of(raw)) is not None:
-                view = circumstances.with_job(view, self.source.mirror.objects[ref[0]].get(ref[1]) or {})
+                view = circumstances.with_job(view, self.source.mirror.job(ref) or {})
             view = circumstances.with_warnings(view, warned, now)
             queue = view.cluster_queue
             if view.state is State.PENDING and queue:
@@ -267,4 +265,4 @@ def gone(namespace: str, name: str) -> NoSuchJobError:
 
 
 def job_name(raw: Json) -> str:
-    return owner_of(raw).get("name") or raw["metadata"]["name"]
+    return owner_of(raw).get("name") or raw.name

@@ -136,7 +136,7 @@ class JobAnswers(Desk):
 
     def _record(self, key: str, routes: Routes) -> Json | None:
         """The record of how promised starts in a waiting workload's ClusterQueue have come true."""
-        raw = self.source.mirror.get(kube.WORKLOADS, key)
+        raw = self.source.mirror.workloads.get(key)
         return self._queue_record(self._queue_of(raw, routes)) if raw is not None and self._waits(key) else None
 
     async def promises(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
@@ -165,7 +165,7 @@ class JobAnswers(Desk):
             _, (shown,) = await self._shown(asker, [found], self._own_queues(namespace, routes), routes)
             return as_item(shown, None), explain(shown, Snapshot((shown,), ()), self.source.now() / 1000)
         key = found.key
-        raw = self.source.mirror.get(kube.WORKLOADS, key) or {}
+        raw = self.source.mirror.workloads.get(key) or {}
         queue = self._queue_of(raw, routes)
         order = self._order(queue)
         place = order.index(key) if key in order else 0

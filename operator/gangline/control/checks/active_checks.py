@@ -18,6 +18,7 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Synced
 from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -54,18 +55,18 @@ class ActiveChecks(Part):
             return
         self._look_at_all = False
         for key, check in self._mirror.objects[kube.ADMISSION_CHECKS].items():
-            judge = self._judges.get(check["spec"].get("controllerName", ""))
+            judge = self._judges.get(check.spec.get("controllerName", ""))
             if judge is not None:
                 work = partial(self._judge, check, judge, now)
                 self._quarantine.attempt("reporting its activity", kube.ADMISSION_CHECKS, key, work)
 
-    def _judge(self, check: Json, judge: Judge, now: int) -> None:
+    def _judge(self, check: Stored, judge: Judge, now: int) -> None:
         self._report(check, judge(check), now)
 
-    def _report(self, check: Json, found: Activity, now: int) -> None:
+    def _report(self, check: Stored, found: Activity, now: int) -> None:
         """Write the condition where it is not as it should be."""
         meta = check["metadata"]
-        rows: conditions.Conditions = [dict(row) for row in check["status"].get("conditions") or ()]
+        rows: conditions.Conditions = [dict(row) for row in check.status.get("conditions") or ()]
         generation = meta.get("generation")
         if conditions.put(
             rows, names.ACTIVE, found.active, found.reason, found.message, now=now, generation=generation

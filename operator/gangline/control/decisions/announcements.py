@@ -46,7 +46,7 @@ class Announcements:
 
     def _start_expected(self, message: StartExpected) -> None:
         """Notify users who were given another expected start."""
-        raw = self._mirror.get(kube.WORKLOADS, message.workload)
+        raw = self._mirror.workloads.get(message.workload)
         if raw is not None and self._leading():
             self._notices.start_expected(raw, message.start.p50, message.start.because)
 
@@ -54,7 +54,7 @@ class Announcements:
         self._recorder.record(message.workload, "Normal", "StartMoved", message.text)
 
     def _notice_limited(self, message: NoticeLimited) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, message.workload)
+        raw = self._mirror.workloads.get(message.workload)
         if raw is not None:
             self._recorder.record(raw, "Warning", "NotificationLimited", message.why)
 
@@ -62,6 +62,6 @@ class Announcements:
         """Record an event on every policy that names the receiver."""
         receiver = (message.namespace, message.name)
         for policy in self._mirror.objects[kube.QUEUE_POLICIES].values():
-            secrets = [rule["secretRef"] for rule in policy["spec"].get("notify") or ()]
+            secrets = [rule["secretRef"] for rule in policy.spec.get("notify") or ()]
             if any((ref.get("namespace", names.SYSTEM_NAMESPACE), ref["name"]) == receiver for ref in secrets):
                 self._recorder.record(policy, "Warning", "NotificationFailed", message.why)

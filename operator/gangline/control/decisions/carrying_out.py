@@ -27,7 +27,8 @@ from gangline.engine import OVERRUN_STATES, Engine, model
 from gangline.jobs.pods import composition
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
-from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import WorkloadObject
 
 #: What a workload waits for changes with the cluster. It is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
@@ -104,14 +105,14 @@ class Decisions(Part):
 
     def _admit(self, decision: model.Admit) -> None:
         self._pending_written.pop(decision.workload, None)
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        raw = self._mirror.workloads.get(decision.workload)
         change = status_changes.admit(decision, pods_follow=self._pods_follow(raw))
-        old = self._mirror.get(kube.WORKLOADS, slices.replacement_for(raw)) if raw is not None else None
-        if raw is not None and old is not None and raw["spec"].get("maximumExecutionTimeSeconds") is not None:
+        old = self._mirror.workloads.get(slices.replacement_for(raw)) if raw is not None else None
+        if raw is not None and old is not None and raw.spec.get("maximumExecutionTimeSeconds") is not None:
             change = status_changes.going_on(change, slices.ran_for(old, decision.at))
         self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
-    def _pods_follow(self, workload: Json | None) -> bool:
+    def _pods_follow(self, workload: WorkloadObject | None) -> bool:
         """Whether pods are known to follow from the Workload: it is a job's, a pod's or a pod group's."""
         return workload is not None and (self._mirror.job_of(workload) is not None or composition.is_of_pods(workload))
 
@@ -136,8 +137,8 @@ class Decisions(Part):
 
     def _ask_checks(self, decision: model.AskChecks) -> None:
         """Write the checks of a workload into its status; of one that waits only after a while, like the reason why it waits."""
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        if raw is not None and (condition_of(raw, names.QUOTA_RESERVED) or {}).get("status") != "True":
+        raw = self._mirror.workloads.get(decision.workload)
+        if raw is not None and (raw.condition(names.QUOTA_RESERVED) or {}).get("status") != "True":
             change = status_changes.list_checks(decision)
             later = time.monotonic() + PENDING_DELAY
             self._writes.change(decision.workload, "checks", change, priority=Priority.PENDING_REASON, not_before=later)
@@ -146,14 +147,14 @@ class Decisions(Part):
 
     def _complete_admission(self, decision: model.CompleteAdmission) -> None:
         # a slot of its own: checks may be ready when the quota is reserved, and then both are decided in one round
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        raw = self._mirror.workloads.get(decision.workload)
         change = status_changes.complete_admission(pods_follow=self._pods_follow(raw))
         self._assume(decision, "completion", change, Priority.ADMISSION, self._report_completed)
 
     def _report_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
-        queue = after["status"]["admission"]["clusterQueue"]
-        reserved = condition_of(after, names.QUOTA_RESERVED) or {}
-        admitted = condition_of(after, names.ADMITTED) or {}
+        queue = after.status["admission"]["clusterQueue"]
+        reserved = after.condition(names.QUOTA_RESERVED) or {}
+        admitted = after.condition(names.ADMITTED) or {}
         waited = _seconds_between(reserved, admitted)
         decision_log.note(decision_log.ADMITTED, after, "ChecksReady", waited_seconds=waited)
         self._recorder.record(
@@ -178,13 +179,13 @@ class Decisions(Part):
     def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
         decision_log.note(decision_log.PREEMPTED, after, decision.reason, by=decision.by)
         self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
-        preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
+        preemptor = self._mirror.workloads.get(decision.by)
         if preemptor is None:
             self._recorder.record(after, "Normal", "Preempted", decision.message)
         else:
             ranks = f"preemptor {self._rank(decision.by)}; preemptee {self._rank(decision.workload)}"
             self._recorder.record(after, "Normal", "Preempted", f"{decision.message}; {ranks}")
-            queue = after["status"].get("admission", before.get("admission") or {}).get("clusterQueue", "")
+            queue = after.status.get("admission", before.get("admission") or {}).get("clusterQueue", "")
             note = f"Preempted workload {decision.workload} (UID: {decision.uid}) in ClusterQueue {queue}; {ranks}"
             self._recorder.record(preemptor, "Normal", "PreemptedWorkload", note, one_series=True)
         self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
@@ -220,7 +221,7 @@ class Decisions(Part):
 
     def _deactivate(self, decision: model.Evict) -> None:
         """Set `spec.active=false` first: the eviction follows from it, even if this process dies in between."""
-        workload = self._mirror.get(kube.WORKLOADS, decision.workload)
+        workload = self._mirror.workloads.get(decision.workload)
         if workload is None:
             return
         meta = workload["metadata"]
@@ -240,10 +241,10 @@ class Decisions(Part):
             failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),
         )
 
-    def _report_cause(self, decision: model.Evict, workload: Json) -> None:
+    def _report_cause(self, decision: model.Evict, workload: WorkloadObject) -> None:
         """Record the event that Kueue has for the cause of a deactivation; other causes have none."""
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
-            limit = workload["spec"].get("maximumExecutionTimeSeconds", 0)
+            limit = workload.spec.get("maximumExecutionTimeSeconds", 0)
             note = f"The maximum execution time ({limit}s) exceeded"
             self._recorder.record(workload, "Warning", "MaximumExecutionTimeExceeded", note)
         elif decision.underlying_cause == "AdmissionCheck":
@@ -314,7 +315,7 @@ class Decisions(Part):
 
     def _requests(self, workload: str) -> Sequence[Json]:
         """The requests that count for the Workload, if they differ from those of its pod templates; empty if they do not."""
-        raw, value = self._mirror.get(kube.WORKLOADS, workload), self._mirror.workload_value(workload)
+        raw, value = self._mirror.workloads.get(workload), self._mirror.workload_value(workload)
         try:
             ordinary = raw is None or value is None or counting.as_written(raw, value.pod_sets)
         except ParseError:  # of a newer version than the one that was last read
@@ -353,10 +354,10 @@ class Decisions(Part):
     ) -> None:
         """Write a status change that the engine assumes already; if the write fails, the engine is informed and decides again."""
         key: str = decision.workload
-        raw = self._mirror.get(kube.WORKLOADS, key)
-        if raw is None or raw["metadata"]["uid"] != decision.uid:
+        raw = self._mirror.workloads.get(key)
+        if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself
-        before = raw.get("status", {}) | {"metadata": raw["metadata"]}
+        before = raw.status | {"metadata": raw["metadata"]}
 
         def done(answer: Json | None) -> None:
             if answer is not None:
@@ -377,9 +378,9 @@ def _lowered(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def grace_of(workload: Json) -> int:
+def grace_of(workload: WorkloadObject) -> int:
     """How long the workload's pods may take to stop, in seconds."""
-    specs = (pod_set["template"].get("spec") or {} for pod_set in workload["spec"].get("podSets") or ())
+    specs = (pod_set["template"].get("spec") or {} for pod_set in workload.spec.get("podSets") or ())
     return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
 
 

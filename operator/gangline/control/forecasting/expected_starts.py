@@ -32,6 +32,7 @@ from gangline.engine import Engine, ExpectedStart, Outlook, model
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import JobObject
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +268,7 @@ class Expected:
                 self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
 
-    def _write_status(self, key: str, job: Json) -> bool:
+    def _write_status(self, key: str, job: JobObject) -> bool:
         recorded = self._recorded.get(key)
         if recorded is not None and self._clock() - recorded.at < PERIOD:
             return False
@@ -290,7 +291,7 @@ class Expected:
         self._writes.send(target, "status", {"status": status}, priority=Priority.STATUS, slot="forecast")
         return True
 
-    def _workload_of(self, job: Json) -> model.Workload | None:
+    def _workload_of(self, job: JobObject) -> model.Workload | None:
         for raw in self._mirror.workloads_of(job):
             return self._mirror.workload_value(kube.key_of(raw))
         return None
@@ -304,9 +305,9 @@ class Expected:
         return start.p90 is not None and recorded.p90 is not None and abs(start.p90 - recorded.p90) > 2 * least
 
 
-def _recorded(job: Json) -> _Recorded:
+def _recorded(job: JobObject) -> _Recorded:
     """The expected start and forecast that the status of a GPUJob has from before this process started."""
-    status = job.get("status") or {}
+    status = job.status
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
     estimate = None
     if forecast is not None:

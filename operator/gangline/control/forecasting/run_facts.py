@@ -11,10 +11,11 @@ from gangline.api.read import conditions
 from gangline.engine import accelerators, model
 from gangline.forecast.history.runs import MIN_SECONDS, Run, from_workload
 from gangline.jobs.base import RuntimeHints as Hints
-from gangline.kube.resources import Json, condition_of, controller_of
+from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 
-def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: Hints) -> Run:
+def run_of(workload: model.Workload, raw: Json, job: JobObject | None, hints: Hints) -> Run:
     """The run as it is known now; `raw` is the Workload as stored in the API server, `job` its owner, if known."""
     container = _main_container(raw, workload)
     limits = [limit for limit in (hints.limit, workload.max_execution_seconds) if limit]
@@ -32,7 +33,7 @@ def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: Hints) 
 
 def finished_at(raw: Json) -> float | None:
     """The time at which the workload's job ended, in Unix seconds; None while it has not."""
-    row = condition_of(raw, names.FINISHED)
+    row = raw.condition(names.FINISHED)
     if row is None or row.get("status") != "True":
         return None
     return conditions.millis_of(row.get("lastTransitionTime")) / 1000
@@ -57,14 +58,14 @@ def log_of(seconds: float) -> float:
 def _job_name(raw: Json) -> str:
     """The name of the job, or of the object that serves: names of its Workloads differ from one time to the next."""
     meta = raw["metadata"]
-    owner = controller_of(raw)
+    owner = raw.controller
     parent = (meta.get("annotations") or {}).get(names.JOB_OWNER_NAME)
     return owner["name"] if owner is not None else parent or meta["name"]
 
 
 def _main_container(raw: Json, workload: model.Workload) -> Json:
     """The first container of the pod set that requests most: a gang's workers show its purpose."""
-    pod_sets: Sequence[Json] = raw["spec"].get("podSets") or ()
+    pod_sets: Sequence[Json] = raw.spec.get("podSets") or ()
     if not pod_sets:
         return {}
     sizes = [accelerators(pods.requests) * pods.count for pods in workload.pod_sets]

@@ -30,6 +30,7 @@ from gangline.jobs import runtime_hints
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 if TYPE_CHECKING:
     from gangline.forecast import Model
@@ -136,7 +137,7 @@ class Forecasts:
             case _:
                 pass
 
-    def note_job(self, job: Json) -> None:
+    def note_job(self, job: JobObject) -> None:
         """Record that a job changed, and with it perhaps its runtime hints."""
         for workload in self._mirror.workloads_of(job):
             value = self._mirror.workload_value(kube.key_of(workload))
@@ -147,7 +148,7 @@ class Forecasts:
         before = self._news.get(value.key)
         if before is not None and before.value is not None and before.value.uid != value.uid:
             self._take(value.key, before)
-        self._news[value.key] = _News(value, self._mirror.get(kube.WORKLOADS, value.key))
+        self._news[value.key] = _News(value, self._mirror.workloads.get(value.key))
         self._noted()
 
     def work(self, budget: float) -> bool:
@@ -185,7 +186,7 @@ class Forecasts:
     def _follow(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
         job = self._job(raw)
         hints = _hints(job, raw)
-        basis = (hints, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
+        basis = (hints, value.max_execution_seconds, value.queue, raw.spec.get("podSets"))
         if known is None or known.basis != basis:
             run = run_facts.run_of(value, raw, job[1] if job else None, hints)
             if not run.flavor:
@@ -223,8 +224,8 @@ class Forecasts:
 
     def _remember(self, value: model.Workload) -> None:
         """Remember that this run was learned from, for as long as its Workload can be seen again."""
-        raw = self._mirror.get(kube.WORKLOADS, value.key)
-        if raw is not None and raw["metadata"]["uid"] == value.uid:
+        raw = self._mirror.workloads.get(value.key)
+        if raw is not None and raw.uid == value.uid:
             self.stored.add(value.uid)
             self._ended[value.key] = value.uid
 
@@ -268,7 +269,7 @@ class Forecasts:
 
     def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
         ref = self._mirror.job_of(raw)
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         return (ref[0], job) if ref is not None and job is not None else None
 
     # --- out ----------------------------------------------------------------------------------------------------------
@@ -408,7 +409,7 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
     return tuple((level, max(1, round(value * 1000))) for level, value in estimate.points)
 
 
-def _hints(job: tuple[kube.Resource, Json] | None, workload: Json) -> Hints:
+def _hints(job: tuple[kube.Resource, Json] | None, workload: WorkloadObject) -> Hints:
     """The runtime hints of the job or, where there is none, of the Workload."""
     if job is not None:
         return JOB_KINDS[job[0]].runtime_hints(job[1])

@@ -17,6 +17,7 @@ from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import PodObject
 
 
 class ElasticGates(GateRemoval):
@@ -54,11 +55,11 @@ def to_start(counts: Mapping[str, int], pods: Iterable[Pod]) -> list[Pod]:
     return found
 
 
-def without_gate(pod: Json) -> Json:
+def without_gate(pod: PodObject) -> Json:
     """The patch that removes the gate, and no other one."""
-    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != names.ELASTIC_GATE]
+    gates = [gate for gate in pod.spec.get("schedulingGates") or () if gate["name"] != names.ELASTIC_GATE]
     assert waits_at_elastic_gate(pod)
     return {
-        "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
+        "metadata": {"resourceVersion": pod.resource_version},
         "spec": {"schedulingGates": gates or None},
     }

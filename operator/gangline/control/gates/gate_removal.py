@@ -22,7 +22,8 @@ from gangline.engine import model
 from gangline.engine.model.units import SECOND
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
-from gangline.kube.resources import Json, ObjectKey, key_of
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import PodObject, WorkloadObject
 
 #: within this time after a conflict the newest version of a pod is seen, or the pod is gone; after a refusal it is tried again
 _LATER: Final = 60 * SECOND
@@ -85,18 +86,18 @@ class GateRemoval(Part):
         `_as_asked`.
         """
 
-    def _as_asked(self, pod: Json) -> Json:
+    def _as_asked(self, pod: PodObject) -> Json:
         """The pod as it will be once its gate is removed, if that was asked for and is not known to have failed."""
-        asked = self._asked.get(key_of(pod))
+        asked = self._asked.get(pod.key)
         if asked is None:
             return pod
         on_its_way = self._writer.pending(ObjectKey.of(kube.PODS, pod))
-        if not on_its_way and pod["metadata"]["resourceVersion"] != asked.version:
-            del self._asked[key_of(pod)]
+        if not on_its_way and pod.resource_version != asked.version:
+            del self._asked[pod.key]
             return pod
         meta = pod["metadata"]
         annotations = {**(meta.get("annotations") or {}), **asked.annotations}
-        return {**pod, "metadata": {**meta, "annotations": annotations}, "spec": {**pod["spec"], **asked.spec}}
+        return {**pod, "metadata": {**meta, "annotations": annotations}, "spec": {**pod.spec, **asked.spec}}
 
     def act(self, now: int) -> None:
         while self._failures and self._failures[0][0] <= now:
@@ -109,7 +110,7 @@ class GateRemoval(Part):
             self._quarantine.attempt(self.doing, kube.WORKLOADS, key, partial(self._let_start, key))
 
     def _let_start(self, key: str) -> None:
-        workload, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        workload, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if workload is None or raw is None or not runs(workload):
             return
         if self._writes.in_doubt(kube.WORKLOADS, key):
@@ -118,13 +119,13 @@ class GateRemoval(Part):
         for pod, body in self._ungating(key, workload, raw):
             self._submit(key, raw, pod, body)
 
-    def _submit(self, key: str, raw: Json | None, pod: Json, body: Json) -> None:
+    def _submit(self, key: str, raw: Json | None, pod: PodObject, body: Json) -> None:
         """Write the patch that removes a pod's gate, unless another write of the pod is on its way."""
-        target, name = ObjectKey.of(kube.PODS, pod), key_of(pod)
+        target, name = ObjectKey.of(kube.PODS, pod), pod.key
         if self._writer.pending(target):
             return
         told = body["metadata"].get("annotations", {})
-        self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], told, body["spec"])
+        self._asked[name] = asked = _Asked(pod.resource_version, told, body["spec"])
         done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
         write = Write(target, "patch", body, Priority.START_STOP, on_done=done, on_error=failed, slot=self.gate)
         self._writer.submit(write)
@@ -137,8 +138,8 @@ class GateRemoval(Part):
         self._failures.append((self._now() + _LATER, workload, "", None))
         self._wake()
 
-    def _started(self, workload: Json | None, pod: Json) -> None:
-        self._asked.pop(key_of(pod), None)
+    def _started(self, workload: WorkloadObject | None, pod: PodObject) -> None:
+        self._asked.pop(pod.key, None)
         self._pods.upsert(pod)
         if workload is not None:
             self._metrics.kueue.gate_removed(self.gate, workload, self._now())

@@ -22,8 +22,8 @@ from gangline.control.gates.gate_removal import GateRemoval
 from gangline.control.mirror.pod import METADATA_NAME, REQUIRED, Pod
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import Engine, model
-from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import NodeObject, PodObject, WorkloadObject
 
 #: pod set -> node -> how many of its pods have room there; pod sets that nodes do not bound are left out
 Places: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -58,7 +58,7 @@ class NodeGates(GateRemoval):
         super().act(now)
 
     def _let_start(self, key: str) -> None:
-        if self._mirror.get(kube.WORKLOADS, key) is not None:
+        if self._mirror.workloads.get(key) is not None:
             super()._let_start(key)
             return
         for pod in self._pods.at_node_gate(key):  # of no gang, or of one that is gone: nobody keeps room for it
@@ -87,12 +87,12 @@ class NodeGates(GateRemoval):
         return pod.after(self._as_asked(pod.manifest))
 
 
-def with_volumes(workload: Json) -> set[str]:
+def with_volumes(workload: WorkloadObject) -> set[str]:
     """Pod sets with claims of volumes, which may exist for some nodes only, as the scheduler knows.
 
     Once a node has refused pods of the gang, the scheduler chooses the nodes of these.
     """
-    templates = {each["name"]: each.get("template") or {} for each in workload["spec"].get("podSets") or ()}
+    templates = {each["name"]: each.get("template") or {} for each in workload.spec.get("podSets") or ()}
     return {
         name
         for name, template in templates.items()
@@ -134,25 +134,25 @@ def destinations(
             yield pod, _only(affinity, "matchFields", METADATA_NAME, [node])
 
 
-def ungated(pod: Json, affinity: Json | None) -> Json:
+def ungated(pod: PodObject, affinity: Json | None) -> Json:
     """The merge patch that removes the gate, with a new affinity if there is one.
 
     A pod that is queued by itself has the gate of topologies from the start, since none can be added. It waits there for its node
     where no topology places it.
     """
-    placed = names.TAS_LABEL in (pod["metadata"].get("labels") or {})
+    placed = names.TAS_LABEL in pod.labels
     mine = _GATES[:1] if placed else _GATES
-    gates = [gate for gate in pod["spec"]["schedulingGates"] if gate["name"] not in mine]
+    gates = [gate for gate in pod.spec["schedulingGates"] if gate["name"] not in mine]
     spec: Json = {"schedulingGates": gates or None}
     if affinity is not None:
         spec["affinity"] = affinity
-    return {"metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]}, "spec": spec}
+    return {"metadata": {"resourceVersion": pod.resource_version}, "spec": spec}
 
 
 def _only(affinity: Json, part: str, key: str, values: list[str]) -> Json:
     """The affinity, narrowed to these values: every term that matches a node matches only nodes that have one of them."""
     here = {"key": key, "operator": "In", "values": values}
-    node: Json = affinity.get("nodeAffinity") or {}
+    node: NodeObject = affinity.get("nodeAffinity") or {}
     terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
     narrowed = [{**term, part: [*(term.get(part) or ()), here]} for term in terms]
     return {**affinity, "nodeAffinity": {**node, REQUIRED: {"nodeSelectorTerms": narrowed}}}

@@ -22,7 +22,8 @@ from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.control.writes.events import EventRecorder
 from gangline.engine import model
 from gangline.jobs import podspec
-from gangline.kube.resources import Json, deleting
+from gangline.kube.resources import Json
+from gangline.objects import PodObject
 
 Selector: TypeAlias = Mapping[str, str]
 
@@ -47,7 +48,7 @@ class PodGates(GateRemoval):
         pods = [pod.manifest for pod in self._pods.of(key) if pod.placed and pod.manifest]
         if workload.unowned:  # as in Kueue: nobody can prove that a pod is of it, and its places bound how many are
             pods += self._owners.claimants(key)
-        pod_sets = raw["spec"].get("podSets") or ()
+        pod_sets = raw.spec.get("podSets") or ()
         asked = {pod_set["name"]: podspec.annotations_of(pod_set.get("template") or {}) for pod_set in pod_sets}
         for pod, body in ungating(workload, pod_sets, [self._as_asked(pod) for pod in pods], self._claims.cards_of):
             cards = body["metadata"].get("annotations", {}).get(names.CARDS, "")
@@ -58,18 +59,18 @@ class PodGates(GateRemoval):
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def gated(pod: Json) -> bool:
-    return any(gate["name"] == names.TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
+def gated(pod: PodObject) -> bool:
+    return any(gate["name"] == names.TOPOLOGY_GATE for gate in pod.spec.get("schedulingGates") or ())
 
 
-def ended(pod: Json) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or deleting(pod)
+def ended(pod: PodObject) -> bool:
+    return pod.status.get("phase") in ("Succeeded", "Failed") or pod.deleting
 
 
 def ungating(
     workload: model.Workload,
     pod_sets: Iterable[Json],
-    pods: Iterable[Json],
+    pods: Iterable[PodObject],
     claimed: Callable[[Json], str] = lambda pod: "",
 ) -> list[tuple[Json, Json]]:
     """The gated pods that have a domain, each with the merge patch that removes its gate. `pod_sets` come from the Workload's
@@ -93,9 +94,9 @@ def ungating(
         with_claims = [(pod, place, cards) for pod, place in placed if (cards := claimed(pod))]
         choice = CardChoice(assignment.topology, started, with_claims)
         for pod, place in placed:
-            gates = [gate for gate in pod["spec"]["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
-            selector = {**(pod["spec"].get("nodeSelector") or {}), **place}
-            version = pod["metadata"]["resourceVersion"]
+            gates = [gate for gate in pod.spec["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
+            selector = {**(pod.spec.get("nodeSelector") or {}), **place}
+            version = pod.resource_version
             told = choice.annotations(pod, place)
             body = {
                 "metadata": {"resourceVersion": version, **({"annotations": told} if told else {})},
@@ -105,8 +106,8 @@ def ungating(
     return patches
 
 
-def _pod_set_of(pod: Json) -> str:
-    return (pod["metadata"].get("labels") or {}).get(names.PODSET, "")
+def _pod_set_of(pod: PodObject) -> str:
+    return pod.labels.get(names.PODSET, "")
 
 
 def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[str, Json]) -> dict[str, int]:
@@ -130,9 +131,9 @@ def rank_of(pod_set: Json, first: int = 0) -> Callable[[Json], int | None]:
     index_label = request.get("podIndexLabel") or INDEX_LABEL
     group_label, groups = request.get("subGroupIndexLabel"), request.get("subGroupCount") or 0
 
-    def rank(pod: Json) -> int | None:
-        labels = pod["metadata"].get("labels") or {}
-        later = bounded.whole((pod["metadata"].get("annotations") or {}).get(names.POD_INDEX_OFFSET)) or 0
+    def rank(pod: PodObject) -> int | None:
+        labels = pod.labels
+        later = bounded.whole(pod.annotations.get(names.POD_INDEX_OFFSET)) or 0
         index = bounded.whole(labels.get(index_label))
         group = bounded.whole(labels.get(group_label)) if group_label and groups else 0
         if index is None or group is None:
@@ -150,7 +151,7 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 def places(
-    topology: model.TopologyAssignment, pods: Sequence[Json], rank: Callable[[Json], int | None]
+    topology: model.TopologyAssignment, pods: Sequence[PodObject], rank: Callable[[Json], int | None]
 ) -> list[tuple[Json, Selector]]:
     """A domain for each gated pod, as node labels. Never more pods in a domain than the gang has there.
 
@@ -173,7 +174,7 @@ def places(
     return [(pod, selectors[number]) for pod, number in zip(waiting, free, strict=False)]
 
 
-def _domain_of(pod: Json, selectors: Sequence[Selector]) -> int | None:
+def _domain_of(pod: PodObject, selectors: Sequence[Selector]) -> int | None:
     """The number of the domain that a pod was assigned to."""
-    chosen = pod["spec"].get("nodeSelector") or {}
+    chosen = pod.spec.get("nodeSelector") or {}
     return next((number for number, selector in enumerate(selectors) if selector.items() <= chosen.items()), None)

@@ -17,14 +17,15 @@ from gangline.control.selecting import SelectorQueue
 from gangline.engine.model import Change, Gone, NodeCards, Put
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Resource
+from gangline.objects import Stored
 
 #: milliseconds until selectors are evaluated again that could not be
 _POSTPONED: Final = 5000
 _SLICES: Final = (kube.RESOURCE_SLICES, kube.OLD_RESOURCE_SLICES)
 
 
-def put(cards: CardInventory, resource: Resource, key: str, obj: Json | None) -> None:
+def put(cards: CardInventory, resource: Resource, key: str, obj: Stored | None) -> None:
     """Store the newest version of an object of one of the kinds that say something of cards; None if it was deleted.
 
     Raises ParseError: then nothing has changed.
@@ -77,14 +78,14 @@ class InventoryFeed(Part):
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
-            work = partial(limited, partial(put, self.cards, resource, key_of(event.obj), event.obj))
-            self._quarantine.attempt("reading its cards", resource, key_of(event.obj), work, event.obj)
-            self._put_devices(resource, key_of(event.obj), event.obj)
+            work = partial(limited, partial(put, self.cards, resource, event.obj.key, event.obj))
+            self._quarantine.attempt("reading its cards", resource, event.obj.key, work, event.obj)
+            self._put_devices(resource, event.obj.key, event.obj)
         elif isinstance(event, Removed):
             put(self.cards, resource, event.key, None)
             self._put_devices(resource, event.key, None)
 
-    def _put_devices(self, resource: Resource, key: str, obj: Json | None) -> None:
+    def _put_devices(self, resource: Resource, key: str, obj: Stored | None) -> None:
         """Read a ResourceSlice for the devices that claims can get, whatever cards are among them."""
         if resource == kube.RESOURCE_SLICES:
             self._supplied = True

@@ -216,7 +216,7 @@ class Scrape:
         """Add the series of LocalQueues whose ClusterQueue does not exist: nothing is queued in them."""
         for key in sorted(self._names(kube.LOCAL_QUEUES)):
             raw = self._get(kube.LOCAL_QUEUES, key) or {}
-            queue = (raw.get("spec") or {}).get("clusterQueue", "")
+            queue = raw.spec.get("clusterQueue", "")
             if self._get(kube.CLUSTER_QUEUES, queue) is None:
                 labels = self._local_queue_labels(key)
                 if labels is not None:

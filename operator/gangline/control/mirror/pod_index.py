@@ -22,7 +22,8 @@ from gangline.control.parts.part import Part
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of, revision
+from gangline.kube.resources import Resource, key_of, revision
+from gangline.objects import PodObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class PodIndex:
 
     # --- in ---
 
-    def upsert(self, manifest: Json) -> None:
+    def upsert(self, manifest: PodObject) -> None:
         """Store the newest version of a pod. A pod that cannot prove its gang counts as foreign, and keeps its gates for now.
 
         The watch may bring a version that is older than the answer to a write: it would give the pod a gate again that it lost.
@@ -120,7 +121,7 @@ class PodIndex:
         if self._owners.may_keep(pod.key, pod.manifest):
             self._with_manifest.add(pod.key)
             return pod
-        return replace(pod, manifest={}, at_node_gate=False, at_elastic_gate=False)
+        return replace(pod, manifest=PodObject(), at_node_gate=False, at_elastic_gate=False)
 
     def _forget_manifest(self, key: str) -> None:
         if key in self._with_manifest and self._owners is not None:
@@ -139,7 +140,7 @@ class PodIndex:
             self._at_node_gate.setdefault(pod.workload, {})[key] = pod
             self.changed_at_node_gate.add(pod.workload)
 
-    def _is_outdated(self, key: str, manifest: Json) -> bool:
+    def _is_outdated(self, key: str, manifest: PodObject) -> bool:
         known = self._pods.get(key)
         if known is None or known.uid != manifest["metadata"].get("uid"):
             return False
@@ -314,5 +315,5 @@ class PodFeed(Part):
             self._follow(*chain)
         for pod in self._owners.provable():
             work = partial(self._pods.upsert, pod)
-            self._quarantine.attempt("observing it", kube.PODS, key_of(pod), work, pod)
+            self._quarantine.attempt("observing it", kube.PODS, pod.key, work, pod)
         self._pods.report_changes()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gangline.kube.resources import Json, ObjectKey, revision
+from gangline.objects import Stored
 
 
 @dataclass(slots=True)
@@ -47,9 +48,9 @@ class Tracking:
         track = self._tracks.get(key)
         return track is not None and track.doubts > 0
 
-    def seen(self, key: ObjectKey, obj: Json) -> bool:
+    def seen(self, key: ObjectKey, obj: Stored) -> bool:
         """Note that the watch shows `obj`. Returns True when it may be used now, False when it is outdated or held back."""
-        version = revision(obj)
+        version = obj.revision
         if 0 < version < self._answered.get(key, 0):
             return False
         self._answered.pop(key, None)

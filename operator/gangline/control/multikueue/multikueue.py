@@ -34,7 +34,8 @@ from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, deleting, key_of, true_condition
+from gangline.kube.resources import Json, Resource, key_of
+from gangline.objects import Stored, WorkloadObject
 
 
 class MultiKueue(Part):
@@ -132,10 +133,10 @@ class MultiKueue(Part):
                 self._steps.pods.forget(event.uid)
         elif resource in BY_RESOURCE and isinstance(event, Upsert):
             name, kind = BY_RESOURCE[resource].workload_name(event.obj, 0), elsewhere(resource)
-            self._changed.add(f"{event.obj['metadata']['namespace']}/{name}")
-            self._changed.update(self._families.members(kind, {event.obj["metadata"]["name"]: event.obj}))
+            self._changed.add(f"{event.obj.namespace}/{name}")
+            self._changed.update(self._families.members(kind, {event.obj.name: event.obj}))
         elif isinstance(event, Upsert | Removed):
-            uid = event.obj["metadata"]["uid"] if isinstance(event, Upsert) else event.uid
+            uid = event.obj.uid if isinstance(event, Upsert) else event.uid
             self._changed.update(map(key_of, self._mirror.workloads_of({"metadata": {"uid": uid}})))
 
     def lead(self) -> None:
@@ -147,23 +148,23 @@ class MultiKueue(Part):
     async def close(self) -> None:
         await self._clusters.close()
 
-    def sends(self, workload: Json) -> bool:
+    def sends(self, workload: WorkloadObject) -> bool:
         """Whether the pods of the Workload run in another cluster, if they run at all."""
-        chosen = (workload.get("status") or {}).get("clusterName")
+        chosen = workload.status.get("clusterName")
         return self._settings.enabled and (bool(chosen) or self._views.row(workload) is not None)
 
-    def may_run(self, workload: Json) -> bool:
+    def may_run(self, workload: WorkloadObject) -> bool:
         """Whether pods of the Workload may still run in another cluster."""
         view = self._views.of(workload, self._now())
         return view is not None and stopping.may_run(view)
 
-    def pods_ready(self, workload: Json) -> bool:
+    def pods_ready(self, workload: WorkloadObject) -> bool:
         """Whether the Workload's cluster says that all of its pods are ready."""
-        chosen = self._clusters.all().get((workload.get("status") or {}).get("clusterName") or "")
-        copy = chosen.store.copy(key_of(workload)) if chosen is not None and chosen.connected else None
+        chosen = self._clusters.all().get(workload.status.get("clusterName") or "")
+        copy = chosen.store.copy(workload.key) if chosen is not None and chosen.connected else None
         return copy is not None and copy.row(names.PODS_READY) is not None
 
-    def judge(self, check: Json) -> Activity:
+    def judge(self, check: Stored) -> Activity:
         """The activity of a check of this controller: whether it is active, and why."""
         if not self._settings.enabled:
             return activity.OFF
@@ -206,9 +207,7 @@ class MultiKueue(Part):
         self.due = min([*self._steps.alarms.values(), *tidy, *parted], default=None)
 
     def _checked(self) -> list[str]:
-        return [
-            key for key, each in self._mirror.objects[kube.WORKLOADS].items() if "admissionChecks" in each["status"]
-        ]
+        return [key for key, each in self._mirror.workloads.items() if "admissionChecks" in each.status]
 
     def _tidies(self) -> bool:
         return self._settings.gc_interval > 0
@@ -220,13 +219,13 @@ class MultiKueue(Part):
         self._tidied = now
         for cluster in self._clusters.all().values():
             if cluster.connected:
-                known = self._mirror.objects[kube.WORKLOADS]
+                known = self._mirror.workloads
                 self._changed.update(key for key in cluster.store.workloads() if key not in known)
 
     # --- one workload ---
 
     def _go_on(self, key: str, now: int) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             self._steps.here.forgive(key)
             self._views.forget(key)
@@ -253,7 +252,7 @@ class MultiKueue(Part):
             self._steps.settled(key)
         if view.chain is not None and view.chain.over:
             self._look_at_next(workload)
-        stops = deleting(workload) or true_condition(workload, names.EVICTED) is not None
+        stops = workload.deleting or workload.is_true(names.EVICTED)
         if view.kind is not None and view.kind.pods_wait and (stops or view.kind.resource != kube.PODS):
             self.moved_elsewhere(workload)
 
@@ -262,7 +261,7 @@ class MultiKueue(Part):
         found = [*cluster.store.jobs_of(key).values()]
         if copies.is_family(key):
             found = self._families.left_in(name, cluster.store, key)
-        left = [job for job in found if not deleting(job)]
+        left = [job for job in found if not job.deleting]
         if left and self._chains.is_kept_for(key):
             return
         if (
@@ -278,21 +277,21 @@ class MultiKueue(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
-            raw = self._mirror.get(kube.WORKLOADS, message.key.text)
-            if raw is not None and "admissionChecks" in raw["status"]:
+            raw = self._mirror.workloads.get(message.key.text)
+            if raw is not None and "admissionChecks" in raw.status:
                 self._changed.add(message.key.text)
 
     def _is_known(self, key: str) -> bool:
         """Whether this Workload, or the object whose Workloads are this family, is here."""
         if copies.is_family(key):
             return self._mirror.job_with(copies.owner_of_family(key)) is not None
-        return self._mirror.get(kube.WORKLOADS, key) is not None
+        return self._mirror.workloads.get(key) is not None
 
     def _note(self, key: str) -> None:
         """Look again at a Workload whose copy, or its job, a cluster shows differently. A Workload that is not known here is left
         to `_tidy`.
         """
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if copies.is_family(key) or workload is not None:
             self._again(key)
         if workload is not None:
@@ -300,13 +299,13 @@ class MultiKueue(Part):
         elif self._parted:  # what one of them waits for may have gone
             self._wake()
 
-    def _look_at_next(self, workload: Json) -> None:
+    def _look_at_next(self, workload: WorkloadObject) -> None:
         """Look at the slice after one that is over: it is sent now."""
         if next_ := self._chains.current(workload):
             self._changed.update(next_)
             self._wake()
 
-    def _look_at_slices(self, workload: Json) -> None:
+    def _look_at_slices(self, workload: WorkloadObject) -> None:
         """Look at the other slices of a job that was withdrawn: their copies may go, too."""
         self._changed.update(self._chains.siblings(workload))
 

@@ -14,6 +14,7 @@ from gangline.control.plan.plan_steps import Lookups
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import PodSetInfo
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: fields of a topology request that say where all pods of a pod set may be
 _PLACES: Final = {"required", "preferred", "unconstrained"}
@@ -37,11 +38,11 @@ class Merged:
             self.values[key] = value
 
 
-def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
+def pod_set_infos(workload: WorkloadObject, lookups: Lookups) -> list[PodSetInfo]:
     """The additions that the admission of `workload` makes to each pod set: flavor labels and tolerations, check updates,
     identity.
     """
-    status, meta = workload["status"], workload["metadata"]
+    status, meta = workload.status, workload["metadata"]
     record = swap_record.of(workload)
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
     avoid = sorted(lookups.host_name(node) for node in record.avoid)
@@ -51,7 +52,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         for update in check.get("podSetUpdates", ()):
             updates.setdefault(update["name"], []).append((check["name"], update))
     infos: list[PodSetInfo] = []
-    templates = {each["name"]: each.get("template") or {} for each in workload["spec"].get("podSets") or ()}
+    templates = {each["name"]: each.get("template") or {} for each in workload.spec.get("podSets") or ()}
     for assignment in status["admission"]["podSetAssignments"]:
         name = assignment["name"]
         selector = Merged("nodeSelector")
@@ -65,7 +66,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         }
         if names.MULTIKUEUE_ORIGIN in (meta.get("labels") or {}):
             identity[names.MULTIKUEUE_WORKER_POD] = "true"
-        if queue := workload["spec"].get("queueName"):  # somebody else may have reserved quota for one without
+        if queue := workload.spec.get("queueName"):  # somebody else may have reserved quota for one without
             identity[names.LOCAL_QUEUE_LABEL] = queue
         labels.add(identity, "the Workload")
         annotations = Merged("annotations")
@@ -78,7 +79,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         annotations.add(marks, "the Workload")
         for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
             flavor = lookups.flavor(flavor_name) or {}
-            spec = flavor.get("spec", {})
+            spec = flavor.spec
             selector.add(spec.get("nodeLabels", {}), f"flavor {flavor_name}")
             tolerations.extend(spec.get("tolerations", ()))
             assigned = assigned and not (spec.get("topologyName") or _is_autoscaled(flavor))
@@ -120,14 +121,14 @@ def _is_autoscaled(flavor: Json) -> bool:
     return (flavor.get("metadata", {}).get("annotations") or {}).get(names.AUTOSCALED) == "true"
 
 
-def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:
+def unconstrained(infos: Sequence[PodSetInfo], workload: WorkloadObject) -> list[PodSetInfo]:
     """The infos, in which pods that are placed although their gang named no level for all of them say so, as if any place had
     been asked for.
 
     Kueue needs it: after a change back to it, it opens the gate of a pod that is made again only where the pod asks.
     """
     silent = {
-        each["name"] for each in workload["spec"]["podSets"] if not _PLACES & workloads.asked_of_topology(each).keys()
+        each["name"] for each in workload.spec["podSets"] if not _PLACES & workloads.asked_of_topology(each).keys()
     }
     says = {names.UNCONSTRAINED_TOPOLOGY: "true"}
     return [

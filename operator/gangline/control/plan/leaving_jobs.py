@@ -10,7 +10,7 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.part import Part
 from gangline.control.plan import job_workload
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 
 class LeavingJobs(Part):
@@ -27,15 +27,15 @@ class LeavingJobs(Part):
     def act(self, now: int) -> None:
         on_nodes = {pod.workload for node in self._changed_nodes.take() for pod in self._pods.on(node)}
         for key in self._changed.take() | on_nodes:
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             ref = self._mirror.job_of(workload) if workload is not None else None
-            job = self._mirror.get(*ref) if ref is not None else None
+            job = self._mirror.job(ref) if ref is not None else None
             if workload is None or ref is None or job is None:
                 continue
             if _is_to_start(ref, job, workload) or job_workload.leaving(job, workload) or slices.is_slice(workload):
                 self._mirror.changes.jobs.add(ref)
 
 
-def _is_to_start(ref: JobRef, job: Json, workload: Json) -> bool:
+def _is_to_start(ref: JobRef, job: JobObject, workload: WorkloadObject) -> bool:
     kind = JOB_KINDS.get(ref[0])
     return kind is not None and job_workload.reserved(workload) and kind.declaration.suspension.read(job)

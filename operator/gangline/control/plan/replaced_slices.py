@@ -21,7 +21,7 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,7 @@ class ReplacedSlices(Part):
         )  # slices that are finished, which the mirror may show only after other writes of them
 
     def lead(self) -> None:
-        self._changed.update(
-            key for key, workload in self._mirror.objects[kube.WORKLOADS].items() if replacement_for(workload)
-        )
+        self._changed.update(key for key, workload in self._mirror.workloads.items() if replacement_for(workload))
 
     def act(self, now: int) -> None:
         for key in self._quarantine.in_turn(sorted(self._changed.take(self._attempts.ready)), self._changed.update):
@@ -67,24 +65,24 @@ class ReplacedSlices(Part):
                 self._attempts.pause(key)
 
     def _look(self, key: str) -> None:
-        new = self._mirror.get(kube.WORKLOADS, key)
+        new = self._mirror.workloads.get(key)
         if new is None or has(new, names.FINISHED):
             self._over.discard(key)
         replaced = replacement_for(new) if new is not None else ""
-        old = self._mirror.get(kube.WORKLOADS, replaced) if replaced else None
+        old = self._mirror.workloads.get(replaced) if replaced else None
         if new is None or old is None or not reserved(new) or has(old, names.FINISHED) or not _is_successor(new, old):
             return
         if replaced in self._over:
             return
-        cluster = (old.get("status") or {}).get("clusterName")
-        if cluster and not (new.get("status") or {}).get("clusterName"):
+        cluster = old.status.get("clusterName")
+        if cluster and not new.status.get("clusterName"):
             self._send_after(key, cluster)
             return
-        uid, job = new["metadata"]["uid"], (new["metadata"].get("labels") or {}).get(names.JOB_UID, "")
+        uid, job = new.uid, new.labels.get(names.JOB_UID, "")
         message = _MESSAGE.format(uid=uid, job=job)
         self._attempts.sent(key)
         self._writes.change(
-            key_of(old),
+            old.key,
             "replaced",
             run_changes.finish_because(REPLACED, message),
             priority=Priority.ADMISSION,
@@ -114,8 +112,8 @@ class ReplacedSlices(Part):
         self._attempts.forgive(key)
         if old is None:
             return
-        self._over.add(key_of(old))
-        queue = ((old.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
+        self._over.add(old.key)
+        queue = (old.status.get("admission") or {}).get("clusterQueue", "")
         self._recorder.record(old, "Normal", REPLACED, message)
         if queue:
             self._metrics.kueue.slice_replaced(old, queue)

@@ -14,6 +14,7 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.jobs.base import JobKind, PodSetInfo
 from gangline.kube.errors import ApiError, Invalid
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject
 
 
 class Starts:
@@ -24,7 +25,7 @@ class Starts:
         self._refusals: dict[JobRef, str] = {}
         self._unknown: dict[Resource, frozenset[str]] = {}
 
-    def informed(self, kind: JobKind, job: Json) -> Json:
+    def informed(self, kind: JobKind, job: JobObject) -> Json:
         """The job with those alternative fields of its kind that the API server does not know."""
         unknown = self._unknown.get(kind.resource)
         return {**job, UNKNOWN_FIELDS: unknown} if unknown else job

@@ -32,7 +32,8 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, deleting, key_of, true_condition
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import WorkloadObject
 
 #: how long whoever runs a Workload without owner has to stop it once it is evicted, in milliseconds
 PATIENCE: Final = 60_000
@@ -71,7 +72,7 @@ class UnownedWorkloads(Part):
         self._changed_nodes = mirror.changes.nodes.subscribe(worth=lambda node: bool(self._kept))
         self._changed_pods = pods.changed.subscribe(worth=exists)
         owners.changed.feed(self._changed_pods)
-        mirror.messages.subscribe(WorkloadDeparted, lambda message: self._kept.discard(key_of(message.workload)))
+        mirror.messages.subscribe(WorkloadDeparted, lambda message: self._kept.discard(message.workload.key))
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def _resolved(self, message: WriteResolved) -> None:
@@ -90,14 +91,14 @@ class UnownedWorkloads(Part):
         self._changed.update(key for key, time in self._deadlines.items() if time <= now)
         for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
             self._deadlines.pop(key, None)
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             if workload is not None:
                 work = partial(self._tidy, workload, now)
                 self._quarantine.attempt("releasing it", kube.WORKLOADS, key, work)
         self.due = min(self._deadlines.values(), default=None)
 
-    def _tidy(self, workload: Json, now: int) -> None:
-        key = key_of(workload)
+    def _tidy(self, workload: WorkloadObject, now: int) -> None:
+        key = workload.key
         self._kept.discard(key)
         if self._mirror.job_of(workload) is not None or self._planned(workload):
             return
@@ -108,19 +109,19 @@ class UnownedWorkloads(Part):
             return
         if lost_its_job(workload):
             self._outlive(key, workload)
-        elif deleting(workload):
+        elif workload.deleting:
             if not self._still_runs(key):
                 self._drop_finalizer(workload)
-        elif status_changes.is_left_behind(workload.get("status") or {}):
+        elif status_changes.is_left_behind(workload.status):
             self._writes.change(key, "release", status_changes.clear_left_behind, priority=Priority.LIFECYCLE)
         elif not workload["metadata"].get("ownerReferences"):
             self._give_back(key, workload, now)
 
-    def _give_back(self, key: str, workload: Json, now: int) -> None:
+    def _give_back(self, key: str, workload: WorkloadObject, now: int) -> None:
         """Release the quota of an evicted Workload that never had a job: its author stops it and releases its quota, or that is
         done here.
         """
-        evicted = true_condition(workload, names.EVICTED)
+        evicted = workload.true_condition(names.EVICTED)
         if evicted is None or not job_workload.reserved(workload):
             return
         patience_ends = conditions.millis_of(evicted.get("lastTransitionTime")) + PATIENCE
@@ -128,14 +129,14 @@ class UnownedWorkloads(Part):
             self._deadlines[key] = patience_ends
         else:
             self._stop(key)
-        inactive = workload["spec"].get("active") is False
+        inactive = workload.spec.get("active") is False
         if (inactive or now >= patience_ends) and not self._still_runs(key):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
-    def _outlive(self, key: str, workload: Json) -> None:
+    def _outlive(self, key: str, workload: WorkloadObject) -> None:
         """End a Workload whose job is gone, once the pods that the job left have ended: nobody will ever start it again."""
         evicted = job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)
-        if evicted or deleting(workload):
+        if evicted or workload.deleting:
             self._stop(key)
         if not job_workload.has(workload, names.FINISHED):
             if job_workload.reserved(workload) and self._still_runs(key):
@@ -166,7 +167,7 @@ class UnownedWorkloads(Part):
                 self._writes.end_pod(
                     pod.key, pod.uid, done=partial(self._stopped, key), failed=partial(self._refused, key)
                 )
-            elif not job["spec"].get("suspend") and not self._mirror.managed_ancestor(job):
+            elif not job.spec.get("suspend") and not self._mirror.managed_ancestor(job):
                 self._attempts.sent(key)
                 self._writes.send(
                     ObjectKey.of(kube.JOBS, job),
@@ -188,7 +189,7 @@ class UnownedWorkloads(Part):
         else:
             self._attempts.pause(workload)
 
-    def _drop_finalizer(self, workload: Json) -> None:
+    def _drop_finalizer(self, workload: WorkloadObject) -> None:
         for step in job_workload.drop_finalizer(workload):
             target = ObjectKey.of(kube.WORKLOADS, workload)
             body = plan_steps.fenced(workload, step.body)

@@ -39,7 +39,8 @@ from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, deleting, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import PodObject, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -115,11 +116,11 @@ class GroupPlanning(Part):
     def lead(self) -> None:
         if self.enabled:
             self._index.changed.update(self._index.refs())
-            self._workloads.update(self._mirror.objects[kube.WORKLOADS])
+            self._workloads.update(self._mirror.workloads)
 
-    def plans(self, workload: Json) -> bool:
+    def plans(self, workload: WorkloadObject) -> bool:
         """Whether a group with pods decides about this Workload."""
-        ref = self._index.behind(key_of(workload), workload) if self.enabled else None
+        ref = self._index.behind(workload.key, workload) if self.enabled else None
         return ref is not None and self._index.group(ref) is not None
 
     def active(self, key: str) -> bool:
@@ -127,15 +128,15 @@ class GroupPlanning(Part):
         group = self._index.group((POD_GROUPS, key))
         return group is not None and any(self._uses_quota(pod) for pod in group.pods)
 
-    def members(self, workload: Json) -> Sequence[Member]:
+    def members(self, workload: WorkloadObject) -> Sequence[Member]:
         """The pods of the group behind a Workload."""
-        ref = self._index.behind(key_of(workload), workload)
+        ref = self._index.behind(workload.key, workload)
         group = self._index.group(ref) if ref is not None else None
         return group.pods if group is not None else ()
 
-    def again(self, workload: Json) -> None:
+    def again(self, workload: WorkloadObject) -> None:
         """Plan the group behind a Workload again."""
-        ref = self._index.behind(key_of(workload), workload)
+        ref = self._index.behind(workload.key, workload)
         if ref is not None:
             self._index.changed.add(ref)
 
@@ -145,9 +146,7 @@ class GroupPlanning(Part):
         for ref in self._index.changed:
             group = self._index.group(ref)
             if group is not None:
-                found.update(
-                    key_of(each) for each in [self._workload_of(group, group_index.workload_key(group))] if each
-                )
+                found.update(each.key for each in [self._workload_of(group, group_index.workload_key(group))] if each)
         return found
 
     def touch(self, key: str) -> None:
@@ -166,7 +165,7 @@ class GroupPlanning(Part):
         )  # one may have been deleted before its last pod was known to be gone
         on_nodes = {pod.workload for node in self._nodes.take() for pod in self._pods.on(node)}
         for key in sorted(self._workloads.take() | {key for key in on_nodes if self._is_stopping(key)}):
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             ref = self._index.behind(key, workload)
             if ref is not None and self._index.group(ref) is not None:
                 changed.add(ref)
@@ -181,32 +180,30 @@ class GroupPlanning(Part):
 
     def _is_stopping(self, key: str) -> bool:
         """Whether the group waits for its pods to end: those on a node that is out of reach do not count any more."""
-        workload = self._mirror.get(kube.WORKLOADS, key)
-        return workload is not None and (deleting(workload) or job_workload.has(workload, names.EVICTED))
+        workload = self._mirror.workloads.get(key)
+        return workload is not None and (workload.deleting or job_workload.has(workload, names.EVICTED))
 
-    def _orphaned(self, workload: Json) -> None:
+    def _orphaned(self, workload: WorkloadObject) -> None:
         """Delete a Workload none of whose owning pods exists any more, as Kubernetes' garbage collection would."""
-        rows = workload["metadata"].get("ownerReferences") or ()
+        rows = workload.owners
         of_pods = bool(rows) and all((row.get("apiVersion"), row.get("kind")) == FRAMEWORK for row in rows)
-        done = not of_pods or deleting(workload) or job_workload.has(workload, names.FINISHED)
-        if done or not self._mirror.pods_known or self._writes.pending(kube.WORKLOADS, key_of(workload)):
+        done = not of_pods or workload.deleting or job_workload.has(workload, names.FINISHED)
+        if done or not self._mirror.pods_known or self._writes.pending(kube.WORKLOADS, workload.key):
             return
-        self._writes.delete(
-            ObjectKey.of(kube.WORKLOADS, workload), uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE
-        )
+        self._writes.delete(ObjectKey.of(kube.WORKLOADS, workload), uid=workload.uid, priority=Priority.LIFECYCLE)
 
     def _plan(self, ref: JobRef, now: int) -> None:
         group = self._index.group(ref)
         if group is None:
             self._not_kept.pop(ref, None)
             key = ref[1] if ref[0] == POD_GROUPS else ""
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             if workload is not None and self._index.behind(key, workload) == ref:
                 self._orphaned(workload)
             return
         key = group_index.workload_key(group)
         workload = self._workload_of(group, key)
-        if workload is not None and self._writes.in_doubt(kube.WORKLOADS, key_of(workload)):
+        if workload is not None and self._writes.in_doubt(kube.WORKLOADS, workload.key):
             return  # the answer plans it again
         demand = self.demand_of(workload) if workload is not None and group.parent else None
         if demand is not None:  # pods that only say that they belong to it stay as they are
@@ -257,11 +254,11 @@ class GroupPlanning(Part):
         unless it names one.
         """
         if not group.alone or group.prebuilt:
-            return self._mirror.get(kube.WORKLOADS, key)
+            return self._mirror.workloads.get(key)
         owned = self._mirror.workloads_of({"metadata": {"uid": group.pods[0].uid}})
-        return min(owned, key=lambda each: (not job_workload.reserved(each), each["metadata"]["name"]), default=None)
+        return min(owned, key=lambda each: (not job_workload.reserved(each), each.name), default=None)
 
-    def _runs_elsewhere(self, workload: Json | None) -> bool:
+    def _runs_elsewhere(self, workload: WorkloadObject | None) -> bool:
         return workload is not None and self.elsewhere.sends(workload) and self.elsewhere.may_run(workload)
 
     def _seen(self, pod: Member) -> Member:
@@ -270,7 +267,7 @@ class GroupPlanning(Part):
         """
         if not pod.left_behind or not pod.deleted or pod.ended:
             return pod
-        out = out_of_reach_since(self._mirror.get(kube.NODES, pod.node)) is not None
+        out = out_of_reach_since(self._mirror.nodes.get(pod.node)) is not None
         return replace(pod, lost=True, ready=False) if out else pod
 
     def _uses_quota(self, pod: Member) -> bool:
@@ -279,7 +276,7 @@ class GroupPlanning(Part):
             return True
         if not pod.started:
             return False
-        return not pod.node or out_of_reach_since(self._mirror.get(kube.NODES, pod.node)) is None
+        return not pod.node or out_of_reach_since(self._mirror.nodes.get(pod.node)) is None
 
     # --- steps ---
 
@@ -307,10 +304,10 @@ class GroupPlanning(Part):
         group = self._index.group(ref)
         return group.leader.manifest() if group is not None else None
 
-    def _started(self, ref: JobRef, info: PodSetInfo, pod: Json) -> None:
+    def _started(self, ref: JobRef, info: PodSetInfo, pod: PodObject) -> None:
         group = self._index.group(ref)
         if lost := composition.not_kept(pod, info):
-            self._not_kept[ref] = [f"pod {pod['metadata']['name']}: {part}" for part in lost]
+            self._not_kept[ref] = [f"pod {pod.name}: {part}" for part in lost]
             self._again(ref)
         workload = self._workload_of(group, group_index.workload_key(group)) if group is not None else None
         if workload is not None:
@@ -342,5 +339,5 @@ class GroupPlanning(Part):
         self._recorder.record({"apiVersion": "v1", "kind": "Pod", "metadata": meta}, kind, reason, message)
 
 
-def _parent_of(pod: Json) -> str:
-    return (pod["metadata"].get("annotations") or {}).get(names.SUSPENDED_BY_PARENT) or ""
+def _parent_of(pod: PodObject) -> str:
+    return pod.annotations.get(names.SUSPENDED_BY_PARENT) or ""

@@ -29,7 +29,7 @@ from collections.abc import Awaitable, Callable
 from gangline.api.read.configuration.manager import JITTER, KUEUES, LeaseSettings
 from gangline.bounded import shown
 from gangline.kube.client import ApiClient, ApiError, Conflict, Json, NotFound
-from gangline.kube.resources import LEASES, revision
+from gangline.kube.resources import LEASES
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class Elector:
 
     def _wait_for_holder(self) -> None:
         """Say once who holds the lease: it may be a replica of Kueue, which renews it for months."""
-        spec = self._lease["spec"] if self._lease else {}
+        spec = self._lease.spec if self._lease else {}
         since = shown(str(spec.get("acquireTime") or "an unknown time"))
         waiting = f"{shown(self.holder)} holds Lease {self._settings} since {since}"
         if waiting != self._waiting:
@@ -220,7 +220,7 @@ class Elector:
     def _free(self) -> bool:
         if not self.holder or self.holder == self.identity or self._lease is None:
             return True
-        duration = float(self._lease["spec"].get("leaseDurationSeconds") or self._settings.lease_duration)
+        duration = float(self._lease.spec.get("leaseDurationSeconds") or self._settings.lease_duration)
         return self._clock() >= self._changed_at + duration
 
     async def _look_quietly(self) -> None:
@@ -240,9 +240,9 @@ class Elector:
         self._see(found)
 
     def _see(self, found: Json) -> None:
-        if 0 < revision(found) < revision(self._lease):
+        if 0 < found.revision < self._lease.revision:
             self.stop()
-            self._on_rewind(f"Lease {self._settings} is at version {revision(found)} after {revision(self._lease)}")
+            self._on_rewind(f"Lease {self._settings} is at version {found.revision} after {self._lease.revision}")
         if self._lease is None or self._lease.get("spec") != found.get("spec"):
             self._changed_at = self._clock()
         self._lease = found

@@ -22,6 +22,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -82,23 +83,21 @@ class Autoscalers(Part):
         return [
             (key, flavor)
             for key, flavor in self._mirror.objects[kube.RESOURCE_FLAVORS].items()
-            if names.AUTOSCALED not in (flavor["metadata"].get("annotations") or {})
+            if names.AUTOSCALED not in flavor.annotations
         ]
 
     def _growth(self, flavor: Json, groups: tuple[NodeGroup, ...], pools: list[NodePool]) -> str:
-        selected = flavor["spec"].get("nodeLabels") or {}
+        selected = flavor.spec.get("nodeLabels") or {}
         if not selected or not (groups or pools):
             return ""
-        nodes = (
-            (name, node["metadata"].get("labels") or {}) for name, node in self._mirror.objects[kube.NODES].items()
-        )
+        nodes = ((name, node.labels) for name, node in self._mirror.nodes.items())
         mine = [(name, found) for name, found in nodes if selected.items() <= found.items()]
         return autoscalers.growth(selected, mine, groups, pools)
 
 
-def _readable(obj: Json) -> NodePool | None:
+def _readable(obj: Stored) -> NodePool | None:
     try:
         return autoscalers.node_pool(obj)
     except ParseError as error:
-        log.info("NodePool %s is left aside: %s", obj["metadata"].get("name"), error)
+        log.info("NodePool %s is left aside: %s", obj.name, error)
         return None

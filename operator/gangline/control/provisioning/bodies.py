@@ -15,12 +15,15 @@ from gangline.jobs import podspec
 from gangline.jobs.base import PodSetInfo
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
+from gangline.objects import Stored, WorkloadObject
 
 #: name of a ResourceFlavor -> the object
 FlavorOf = Callable[[str], Json | None]
 
 
-def request(workload: Json, name: str, config: ProvisioningRequestConfigSpec, groups: Sequence[Group]) -> Json:
+def request(
+    workload: WorkloadObject, name: str, config: ProvisioningRequestConfigSpec, groups: Sequence[Group]
+) -> Json:
     pod_sets = [{"podTemplateRef": {"name": template_name(name, each.name)}, "count": each.count} for each in groups]
     spec: Json = {
         "provisioningClassName": config.provisioning_class_name,
@@ -30,18 +33,18 @@ def request(workload: Json, name: str, config: ProvisioningRequestConfigSpec, gr
     return {**_head(kube.PROVISIONING_REQUESTS, workload, name), "spec": spec}
 
 
-def is_current(request: Json, workload: Json, config: ProvisioningRequestConfigSpec) -> bool:
+def is_current(request: Stored, workload: WorkloadObject, config: ProvisioningRequestConfigSpec) -> bool:
     """Whether the request asks as the configuration says now. The job's own parameters count as they were when the request was
     made.
     """
-    spec = request["spec"]
+    spec = request.spec
     own, asked = _own_parameters(workload), spec.get("parameters") or {}
     return spec.get("provisioningClassName") == config.provisioning_class_name and all(
         name in own or asked.get(name) == value for name, value in (config.parameters or {}).items()
     )
 
 
-def template(workload: Json, name: str, group: Group, flavor: FlavorOf) -> Json:
+def template(workload: WorkloadObject, name: str, group: Group, flavor: FlavorOf) -> Json:
     """The PodTemplate of these pods, on the nodes of their flavors. The Workload owns it until its request exists.
 
     Raises JobError if the pods' own node selector contradicts a flavor.
@@ -53,7 +56,7 @@ def template(workload: Json, name: str, group: Group, flavor: FlavorOf) -> Json:
     return {**head, "template": body}
 
 
-def adopted(template: Json, request: Json) -> Json:
+def adopted(template: Json, request: Stored) -> Json:
     """The patch that gives a template to its request: it is deleted together with it."""
     others = [ref for ref in template["metadata"].get("ownerReferences") or () if not ref.get("controller")]
     owner = _reference(kube.PROVISIONING_REQUESTS, request)
@@ -65,9 +68,9 @@ def digest_of(template: Json) -> str:
     return (template["metadata"].get("annotations") or {}).get(names.TEMPLATE_DIGEST, "")
 
 
-def _own_parameters(workload: Json) -> dict[str, str]:
+def _own_parameters(workload: WorkloadObject) -> dict[str, str]:
     """The parameters that the job's annotations set."""
-    annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
+    annotations: dict[str, str] = workload.annotations
     return {
         key.removeprefix(names.PROVISIONING_PREFIX): value
         for key, value in annotations.items()
@@ -98,17 +101,17 @@ def _digest(template: Json) -> str:
     return hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
-def _head(resource: Resource, workload: Json, name: str) -> Json:
+def _head(resource: Resource, workload: WorkloadObject, name: str) -> Json:
     metadata: Json = {
         "name": name,
-        "namespace": workload["metadata"]["namespace"],
+        "namespace": workload.namespace,
         "labels": {names.MANAGED: "true"},
         "ownerReferences": [_reference(kube.WORKLOADS, workload)],
     }
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
-def _reference(resource: Resource, owner: Json) -> Json:
+def _reference(resource: Resource, owner: Stored) -> Json:
     """An owner reference without blockOwnerDeletion, which would need a right to the owner's finalizers."""
     meta = owner["metadata"]
     head = {"apiVersion": resource.api_version, "kind": resource.kind}

@@ -18,14 +18,15 @@ from gangline.control.provisioning.groups import Group, groups
 from gangline.control.provisioning.naming import attempt_of, request_name, template_name
 from gangline.control.provisioning.updates import pod_set_updates, unusable_details
 from gangline.jobs.base import JobError
-from gangline.kube.resources import Json, controller_of, controller_uid, deleting, true_condition
+from gangline.kube.resources import Json, deleting
+from gangline.objects import Stored, WorkloadObject
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """A Workload and what exists for it, as last seen."""
 
-    workload: Json
+    workload: WorkloadObject
     #: the checks of this controller among the Workload's, each with its configuration; None: it has none that can be used
     checks: Mapping[str, ProvisioningRequestConfigSpec | None]
     #: the requests that the Workload controls
@@ -74,7 +75,7 @@ class AdoptTemplate:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRequest:
-    request: Json
+    request: Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +111,20 @@ def plan(view: View) -> list[Step]:
     """The next steps; [] when there is nothing to do until something changes. Raises ParseError for an incomplete admission."""
     workload = view.workload
     evicted = _has(workload, names.EVICTED)
-    if _has(workload, names.FINISHED) or deleting(workload) or (evicted and view.clean_up):
+    if _has(workload, names.FINISHED) or workload.deleting or (evicted and view.clean_up):
         return [*_delete(view.requests, DeleteRequest), *_delete(view.templates, DeleteTemplate)]
-    reserved = "admission" in workload["status"] and _has(workload, names.QUOTA_RESERVED)
+    reserved = "admission" in workload.status and _has(workload, names.QUOTA_RESERVED)
     if not reserved or evicted:
         return []
     plans = [plan for row in _rows(workload) if (plan := _check_plan(view, row)) is not None]
     changes = [(plan.row, plan.after) for plan in plans if plan.after != plan.row]
     steps: list[Step] = [SetChecks(changes)] if changes else []
-    kept = {plan.request["metadata"]["name"] for plan in plans if plan.request is not None}
-    steps += _delete((each for each in view.requests if each["metadata"]["name"] not in kept), DeleteRequest)
+    kept = {plan.request.name for plan in plans if plan.request is not None}
+    steps += _delete((each for each in view.requests if each.name not in kept), DeleteRequest)
     for each in plans:
         steps += each.next_steps(view)
     needed = {name for each in plans for name in each.templates()}
-    steps += _delete((each for each in view.templates if each["metadata"]["name"] not in needed), DeleteTemplate)
+    steps += _delete((each for each in view.templates if each.name not in needed), DeleteTemplate)
     return steps
 
 
@@ -134,14 +135,14 @@ class _CheckPlan:
     row: Json
     after: Json
     config: ProvisioningRequestConfigSpec | None
-    request: Json | None = None
+    request: Stored | None = None
     wanted: Sequence[Group] = ()
     #: name of the request to make; "" = none
     name: str = ""
 
     def templates(self) -> list[str]:
         """Names of the templates of its request and of the one to make."""
-        asked = self.request["spec"].get("podSets") or () if self.request is not None else ()
+        asked = self.request.spec.get("podSets") or () if self.request is not None else ()
         coming = [template_name(self.name, group.name) for group in self.wanted] if self.name else []
         return [*coming, *(row["podTemplateRef"]["name"] for row in asked)]
 
@@ -154,8 +155,8 @@ class _CheckPlan:
             yield from _make(view, self.row["name"], self.name, self.config, self.wanted)
 
 
-def _rows(workload: Json) -> list[Json]:
-    return workload["status"].get("admissionChecks") or []
+def _rows(workload: WorkloadObject) -> list[Json]:
+    return workload.status.get("admissionChecks") or []
 
 
 def _check_plan(view: View, row: Json) -> _CheckPlan | None:
@@ -184,7 +185,7 @@ def _check_plan(view: View, row: Json) -> _CheckPlan | None:
         attempt,
         config.retry_strategy,
         admitted=admitted,
-        active=workload["spec"].get("active", True),
+        active=workload.spec.get("active", True),
         updates=partial(pod_set_updates, request, wanted, config),
     )
     again = after["state"] == check_state.PENDING and check_state.has_failed(request, admitted=admitted)
@@ -198,13 +199,13 @@ def _newest(view: View, check: str, config: ProvisioningRequestConfigSpec | None
         each
         for each in view.requests
         if attempt_of(_name(each), _name(view.workload), check) is not None
-        and not deleting(each)
+        and not each.deleting
         and (config is None or bodies.is_current(each, view.workload, config))
     ]
     return max(mine, key=lambda each: _attempt(view, check, each), default=None)
 
 
-def _attempt(view: View, check: str, request: Json) -> int:
+def _attempt(view: View, check: str, request: Stored) -> int:
     return attempt_of(_name(request), _name(view.workload), check) or 0
 
 
@@ -216,7 +217,7 @@ def _make(
 ) -> Iterator[Step]:
     """The templates that are missing or outdated; the request once there is none."""
     taken = view.request_named(name)
-    if taken is not None and (deleting(taken) or _is_leftover(view, taken) or _is_of(view, taken)):
+    if taken is not None and (taken.deleting or _is_leftover(view, taken) or _is_of(view, taken)):
         return  # it goes away first
     ready = True
     for group in wanted:
@@ -239,7 +240,7 @@ def _template_step(view: View, check: str, body: Json) -> Sequence[Step] | None:
     for.
     """
     there = view.template_named(_name(body))
-    if there is not None and deleting(there):
+    if there is not None and there.deleting:
         return ()
     if there is not None and _is_of(view, there) and bodies.digest_of(there) == bodies.digest_of(body):
         return None
@@ -248,24 +249,24 @@ def _template_step(view: View, check: str, body: Json) -> Sequence[Step] | None:
     return (CreateTemplate(check, body),)  # where another owner has the name, the API server says so
 
 
-def _is_of(view: View, obj: Json) -> bool:
-    return controller_uid(obj) == view.workload["metadata"]["uid"]
+def _is_of(view: View, obj: Stored) -> bool:
+    return obj.controller_uid == view.workload.uid
 
 
-def _is_leftover(view: View, obj: Json) -> bool:
+def _is_leftover(view: View, obj: Stored) -> bool:
     """Whether the object's owner was deleted, so that Kubernetes is about to delete the object."""
-    owner = controller_of(obj)
+    owner = obj.controller
     return owner is not None and not view.exists(owner)
 
 
-def _adopt(view: View, request: Json) -> Iterator[Step]:
-    for row in request["spec"].get("podSets") or ():
+def _adopt(view: View, request: Stored) -> Iterator[Step]:
+    for row in request.spec.get("podSets") or ():
         template = view.template_named(row["podTemplateRef"]["name"])
         if template is not None and _is_of(view, template) and not deleting(template):
             yield AdoptTemplate(template, bodies.adopted(template, request))
 
 
-def _unusable(request: Json, config: ProvisioningRequestConfigSpec) -> Iterator[Step]:
+def _unusable(request: Stored, config: ProvisioningRequestConfigSpec) -> Iterator[Step]:
     for detail in unusable_details(request, config):
         text = (
             f'ProvisioningRequest "{_name(request)}" has no detail "{detail[:64]}" that can be a node selector\'s value'
@@ -276,12 +277,12 @@ def _unusable(request: Json, config: ProvisioningRequestConfigSpec) -> Iterator[
 def _delete(
     objects: Iterator[Json] | Sequence[Json], step: Callable[[Json], DeleteRequest | DeleteTemplate]
 ) -> list[Step]:
-    return [step(each) for each in objects if not deleting(each)]
+    return [step(each) for each in objects if not each.deleting]
 
 
-def _name(obj: Json) -> str:
-    return obj["metadata"]["name"]
+def _name(obj: Stored) -> str:
+    return obj.name
 
 
-def _has(workload: Json, condition: str) -> bool:
-    return true_condition(workload, condition) is not None
+def _has(workload: WorkloadObject, condition: str) -> bool:
+    return workload.is_true(condition)

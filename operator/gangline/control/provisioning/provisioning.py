@@ -23,7 +23,8 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError
 from gangline.kube.reflector import Event, Synced
-from gangline.kube.resources import Json, ObjectKey, Resource, controller_uid, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource, key_of
+from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +74,8 @@ class Provisioning(Part):
     def act(self, now: int) -> None:
         if self._changed_checks.take() or self._look_at_all:
             self._look_at_all = False
-            for key, workload in self._mirror.objects[kube.WORKLOADS].items():
-                if "admissionChecks" in workload["status"]:
+            for key, workload in self._mirror.workloads.items():
+                if "admissionChecks" in workload.status:
                     self._changed.add(key)
         ready = self._changed.take(self._attempts.ready)
         for key in self._quarantine.in_turn(sorted(ready), self._changed.update):
@@ -83,7 +84,7 @@ class Provisioning(Part):
 
     # --- AdmissionChecks ---
 
-    def judge(self, check: Json) -> Activity:
+    def judge(self, check: Stored) -> Activity:
         """The activity of a check of this controller: whether it is active, and why."""
         return activity.activity_of(check, self._config_named, served=self._served(kube.PROVISIONING_REQUESTS))
 
@@ -93,7 +94,7 @@ class Provisioning(Part):
     # --- workloads ---
 
     def _provision(self, key: str) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             self._attempts.forgive(key)
         elif not self._writes.in_doubt(kube.WORKLOADS, key):  # else it is looked at when the doubt is over
@@ -101,8 +102,8 @@ class Provisioning(Part):
             for step in limited(lambda: planning.plan(view)):
                 self._carry_out(key, workload, step)
 
-    def _view(self, workload: Json) -> planning.View:
-        mirror, namespace = self._mirror, workload["metadata"]["namespace"]
+    def _view(self, workload: WorkloadObject) -> planning.View:
+        mirror, namespace = self._mirror, workload.namespace
         return planning.View(
             workload,
             self._checks_of(workload),
@@ -115,12 +116,12 @@ class Provisioning(Part):
             clean_up=self._clean_up,
         )
 
-    def _checks_of(self, workload: Json) -> dict[str, ProvisioningRequestConfigSpec | None]:
+    def _checks_of(self, workload: WorkloadObject) -> dict[str, ProvisioningRequestConfigSpec | None]:
         """The checks of a workload that this controller answers, each with its configuration; None for one that
         cannot be used.
         """
         found: dict[str, ProvisioningRequestConfigSpec | None] = {}
-        for row in workload["status"].get("admissionChecks") or ():
+        for row in workload.status.get("admissionChecks") or ():
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
             if check is not None and activity.is_ours(check):
                 try:
@@ -129,17 +130,17 @@ class Provisioning(Part):
                     found[row["name"]] = None
         return found
 
-    def _exists(self, namespace: str, owner: Json) -> bool:
+    def _exists(self, namespace: str, owner: Stored) -> bool:
         """Whether the owner that a reference names exists; one of another kind is not ours to judge."""
         for kind in (kube.WORKLOADS, kube.PROVISIONING_REQUESTS):
             if owner.get("kind") == kind.kind:
                 found = self._mirror.get(kind, f"{namespace}/{owner['name']}")
-                return found is not None and found["metadata"]["uid"] == owner["uid"]
+                return found is not None and found.uid == owner["uid"]
         return True
 
     # --- steps ---
 
-    def _carry_out(self, key: str, workload: Json, step: planning.Step) -> None:
+    def _carry_out(self, key: str, workload: WorkloadObject, step: planning.Step) -> None:
         match step:
             case planning.SetChecks(rows):
                 self._attempts.sent(key)
@@ -178,8 +179,8 @@ class Provisioning(Part):
             failed=partial(self._not_created, key, check, resource, body),
         )
 
-    def _delete(self, key: str, resource: Resource, obj: Json) -> None:
-        self._send(key, ObjectKey.of(resource, obj), "delete", {"uid": obj["metadata"]["uid"]})
+    def _delete(self, key: str, resource: Resource, obj: Stored) -> None:
+        self._send(key, ObjectKey.of(resource, obj), "delete", {"uid": obj.uid})
 
     def _send(self, key: str, target: ObjectKey, verb: Verb, body: Json) -> None:
         self._attempts.sent(key)
@@ -192,8 +193,8 @@ class Provisioning(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
-            raw = self._mirror.get(kube.WORKLOADS, message.key.text)
-            if raw is not None and "admissionChecks" in raw["status"]:
+            raw = self._mirror.workloads.get(message.key.text)
+            if raw is not None and "admissionChecks" in raw.status:
                 self._changed.add(message.key.text)
 
     def _rows_written(self, key: str, rows: Sequence[tuple[Json, Json]], answer: Json | None) -> None:
@@ -206,7 +207,7 @@ class Provisioning(Part):
 
     def _created(self, key: str, resource: Resource, answer: Json | None) -> None:
         self._ended(key)
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if resource == kube.PROVISIONING_REQUESTS and answer is not None and workload is not None:
             text = f'Created ProvisioningRequest: "{answer["metadata"]["name"]}"'
             self._recorder.record(workload, "Normal", "ProvisioningRequestCreated", text, "Created")
@@ -218,7 +219,7 @@ class Provisioning(Part):
         there = self._mirror.get(resource, key_of(body))
         owner = body["metadata"]["ownerReferences"][0]["uid"]
         self._attempts.resolved(key)
-        if isinstance(error, AlreadyExists) and there is not None and controller_uid(there) == owner:
+        if isinstance(error, AlreadyExists) and there is not None and there.controller_uid == owner:
             self._changed.add(key)
             return
         self._report(key, check, f'Error creating {resource.kind} "{body["metadata"]["name"]}": {error.message}')
@@ -226,7 +227,7 @@ class Provisioning(Part):
 
     def _report(self, key: str, check: str, message: str) -> None:
         """Say in the check why its request is not made."""
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             return
         self._recorder.record(workload, "Warning", "FailedCreate", message)

@@ -34,7 +34,8 @@ from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey, condition_of
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import NodeObject
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 #: a node that is not ready for less than this may come back in a moment, in milliseconds
@@ -52,23 +53,23 @@ _GANG_LABELS: Final = (
 )
 
 
-def out_of_reach_since(node: Json | None) -> int | None:
+def out_of_reach_since(node: NodeObject | None) -> int | None:
     """The time since when the node's pods cannot be reached, in ms; 0 for a deleted, silent or out-of-service node, None for a
     reachable one.
     """
     if node is None or gone_for_certain(node) or is_silent(node):
         return 0
-    ready = condition_of(node, "Ready")
+    ready = node.condition("Ready")
     if ready is None or ready.get("status") == "True":
         return None
     return conditions.millis_of(ready.get("lastTransitionTime"))
 
 
-def gone_for_certain(node: Json | None) -> str:
+def gone_for_certain(node: NodeObject | None) -> str:
     """Why no pod can run on the node any more, in a few words; "" where one might."""
     if node is None:
         return "its node was deleted"
-    taints = (node.get("spec") or {}).get("taints") or ()
+    taints = node.spec.get("taints") or ()
     return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
 
 
@@ -144,11 +145,11 @@ class Fencing(Part):
         pods.changed_nodes.feed(self._changed)
 
     def _is_node_of_interest(self, node: str) -> bool:
-        return self._mirror.get(kube.NODES, node) is not None or bool(self._pods.on(node))
+        return self._mirror.nodes.get(node) is not None or bool(self._pods.on(node))
 
     def act(self, now: int) -> None:
         """Look at all pods of gangs on unreachable nodes, and do what is due."""
-        nodes = self._mirror.objects[kube.NODES]
+        nodes = self._mirror.nodes
         self._troubled |= {name for name in self._changed.take() if out_of_reach_since(nodes.get(name)) is not None}
         self._told &= {pod.uid for name in self._troubled for pod in self._pods.on(name)}
         times: list[int] = []
@@ -162,7 +163,7 @@ class Fencing(Part):
                 times += self._judge(pods, nodes.get(name), now)
         self.due = min(times, default=None)
 
-    def _judge(self, pods: Iterable[Pod], node: Json | None, now: int) -> Iterable[int]:
+    def _judge(self, pods: Iterable[Pod], node: NodeObject | None, now: int) -> Iterable[int]:
         """Handle each pod. Yields the times at which to look again."""
         certain = gone_for_certain(node)
         for pod in pods:
@@ -206,6 +207,6 @@ class Fencing(Part):
             self._record(pod, "PodKeepsItsName", f"The gang waits: pod {pod.key} {why}: {helps}")
 
     def _record(self, pod: Pod, reason: str, note: str) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, pod.workload)
+        workload = self._mirror.workloads.get(pod.workload)
         if workload is not None:
             self._recorder.record(workload, "Warning", reason, note)

@@ -36,7 +36,7 @@ class NodeLeases:
 
     def put(self, lease: Json, now: float) -> bool:
         """Store a Lease. Returns whether it was renewed; the first sight of it is no renewal, since it may be old."""
-        name, spec = lease["metadata"]["name"], lease.get("spec") or {}
+        name, spec = lease.name, lease.spec
         written, before = str(spec.get("renewTime")), self._renewals.get(name)
         if before is not None and before.written == written:
             return False

@@ -35,6 +35,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import NodeObject
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class SilentNodes(Part):
 
     def act(self, now: int) -> None:
         for name in self._changed.take():
-            node = self._mirror.get(kube.NODES, name)
+            node = self._mirror.nodes.get(name)
             if node is not None and is_silent(node):
                 self._tainted.add(name)
             else:
@@ -114,13 +115,13 @@ class SilentNodes(Part):
             return
 
         def body() -> Json | None:
-            node = self._mirror.get(kube.NODES, name)
+            node = self._mirror.nodes.get(name)
             if node is None or is_silent(node) == silent:
                 return None
-            rest = [taint for taint in node["spec"].get("taints") or () if taint.get("key") != names.SILENT]
+            rest = [taint for taint in node.spec.get("taints") or () if taint.get("key") != names.SILENT]
             taints = [*rest, dict(TAINT)] if silent else rest
             return {
-                "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+                "metadata": {"resourceVersion": node.resource_version},
                 "spec": {"taints": taints or None},
             }
 
@@ -159,7 +160,7 @@ class SilentNodes(Part):
     def hear(self, event: Event) -> None:
         """Note that a Lease was renewed, or is gone."""
         if isinstance(event, Upsert):
-            name = event.obj["metadata"]["name"]
+            name = event.obj.name
             if self._leases.put(event.obj, self._clock()) and name in self._tainted:
                 self._mark(name, silent=False)
         elif isinstance(event, Removed):
@@ -209,12 +210,12 @@ class SilentNodes(Part):
             self._mark(name, silent=True)
 
     async def _reaches(self, name: str) -> bool:
-        place = _place(self._mirror.get(kube.NODES, name))
+        place = _place(self._mirror.nodes.get(name))
         return place is not None and await self._probe(*place)
 
     def _asked(self) -> bool:
         policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
-        return any((policy["spec"].get("recovery") or {}).get("probeNodes") is True for policy in policies)
+        return any((policy.spec.get("recovery") or {}).get("probeNodes") is True for policy in policies)
 
     def _is_ours(self, node: str) -> bool:
         """Whether the node has pods of a gang whose queue has a policy that asks for probes."""
@@ -222,12 +223,12 @@ class SilentNodes(Part):
         return any(policy is not None and policy.enabled and policy.probe_nodes for policy in policies)
 
 
-def is_silent(node: Json) -> bool:
+def is_silent(node: NodeObject) -> bool:
     """Whether the node has the taint of silent nodes."""
-    return any(taint.get("key") == names.SILENT for taint in (node.get("spec") or {}).get("taints") or ())
+    return any(taint.get("key") == names.SILENT for taint in node.spec.get("taints") or ())
 
 
-def _place(node: Json | None) -> tuple[str, int] | None:
+def _place(node: NodeObject | None) -> tuple[str, int] | None:
     """The address and port of the node's kubelet; None for a node without an internal address."""
     status = (node or {}).get("status") or {}
     rows = status.get("addresses") or ()

@@ -26,7 +26,8 @@ from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
-from gangline.kube.resources import Json, ObjectKey, key_of, true_condition
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import NodeObject, PodObject
 
 CONDITION: Final = "TerminatedByKueue"
 REASON: Final = "UnschedulableOnAssignedNode"
@@ -40,19 +41,19 @@ _ASKS: Final = (
 )
 
 
-def awaited_host(pod: Json) -> str:
+def awaited_host(pod: PodObject) -> str:
     """The host for which an unbound pod without gate waits, "" = for none."""
-    spec = pod["spec"]
-    written = pod["metadata"].get("annotations") or {}
+    spec = pod.spec
+    written = pod.annotations
     gated = any(gate.get("name") == names.TOPOLOGY_GATE for gate in spec.get("schedulingGates") or ())
-    phase = (pod.get("status") or {}).get("phase") or "Pending"
+    phase = pod.status.get("phase") or "Pending"
     if spec.get("nodeName") or gated or phase != "Pending" or not is_alive(pod):
         return ""
     return (spec.get("nodeSelector") or {}).get(HOST) or "" if any(name in written for name in _ASKS) else ""
 
 
 def is_stray(
-    workload: model.Workload, host: str, node: Json | None, tolerations: Callable[[str], Sequence[Json]]
+    workload: model.Workload, host: str, node: NodeObject | None, tolerations: Callable[[str], Sequence[Json]]
 ) -> bool:
     """Whether a pod of the Workload waits for this host in vain. Kubernetes itself deals with pods of deleted nodes."""
     if node is None or workload.evicted or workload.finished:
@@ -60,7 +61,7 @@ def is_stray(
     pod_sets = hosts_of(workload.admission).get(host)
     if pod_sets is None:
         return True
-    return true_condition(node, "Ready") is None or keeps_away(node, map(tolerations, pod_sets))
+    return not node.is_true("Ready") or keeps_away(node, map(tolerations, pod_sets))
 
 
 class StrayPods(Part):
@@ -103,7 +104,7 @@ class StrayPods(Part):
 
     def _look(self, key: str) -> None:
         self._waiting.pop(key, None)
-        value, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        value, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if value is None or raw is None or not value.unowned:
             return
         tolerations = Tolerations(self._mirror, raw)
@@ -114,7 +115,7 @@ class StrayPods(Part):
             if is_stray(value, host, self._names.found(host), tolerations) and self._attempts.ready(key):
                 self._fail(key, pod)
 
-    def _fail(self, workload: str, pod: Json) -> None:
+    def _fail(self, workload: str, pod: PodObject) -> None:
         meta = pod["metadata"]
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         row = {"type": CONDITION, "status": "True", "reason": REASON, "message": MESSAGE, "lastTransitionTime": at}
@@ -130,7 +131,7 @@ class StrayPods(Part):
             self._again(workload)
 
         self._attempts.sent(workload)
-        key = ObjectKey.parse(kube.PODS, key_of(pod))
+        key = ObjectKey.parse(kube.PODS, pod.key)
         self._writer.submit(
             Write(
                 key,

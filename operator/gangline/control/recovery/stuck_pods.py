@@ -25,7 +25,8 @@ from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, condition_of, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import NodeObject, PodObject
 
 GATE: Final = "FailureRecoveryPolicy"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -58,20 +59,20 @@ class StuckPod:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "uid": self.uid}}
 
 
-def stuck_pod(pod: Json) -> StuckPod | None:
+def stuck_pod(pod: PodObject) -> StuckPod | None:
     """The facts about a terminating pod that may be deleted by force; None for any other pod."""
-    meta, status = pod["metadata"], pod.get("status") or {}
+    meta, status = pod["metadata"], pod.status
     if (meta.get("annotations") or {}).get(names.SAFE_TO_DELETE) != "true" or not meta.get("deletionTimestamp"):
         return None
     grace: int = meta.get("deletionGracePeriodSeconds") or 0
-    failed = condition_of(pod, CONDITION) is not None
+    failed = pod.condition(CONDITION) is not None
     if failed and not grace:
         return None  # it was deleted: what is left of it belongs to its finalizers
     return StuckPod(
-        key=key_of(pod),
+        key=pod.key,
         uid=meta["uid"],
         version=meta["resourceVersion"],
-        node=(pod.get("spec") or {}).get("nodeName") or "",
+        node=pod.spec.get("nodeName") or "",
         due=conditions.millis_of(meta["deletionTimestamp"]),
         grace=grace,
         ended=status.get("phase") in ("Succeeded", "Failed"),
@@ -79,7 +80,7 @@ def stuck_pod(pod: Json) -> StuckPod | None:
     )
 
 
-def is_unreachable(node: Json | None) -> bool:
+def is_unreachable(node: NodeObject | None) -> bool:
     """Whether Kubernetes has given up hearing of the node. A deleted node is none: Kubernetes deletes its pods itself."""
     taints = ((node or {}).get("spec") or {}).get("taints") or ()
     return any(taint.get("key") == UNREACHABLE for taint in taints)
@@ -105,7 +106,7 @@ class StuckPods(Part):
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
-            self._keep(key_of(event.obj), stuck_pod(event.obj))
+            self._keep(event.obj.key, stuck_pod(event.obj))
         elif isinstance(event, Removed):
             self._keep(event.key, None)
 
@@ -142,7 +143,7 @@ class StuckPods(Part):
                 self._times[key] = pod.due + PATIENCE
             elif self._writer.pending(ObjectKey.parse(kube.PODS, key)):  # something else about it
                 self._times[key] = now + RETRY
-            elif is_unreachable(self._mirror.get(kube.NODES, pod.node)):
+            elif is_unreachable(self._mirror.nodes.get(pod.node)):
                 self._end(pod)
         self.due = min(self._times.values(), default=None)
 

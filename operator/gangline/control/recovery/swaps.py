@@ -41,7 +41,8 @@ from gangline.engine import model
 from gangline.jobs.gpujob import status as gpujob_status
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
-from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import WorkloadObject
 
 #: returns the new record for the current one; the same record = no write
 Amend: TypeAlias = Callable[[Record], Record]
@@ -98,13 +99,13 @@ class Recoveries(Part):
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def heal(self, decision: model.Heal) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        if raw is None or raw["metadata"]["uid"] != decision.uid:
+        raw = self._mirror.workloads.get(decision.workload)
+        if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself
         record = swap_record.of(raw)
         if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
             return  # its pods are still being replaced
-        on_node_loss = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+        on_node_loss = raw.annotations.get(names.NODE_LOSS)
         if on_node_loss == swap_record.FAIL and not decision.bound_stay and self._fail(raw, decision):
             return
         if on_node_loss == REQUEUE:
@@ -117,10 +118,10 @@ class Recoveries(Part):
             swap = replace(swap, refusing=swap.lost)
         self._begin(decision.workload, swap, decision.message, doubt=True)
 
-    def _fail(self, workload: Json, decision: model.Heal) -> bool:
+    def _fail(self, workload: WorkloadObject, decision: model.Heal) -> bool:
         """Fail the job with its nodes, as it requests. Returns False for a kind that cannot."""
         ref = self._mirror.job_of(workload)
-        job = self._mirror.get(*ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
+        job = self._mirror.job(ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
         if job is None:
             return False
         patch = gpujob_status.lost(job, decision.message, conditions.timestamp(decision.at))
@@ -137,8 +138,8 @@ class Recoveries(Part):
 
     def give_up(self, decision: model.Evict) -> None:
         """Evict a gang because of failed nodes. The nodes are recorded first, so that the gang is placed elsewhere."""
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        if raw is None or raw["metadata"]["uid"] != decision.uid:
+        raw = self._mirror.workloads.get(decision.workload)
+        if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself
         now = self._now()
         cause = decision.underlying_cause or decision.reason
@@ -176,7 +177,7 @@ class Recoveries(Part):
         """Change the record of a Workload, based on its newest version."""
 
         def body() -> Json | None:
-            raw = self._mirror.get(kube.WORKLOADS, workload)
+            raw = self._mirror.workloads.get(workload)
             if raw is None:
                 return None
             before = swap_record.of(raw)
@@ -184,7 +185,7 @@ class Recoveries(Part):
             if after == before:
                 return None
             recorded = {names.RECOVERY: swap_record.write(after)}
-            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "annotations": recorded}}
+            return {"metadata": {"resourceVersion": raw.resource_version, "annotations": recorded}}
 
         def answered(answer: Json | None) -> None:
             self._closing.discard(workload)
@@ -215,25 +216,25 @@ class Recoveries(Part):
             return False
         if not any(pod.alive and pod.node in self._unreachable_nodes for pod in self._pods.of(workload)):
             return False
-        raw = self._mirror.get(kube.WORKLOADS, workload)
-        admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
+        raw = self._mirror.workloads.get(workload)
+        admission = (raw.status.get("admission") or {}) if raw is not None else {}
         return self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled
 
     def _is_node_of_interest(self, node: str) -> bool:
-        known = self._mirror.get(kube.NODES, node) is not None
+        known = self._mirror.nodes.get(node) is not None
         return known or node in self._unreachable_nodes or bool(self._pods.on(node))
 
     def _update_unreachable(self) -> None:
         """Plan the jobs again whose pods are on nodes that became unreachable, or reachable again."""
         for node in self._changed_nodes.take():
             pods = self._pods.on(node)
-            known = self._mirror.get(kube.NODES, node)
+            known = self._mirror.nodes.get(node)
             out = out_of_reach_since(known) is not None and (known is not None or bool(pods))
             if out == (node in self._unreachable_nodes):
                 continue
             self._unreachable_nodes ^= {node}
             for workload in {pod.workload for pod in pods}:
-                raw = self._mirror.get(kube.WORKLOADS, workload)
+                raw = self._mirror.workloads.get(workload)
                 if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
                     self._mirror.changes.jobs.add(owner)
 
@@ -250,7 +251,7 @@ class Recoveries(Part):
             )
 
     def _follow_up(self, workload: str, now: int) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, workload)
+        raw = self._mirror.workloads.get(workload)
         record = swap_record.of(raw) if raw is not None else Record()
         if raw is None or not record.log:
             self._created.pop(workload, None)
@@ -263,7 +264,7 @@ class Recoveries(Part):
 
     def _update_condition(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
         """Make the condition match the record. Mostly it does already: it is written with the record, or right after."""
-        row = condition_of(raw, names.RECOVERED)
+        row = raw.condition(names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
             return
         if self._writes.pending(kube.WORKLOADS, workload):
@@ -299,7 +300,7 @@ class Recoveries(Part):
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
         else:
-            uid, message = raw["metadata"]["uid"], missing(swap)
+            uid, message = raw.uid, missing(swap)
             self._evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
 
     def _hurry(self, workload: str, pods: Iterable[Pod], now: int) -> None:
@@ -367,10 +368,10 @@ class Recoveries(Part):
         self._closing.add(workload)
         self._write(workload, amend, done, doubt=False)
 
-    def _report_to_owner(self, workload: Json, how: str, message: str, at: int) -> None:
+    def _report_to_owner(self, workload: WorkloadObject, how: str, message: str, at: int) -> None:
         """Record the interruption in the status of a GPUJob."""
         ref = self._mirror.job_of(workload)
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         if ref is None or job is None or ref[0] != kube.GPU_JOBS:
             return
         patch = gpujob_status.interrupted(job, swap_record.of(workload).swaps, how, message, conditions.timestamp(at))

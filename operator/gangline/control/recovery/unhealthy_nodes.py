@@ -20,7 +20,8 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, deleting
+from gangline.kube.resources import Json
+from gangline.objects import PodObject, WorkloadObject
 
 #: replacement of failed nodes, Kueue's and with it the list
 GATE: Final = "TASFailedNodeReplacement"
@@ -45,7 +46,7 @@ class HostNames:
             before = self._hosts.pop(node, host)
             if self._nodes.get(before) == node:
                 del self._nodes[before]
-            if self._mirror.get(kube.NODES, node) is not None:
+            if self._mirror.nodes.get(node) is not None:
                 self._hosts[node] = host
                 self._nodes[host] = node
             found |= {host, before}
@@ -59,7 +60,7 @@ class HostNames:
 
     def found(self, host: str) -> Json | None:
         """The node with this host name; None if there is none."""
-        return self._mirror.get(kube.NODES, self.node(host))
+        return self._mirror.nodes.get(self.node(host))
 
 
 class UnhealthyNodes(Part):
@@ -116,7 +117,7 @@ class UnhealthyNodes(Part):
 
     def _look(self, key: str, now: int) -> None:
         self._times.pop(key, None)
-        value, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        value, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if value is None or raw is None:
             self._index(key)
             self._troubled.discard(key)
@@ -133,7 +134,7 @@ class UnhealthyNodes(Part):
             self._times[key] = found.due
         hosts = in_order(value.unhealthy_nodes, found.failed)
         if hosts != value.unhealthy_nodes and value.admitted and not value.evicted and not value.finished:
-            change = listed(hosts, raw["status"].get("admission"))
+            change = listed(hosts, raw.status.get("admission"))
             self._writes.change(key, "unhealthy", change, priority=Priority.LIFECYCLE)
 
     def _found(self, key: str, value: model.Workload, raw: Json, now: int) -> Found:
@@ -142,7 +143,7 @@ class UnhealthyNodes(Part):
         succeeded = [self._names.host(pod.node) for pod in pods if pod.succeeded]
         busy.update(self._names.node(host) for host in done_on(value.admission, succeeded))
         if value.unowned:  # nobody can prove that a pod is of it
-            busy |= {pod["spec"].get("nodeName") for pod in self._owners.claimants(key) if is_alive(pod)}
+            busy |= {pod.spec.get("nodeName") for pod in self._owners.claimants(key) if is_alive(pod)}
         return failed_hosts(
             value,
             busy=busy,
@@ -156,14 +157,14 @@ class UnhealthyNodes(Part):
 class Tolerations:
     """The tolerations of each pod set of an admitted Workload: its own, those of its flavors, and those that checks add."""
 
-    def __init__(self, mirror: Mirror, workload: Json) -> None:
+    def __init__(self, mirror: Mirror, workload: WorkloadObject) -> None:
         self._mirror = mirror
         self._workload = workload
 
     def __call__(self, pod_set: str) -> list[Json]:
-        status = self._workload["status"]
+        status = self._workload.status
         found: list[Json] = []
-        for each in self._workload["spec"].get("podSets") or ():
+        for each in self._workload.spec.get("podSets") or ():
             if each.get("name", "main") == pod_set:
                 found += ((each.get("template") or {}).get("spec") or {}).get("tolerations") or ()
         for each in (status.get("admission") or {}).get("podSetAssignments") or ():
@@ -177,9 +178,9 @@ class Tolerations:
         return found
 
 
-def is_alive(pod: Json) -> bool:
+def is_alive(pod: PodObject) -> bool:
     """Whether the pod runs, or will run."""
-    return not deleting(pod) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    return not pod.deleting and pod.status.get("phase") not in ("Succeeded", "Failed")
 
 
 def in_order(known: Sequence[str], failed: Iterable[str]) -> tuple[str, ...]:

@@ -72,6 +72,6 @@ def _time(event: Json) -> int:
         (event.get("series") or {}).get("lastObservedTime"),
         event.get("deprecatedLastTimestamp"),
         event.get("eventTime"),
-        event["metadata"].get("creationTimestamp"),
+        event.created,
     )
     return max(conditions.millis_of(time) for time in times)

@@ -32,7 +32,8 @@ from gangline.engine import model
 from gangline.jobs.base import ShowsRefusedPods
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient, ApiError
-from gangline.kube.resources import Json, ObjectKey, condition_of, true_condition
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class RefusedPods(Part):
 
     async def _look(self) -> list[_Suspect]:
         suspects: list[_Suspect] = []
-        keys = list(self._mirror.objects[kube.WORKLOADS])
+        keys = list(self._mirror.workloads)
         for first in range(0, len(keys), AT_ONCE):
             for key in keys[first : first + AT_ONCE]:
                 value = self._mirror.workload_value(key)
@@ -111,7 +112,7 @@ class RefusedPods(Part):
         return suspects
 
     def _look_at(self, value: model.Workload, suspect: Callable[[_Suspect], None]) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, value.key)
+        raw = self._mirror.workloads.get(value.key)
         if raw is None:
             return
         self._show_on_job(raw)
@@ -126,13 +127,13 @@ class RefusedPods(Part):
     def _suspect(self, value: model.Workload, admission: model.Admission, raw: Json) -> _Suspect | None:
         """The facts about an admitted gang that lacks pods; None if it has all of them."""
         ref = self._mirror.job_of(raw)
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         wanted = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets)
         pods = [pod for pod in self._pods.of(value.key) if pod.alive]
         if ref is None or job is None or len(pods) >= wanted or JOB_KINDS[ref[0]].is_suspended(job):
             return None
         jobs = [job] if ref[0] is kube.JOBS else self._mirror.children_of(job).jobs
-        uids = frozenset(each["metadata"]["uid"] for each in jobs)
+        uids = frozenset(each.uid for each in jobs)
         return _Suspect(value, uids, max((pod.created for pod in pods), default=0))
 
     # --- what their events say ---
@@ -162,7 +163,7 @@ class RefusedPods(Part):
         try:
             return refusals.read(event)
         except (ValueError, TypeError, AttributeError) as error:  # anybody may write an event
-            log.info("event %s/%s: %s", namespace, event["metadata"].get("name"), type(error).__name__)
+            log.info("event %s/%s: %s", namespace, event.name, type(error).__name__)
             return None
 
     def _judge(self, suspects: Iterable[_Suspect], told: dict[str, Refusal]) -> None:
@@ -188,7 +189,7 @@ class RefusedPods(Part):
             if answer is None:
                 return
             ref = self._mirror.job_of(answer)
-            job = self._mirror.get(*ref) if ref is not None else None
+            job = self._mirror.job(ref) if ref is not None else None
             for obj in (answer, job) if job is not None else (answer,):
                 self._recorder.record(obj, "Warning", names.PODS_REFUSED, refusal.message)
             self._show_on_job(answer)
@@ -203,21 +204,21 @@ class RefusedPods(Part):
         if not self._writes.in_doubt(kube.WORKLOADS, key):
             self._writes.change(key, "pods-refused", change, priority=Priority.LIFECYCLE, done=done)
 
-    def _show_on_job(self, workload: Json) -> None:
+    def _show_on_job(self, workload: WorkloadObject) -> None:
         """Show the condition on a job whose kind has a status of its own as well."""
-        row = condition_of(workload, names.PODS_REFUSED)
+        row = workload.condition(names.PODS_REFUSED)
         ref = self._mirror.job_of(workload) if row is not None else None
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         if row is None or ref is None or job is None:
             return
         kind = JOB_KINDS[ref[0]]
         refused = row["status"] == "True"
-        if not isinstance(kind, ShowsRefusedPods) or (true_condition(job, names.PODS_REFUSED) is not None) == refused:
+        if not isinstance(kind, ShowsRefusedPods) or (job.is_true(names.PODS_REFUSED)) == refused:
             return
         at = conditions.timestamp(self._now())
         patch = kind.pods_refused(job, refused, row["reason"], row.get("message") or "", at)
         if patch is not None:
-            version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
+            version = {"metadata": {"resourceVersion": job.resource_version}}
             target = ObjectKey.of(ref[0], job)
             body = {**version, **patch.body}
             self._writes.send(target, "status", body, priority=Priority.STATUS, slot="pods-refused")

@@ -37,7 +37,8 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey, condition_of
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import JobObject
 from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ class StallWatch(Part):
         return found
 
     def _asked(self) -> bool:
-        return any("stall" in policy["spec"] for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
+        return any("stall" in policy.spec for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
 
     # --- reports ---
 
@@ -200,7 +201,7 @@ class StallWatch(Part):
                 continue
             try:
                 self.take_readings(await self._readings())
-                keys = list(self._mirror.objects[kube.WORKLOADS])
+                keys = list(self._mirror.workloads)
                 for first in range(0, len(keys), AT_ONCE):
                     self.look(chosen, keys[first : first + AT_ONCE])
                     await asyncio.sleep(0)  # decisions go first
@@ -253,7 +254,7 @@ class StallWatch(Part):
                 self._quarantine.attempt("checking whether it hangs", kube.WORKLOADS, key, attempt)
 
     def _judge(self, value: model.Workload, policy: StallPolicy) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, value.key)
+        raw = self._mirror.workloads.get(value.key)
         if raw is None or self._writes.in_doubt(kube.WORKLOADS, value.key):
             return
         job = self._job(raw)
@@ -276,7 +277,7 @@ class StallWatch(Part):
         if verdict.idle and run.watch.state == RUNNING:
             self._idle(value, raw, verdict)
 
-    def _evidence(self, value: model.Workload, run: _Run, job: Json, now: model.Millis) -> Evidence:
+    def _evidence(self, value: model.Workload, run: _Run, job: JobObject, now: model.Millis) -> Evidence:
         progress, admission = run.progress, value.admission
         pods = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets) if admission else 0
         started = max(value.pods_ready_at, value.admitted_at)
@@ -295,11 +296,13 @@ class StallWatch(Part):
 
     def _job(self, raw: Json) -> Json | None:
         ref = self._mirror.job_of(raw)
-        return self._mirror.get(*ref) if ref is not None else None
+        return self._mirror.job(ref) if ref is not None else None
 
     # --- what is done ---
 
-    def _act(self, value: model.Workload, raw: Json, job: Json | None, policy: StallPolicy, verdict: Verdict) -> None:
+    def _act(
+        self, value: model.Workload, raw: Json, job: JobObject | None, policy: StallPolicy, verdict: Verdict
+    ) -> None:
         action = policy.action
         if action != "Notify" and _times_stalled(raw) >= policy.max_actions:
             action = "Notify"
@@ -321,7 +324,7 @@ class StallWatch(Part):
         change = run_changes.stalled(True, action, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
-    def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
+    def _restart(self, raw: Json, job: JobObject | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
         """The write that restarts the gang in place; None where its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
@@ -330,7 +333,7 @@ class StallWatch(Part):
         patch = kind.restart(job, "Stalled", f"It hung: {why}", conditions.timestamp(self._now()))
         if patch is None:
             return None
-        version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
+        version = {"metadata": {"resourceVersion": job.resource_version}}
         return ObjectKey.of(ref[0], job), "status", {**version, **patch.body}
 
     def _is_over(self, value: model.Workload, reason: str, message: str) -> None:
@@ -339,7 +342,7 @@ class StallWatch(Part):
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
         """Report a live gang whose GPUs are idle, once per run, because the GPUs are paid for."""
-        row = condition_of(raw, names.STALLED)
+        row = raw.condition(names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == run_changes.IDLE):
             return
         message = f"It holds GPUs that it does not use: {verdict.says}"
@@ -354,21 +357,21 @@ class StallWatch(Part):
 
 
 def _since_stalled(raw: Json) -> model.Millis:
-    row = condition_of(raw, names.STALLED) or {}
+    row = raw.condition(names.STALLED) or {}
     return conditions.millis_of(row.get("lastTransitionTime"))
 
 
 def _times_stalled(raw: Json) -> int:
     """How often the workload has been evicted for a stall."""
-    rows = ((raw.get("status") or {}).get("schedulingStats") or {}).get("evictions") or ()
+    rows = (raw.status.get("schedulingStats") or {}).get("evictions") or ()
     return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
 
 
-def _promised(job: Json) -> model.Millis | None:
+def _promised(job: JobObject) -> model.Millis | None:
     """The interval at which the run promises to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable
     value counts as none."""
-    annotated = (job["metadata"].get("annotations") or {}).get(names.HEARTBEAT)
-    text = ((job.get("spec") or {}).get("progress") or {}).get("heartbeat") or annotated
+    annotated = job.annotations.get(names.HEARTBEAT)
+    text = (job.spec.get("progress") or {}).get("heartbeat") or annotated
     try:
         return round(quantity.parse_duration(text) * 1000) if text else None
     except quantity.QuantityError:

@@ -17,7 +17,8 @@ from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, Delet
 from gangline.control.status import gate_changes, run_changes, status_changes
 from gangline.control.variants import bodies
 from gangline.engine import model
-from gangline.kube.resources import Json, condition_of, deleting, key_of
+from gangline.kube.resources import Json, key_of
+from gangline.objects import Stored, WorkloadObject
 
 Step: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
 Change: TypeAlias = Callable[[Json, int], None]
@@ -43,8 +44,8 @@ class Rule:
 class Family:
     """A parent and its variants. `rule` is None where the ClusterQueue has no policy in force."""
 
-    parent: Json
-    variants: Sequence[Json]
+    parent: Stored
+    variants: Sequence[WorkloadObject]
     rule: Rule | None
 
 
@@ -76,14 +77,14 @@ class Plan:
 def plan(family: Family, now: int) -> Plan:
     """The next steps; none when there is nothing to do until something changes, or until `due`."""
     made, parent, rule = Plan([]), family.parent, family.rule
-    finished = condition_of(parent, names.FINISHED)
-    if finished is not None and finished["status"] == "True":
+    finished = parent.condition(names.FINISHED)
+    if finished is not None and finished.status == "True":
         _finish(made, family.variants, finished)
     elif rule is None:
         _dissolve(made, parent, family.variants)
     elif not bodies.is_parent(parent):
-        if not reserved(parent) and not deleting(
-            parent
+        if (
+            not reserved(parent) and not parent.deleting
         ):  # else it was admitted before the policy came: it goes on alone
             made.then(PatchWorkload(parent, {"metadata": {"labels": {names.CONCURRENT_PARENT: "true"}}}))
     else:
@@ -91,7 +92,7 @@ def plan(family: Family, now: int) -> Plan:
     return made
 
 
-def _finish(made: Plan, variants: Sequence[Json], finished: Json) -> None:
+def _finish(made: Plan, variants: Sequence[WorkloadObject], finished: Json) -> None:
     for variant in variants:
         if not has(variant, names.FINISHED):
             change = run_changes.finish_because(finished["reason"], finished.get("message", ""))
@@ -100,7 +101,7 @@ def _finish(made: Plan, variants: Sequence[Json], finished: Json) -> None:
             _let_go(made, variant)
 
 
-def _dissolve(made: Plan, parent: Json, variants: Sequence[Json]) -> None:
+def _dissolve(made: Plan, parent: Stored, variants: Sequence[WorkloadObject]) -> None:
     """Dissolve a family whose policy is not in force any more: the parent is a workload like any other, and holds its quota
     itself.
     """
@@ -112,15 +113,15 @@ def _dissolve(made: Plan, parent: Json, variants: Sequence[Json]) -> None:
         _let_go(made, variant)
 
 
-def _run(made: Plan, parent: Json, everyone: Sequence[Json], rule: Rule, now: int) -> None:
+def _run(made: Plan, parent: Stored, everyone: Sequence[Json], rule: Rule, now: int) -> None:
     order = {flavor: place for place, flavor in enumerate(rule.flavors)}
     variants = sorted(
-        (each for each in everyone if not deleting(each)),
-        key=lambda each: (order.get(bodies.flavor_of(each), len(order)), key_of(each)),
+        (each for each in everyone if not each.deleting),
+        key=lambda each: (order.get(bodies.flavor_of(each), len(order)), each.key),
     )
-    leaving = deleting(parent)
+    leaving = parent.deleting
     for variant in everyone:
-        if deleting(variant) and not (reserved(variant) and reserved(parent)):
+        if variant.deleting and not (reserved(variant) and reserved(parent)):
             _let_go(made, variant)
         elif leaving and not reserved(variant):
             _delete(made, variant)
@@ -145,7 +146,12 @@ def _run(made: Plan, parent: Json, everyone: Sequence[Json], rule: Rule, now: in
 
 
 def _match_flavors(
-    made: Plan, parent: Json, everyone: Sequence[Json], variants: Sequence[Json], rule: Rule, order: dict[str, int]
+    made: Plan,
+    parent: Stored,
+    everyone: Sequence[Json],
+    variants: Sequence[WorkloadObject],
+    rule: Rule,
+    order: dict[str, int],
 ) -> None:
     """Make one variant for each flavor of the queue, and delete other ones."""
     present = {bodies.flavor_of(each) for each in everyone}
@@ -157,12 +163,12 @@ def _match_flavors(
             made.then(CreateWorkload(body), parent, "CreatedVariant", f'Variant Workload "{key_of(body)}" created')
     for variant in variants:
         if (flavor := bodies.flavor_of(variant)) not in order:
-            note = f'Variant Workload "{key_of(variant)}" deleted; flavor "{flavor}" no longer in ClusterQueue'
+            note = f'Variant Workload "{variant.key}" deleted; flavor "{flavor}" no longer in ClusterQueue'
             made.then(DeleteWorkload(variant), parent, "DeletedVariant", note)
 
 
-def _is_active(workload: Json) -> bool:
-    return workload["spec"].get("active") is not False
+def _is_active(workload: WorkloadObject) -> bool:
+    return workload.spec.get("active") is not False
 
 
 def _is_wanted(flavor: str, running: Json | None, rule: Rule, order: dict[str, int]) -> bool:
@@ -178,8 +184,8 @@ def _is_wanted(flavor: str, running: Json | None, rule: Rule, order: dict[str, i
 
 def _activate(
     made: Plan,
-    parent: Json,
-    variants: Sequence[Json],
+    parent: Stored,
+    variants: Sequence[WorkloadObject],
     admitted: Sequence[Json],
     rule: Rule,
     order: dict[str, int],
@@ -196,29 +202,29 @@ def _activate(
             made.then(step, variant, "DeactivatedVariant", f"Variant Workload deactivated due to {because}")
 
 
-def _because(parent: Json, running: Json | None, rule: Rule) -> str:
+def _because(parent: Stored, running: Json | None, rule: Rule) -> str:
     if not _is_active(parent):
-        return f'Parent Workload "{key_of(parent)}" not active'
+        return f'Parent Workload "{parent.key}" not active'
     if running is None:
         return "no other Variant being admitted"
     if rule.mode == _RETAIN:
-        return f'RetainFirstAdmission: another Variant "{key_of(running)}" is admitted'
-    return f'its place in the order of flavors, and Variant "{key_of(running)}" being admitted'
+        return f'RetainFirstAdmission: another Variant "{running.key}" is admitted'
+    return f'its place in the order of flavors, and Variant "{running.key}" being admitted'
 
 
-def _is_rejected(variant: Json) -> bool:
+def _is_rejected(variant: WorkloadObject) -> bool:
     """Whether an admission check has rejected the variant: it stays out."""
-    return (condition_of(variant, names.EVICTED) or {}).get("reason") == f"{_DUE_TO}AdmissionCheck"
+    return (variant.condition(names.EVICTED) or {}).get("reason") == f"{_DUE_TO}AdmissionCheck"
 
 
 # --- evictions --------------------------------------------------------------------------------------------------------
 
 
-def _follow_eviction(made: Plan, parent: Json, everyone: Sequence[Json]) -> bool:
+def _follow_eviction(made: Plan, parent: Stored, everyone: Sequence[Json]) -> bool:
     """Evict the parent with an evicted variant, which releases its quota after its parent. True: wait for that."""
     waits = False
     for variant in everyone:
-        if not reserved(variant) or not (has(variant, names.EVICTED) or deleting(variant)):
+        if not reserved(variant) or not (has(variant, names.EVICTED) or variant.deleting):
             continue
         if not (has(variant, names.ADMITTED) and reserved(parent) and _runs_as(parent, variant)):
             if has(variant, names.EVICTED):
@@ -229,22 +235,22 @@ def _follow_eviction(made: Plan, parent: Json, everyone: Sequence[Json]) -> bool
     return waits
 
 
-def _evict_parent(made: Plan, parent: Json, variant: Json) -> None:
+def _evict_parent(made: Plan, parent: Stored, variant: WorkloadObject) -> None:
     if has(parent, names.EVICTED):
         return  # its job is stopping
-    cause = (condition_of(variant, names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
+    cause = (variant.condition(names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
     if cause in _FINAL and _is_active(parent):
         made.then(PatchWorkload(parent, {"spec": {"active": False}}))
     elif not _is_active(parent):
-        message = (condition_of(variant, names.EVICTED) or {}).get("message") or "The workload is deactivated"
+        message = (variant.condition(names.EVICTED) or {}).get("message") or "The workload is deactivated"
         _evict_for(made, parent, "Deactivated", message, cause if cause in _FINAL else "")
     else:
         _evict_for(made, parent, "VariantEvicted", "Admitted variant was evicted")
 
 
-def _evict_for(made: Plan, parent: Json, reason: str, message: str, cause: str = "") -> None:
+def _evict_for(made: Plan, parent: Stored, reason: str, message: str, cause: str = "") -> None:
     meta = parent["metadata"]
-    decision = model.Evict(key_of(parent), meta["uid"], reason, message, underlying_cause=cause)
+    decision = model.Evict(parent.key, meta["uid"], reason, message, underlying_cause=cause)
     step = ChangeStatus(parent, "evict", status_changes.evict(decision))
     made.then(step, parent, f"EvictedDueTo{reason}{f'DueTo{cause}' if cause else ''}", message)
 
@@ -252,7 +258,7 @@ def _evict_for(made: Plan, parent: Json, reason: str, message: str, cause: str =
 # --- the parent's admission -------------------------------------------------------------------------------------------
 
 
-def _admit_parent(made: Plan, parent: Json, admitted: Sequence[Json]) -> None:
+def _admit_parent(made: Plan, parent: Stored, admitted: Sequence[Json]) -> None:
     if has(parent, names.EVICTED) and reserved(parent):
         return  # its job is stopping
     if not (reserved(parent) and has(parent, names.ADMITTED)):
@@ -268,15 +274,15 @@ def _admit_parent(made: Plan, parent: Json, admitted: Sequence[Json]) -> None:
     if running is None:
         _evict_for(made, parent, "ConcurrentAdmission", "No variant is running")
         return
-    if running["status"]["admission"] != parent["status"]["admission"]:  # its pods were placed elsewhere
+    if running.status["admission"] != parent.status["admission"]:  # its pods were placed elsewhere
         made.then(ChangeStatus(parent, "admission", status_changes.admit_as_variant(running)))
     if (change := _run_facts(parent, running)) is not None:
         made.then(ChangeStatus(running, "run", change))
 
 
-def _runs_as(parent: Json, variant: Json) -> bool:
+def _runs_as(parent: Stored, variant: WorkloadObject) -> bool:
     """Whether the parent has the flavors of this variant."""
-    mine, its = (each["status"].get("admission") or {} for each in (parent, variant))
+    mine, its = (each.status.get("admission") or {} for each in (parent, variant))
     return _flavors(mine) == _flavors(its)
 
 
@@ -284,13 +290,13 @@ def _flavors(admission: Json) -> list[tuple[str, Json]]:
     return [(row["name"], row.get("flavors") or {}) for row in admission.get("podSetAssignments", ())]
 
 
-def _run_facts(parent: Json, variant: Json) -> Change | None:
+def _run_facts(parent: Stored, variant: WorkloadObject) -> Change | None:
     """The change that gives a variant the facts of the run that its parent has and the engine needs; None where it has them."""
-    ready = condition_of(parent, names.PODS_READY)
-    known = condition_of(variant, names.PODS_READY)
+    ready = parent.condition(names.PODS_READY)
+    known = variant.condition(names.PODS_READY)
     told = ("reclaimablePods", "accumulatedPastExecutionTimeSeconds")
-    facts = {field: parent["status"].get(field) for field in told}
-    same = all(variant["status"].get(field) == value for field, value in facts.items())
+    facts = {field: parent.status.get(field) for field in told}
+    same = all(variant.status.get(field) == value for field, value in facts.items())
     seen = ("status", "reason", "lastTransitionTime")
     if same and (ready is None or (known is not None and all(known.get(f) == ready.get(f) for f in seen))):
         return None
@@ -311,7 +317,7 @@ def _run_facts(parent: Json, variant: Json) -> Change | None:
 # --- preemption gates -------------------------------------------------------------------------------------------------
 
 
-def _open_gate(made: Plan, variants: Sequence[Json], now: int) -> None:
+def _open_gate(made: Plan, variants: Sequence[WorkloadObject], now: int) -> None:
     """Let the most preferred variant that needs others to be preempted try, and the next one if that does not start in time."""
     waiting = [each for each in variants if _is_active(each) and not reserved(each) and not has(each, names.FINISHED)]
     opened = [at for each in waiting if (at := _opened_at(each)) is not None]
@@ -321,7 +327,7 @@ def _open_gate(made: Plan, variants: Sequence[Json], now: int) -> None:
     if opened and now < max(opened) + PATIENCE:
         made.due = max(opened) + PATIENCE
         return
-    note = f'Opened preemption gate for variant workload "{key_of(candidate)}"'
+    note = f'Opened preemption gate for variant workload "{candidate.key}"'
     step = ChangeStatus(candidate, "preemption-gate", gate_changes.gate_opened(names.CONCURRENT_GATE))
     made.then(step, candidate, "PreemptionUngatedVariant", note)
 
@@ -333,20 +339,20 @@ def _candidate(waiting: Sequence[Json]) -> Json | None:
             continue
         if has(variant, names.BLOCKED_ON_GATES):
             return variant
-        if condition_of(variant, names.QUOTA_RESERVED) is None:
+        if variant.condition(names.QUOTA_RESERVED) is None:
             return None
     return None
 
 
-def _opened_at(variant: Json) -> int | None:
+def _opened_at(variant: WorkloadObject) -> int | None:
     """The time at which the gate of concurrent admission was opened, in milliseconds; None while it is closed."""
-    for row in variant["status"].get("preemptionGates", ()):
+    for row in variant.status.get("preemptionGates", ()):
         if row["name"] == names.CONCURRENT_GATE and row.get("position") == "Open":
             return conditions.millis_of(row.get("lastTransitionTime"))
     return None
 
 
-def leave(variant: Json) -> list[Step]:
+def leave(variant: WorkloadObject) -> list[Step]:
     """The steps of a variant that has no parent any more."""
     made = Plan([])
     _delete(made, variant)
@@ -357,14 +363,14 @@ def leave(variant: Json) -> list[Step]:
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
-def _delete(made: Plan, variant: Json) -> None:
-    if not deleting(variant):
+def _delete(made: Plan, variant: WorkloadObject) -> None:
+    if not variant.deleting:
         made.then(DeleteWorkload(variant))
 
 
-def _let_go(made: Plan, variant: Json) -> None:
+def _let_go(made: Plan, variant: WorkloadObject) -> None:
     """Remove the finalizer that kept its quota."""
-    finalizers: list[str] = variant["metadata"].get("finalizers", [])
-    if names.IN_USE_FINALIZER in finalizers and (deleting(variant) or has(variant, names.FINISHED)):
+    finalizers: list[str] = variant.finalizers
+    if names.IN_USE_FINALIZER in finalizers and (variant.deleting or has(variant, names.FINISHED)):
         rest = [each for each in finalizers if each != names.IN_USE_FINALIZER]
         made.then(PatchWorkload(variant, {"metadata": {"finalizers": rest or None}}))

@@ -24,7 +24,8 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class Variants(Part):
     def observe(self, resource: Resource, event: Event) -> None:
         if not isinstance(event, Upsert | Removed):
             return
-        key = key_of(event.obj) if isinstance(event, Upsert) else event.key
+        key = event.obj.key if isinstance(event, Upsert) else event.key
         if resource == kube.WORKLOADS:
             if isinstance(event, Upsert):
                 self._note(event.obj)
@@ -89,25 +90,25 @@ class Variants(Part):
         else:
             self._note_queue(resource, key)
 
-    def _note(self, workload: Json) -> None:
+    def _note(self, workload: WorkloadObject) -> None:
         if bodies.is_variant(workload):
             self._parents.add(bodies.parent_key(workload))
-            self._changed.update((bodies.parent_key(workload), key_of(workload)))
+            self._changed.update((bodies.parent_key(workload), workload.key))
         elif self._concerns(workload):
-            self._changed.add(key_of(workload))
+            self._changed.add(workload.key)
 
-    def _concerns(self, workload: Json) -> bool:
+    def _concerns(self, workload: WorkloadObject) -> bool:
         if bodies.is_parent(workload) or (self._concurrent and self._rule_of(workload) is not None):
             return True
         return self._lists_gates and "preemptionGates" in {
-            **(workload.get("spec") or {}),
-            **(workload.get("status") or {}),
+            **workload.spec,
+            **workload.status,
         }
 
     def _note_orphans(self, parent: str) -> None:
         """Note the variants of a Workload that was deleted: they have lost their parent."""
         namespace = parent.rpartition("/")[0]
-        for key, workload in self._mirror.objects[kube.WORKLOADS].items():
+        for key, workload in self._mirror.workloads.items():
             if (
                 key.startswith(f"{namespace}/")
                 and bodies.is_variant(workload)
@@ -123,7 +124,7 @@ class Variants(Part):
         elif resource == kube.CLUSTER_QUEUES:
             new = _rule(found)
         else:
-            new = found["spec"].get("clusterQueue", "")
+            new = found.spec.get("clusterQueue", "")
         if self._known.get((resource, key)) == new:
             return
         self._known[resource, key] = new
@@ -135,7 +136,7 @@ class Variants(Part):
             self._idle.add(key)
 
     def _note_all(self) -> None:
-        for workload in self._mirror.objects[kube.WORKLOADS].values():
+        for workload in self._mirror.workloads.values():
             self._note(workload)
 
     def lead(self) -> None:
@@ -144,7 +145,7 @@ class Variants(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that a watch shows."""
         if message.key.resource == kube.WORKLOADS:
-            workload = self._mirror.get(kube.WORKLOADS, message.key.text)
+            workload = self._mirror.workloads.get(message.key.text)
             if workload is not None:
                 self._note(workload)
 
@@ -170,7 +171,7 @@ class Variants(Part):
         self.due = min(self._later.values(), default=None)
 
     def _plan(self, key: str, now: int) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             self._attempts.forgive(key)
             return
@@ -180,7 +181,7 @@ class Variants(Part):
             self._plan_orphan(key, workload)
             return
         variants = [each for each in self._mirror.controlled_by(workload, kube.WORKLOADS) if bodies.is_variant(each)]
-        if any(self._writes.in_doubt(kube.WORKLOADS, key_of(each)) for each in (workload, *variants)):
+        if any(self._writes.in_doubt(kube.WORKLOADS, each.key) for each in (workload, *variants)):
             return  # the answer brings it here again
         rule = self._rule_of(workload) if self._concurrent else None
         if rule is None and self._concurrent and self._queue_of(workload) is None:
@@ -196,29 +197,29 @@ class Variants(Part):
                 return
             self._send(key, step, told)
 
-    def _plan_orphan(self, key: str, variant: Json) -> None:
+    def _plan_orphan(self, key: str, variant: WorkloadObject) -> None:
         """Plan a variant whose parent does not exist any more: its job has stopped, or the parent could not have been deleted."""
-        parent = self._mirror.get(kube.WORKLOADS, bodies.parent_key(variant))
-        if parent is not None and parent["metadata"]["uid"] == bodies.variant_of(variant["metadata"]):
+        parent = self._mirror.workloads.get(bodies.parent_key(variant))
+        if parent is not None and parent.uid == bodies.variant_of(variant["metadata"]):
             return
         if not self._writes.in_doubt(kube.WORKLOADS, key):
             for step in family.leave(variant):
                 self._send(key, step, None)
 
-    def _list_gates(self, key: str, workload: Json) -> None:
-        wanted = [gate["name"] for gate in workload["spec"].get("preemptionGates", ())]
-        if wanted != [row["name"] for row in workload["status"].get("preemptionGates", ())]:
+    def _list_gates(self, key: str, workload: WorkloadObject) -> None:
+        wanted = [gate["name"] for gate in workload.spec.get("preemptionGates", ())]
+        if wanted != [row["name"] for row in workload.status.get("preemptionGates", ())]:
             self._writes.change(key, "preemption-gates", gate_changes.gates_listed(wanted), priority=Priority.STATUS)
 
-    def _queue_of(self, workload: Json) -> Json | None:
+    def _queue_of(self, workload: WorkloadObject) -> Json | None:
         """The ClusterQueue of the Workload's LocalQueue."""
-        name = (workload.get("spec") or {}).get("queueName", "")
-        local_queue = self._mirror.get(kube.LOCAL_QUEUES, f"{workload['metadata']['namespace']}/{name}")
+        name = workload.spec.get("queueName", "")
+        local_queue = self._mirror.local_queues.get(f"{workload.namespace}/{name}")
         if local_queue is None:
             return None
-        return self._mirror.get(kube.CLUSTER_QUEUES, local_queue["spec"].get("clusterQueue", ""))
+        return self._mirror.get(kube.CLUSTER_QUEUES, local_queue.spec.get("clusterQueue", ""))
 
-    def _rule_of(self, workload: Json) -> family.Rule | None:
+    def _rule_of(self, workload: WorkloadObject) -> family.Rule | None:
         queue = self._queue_of(workload)
         return _rule(queue) if queue is not None else None
 
@@ -233,7 +234,7 @@ class Variants(Part):
                 target = ObjectKey.of(kube.WORKLOADS, body)
                 self._writes.send(target, "create", body, priority=Priority.LIFECYCLE, done=done, failed=failed)
             case DeleteWorkload(workload):
-                target, options = ObjectKey.of(kube.WORKLOADS, workload), {"uid": workload["metadata"]["uid"]}
+                target, options = ObjectKey.of(kube.WORKLOADS, workload), {"uid": workload.uid}
                 self._writes.send(target, "delete", options, priority=Priority.LIFECYCLE, done=done, failed=failed)
             case PatchWorkload(workload, body):
                 target, patch = ObjectKey.of(kube.WORKLOADS, workload), fenced(workload, body)
@@ -241,9 +242,7 @@ class Variants(Part):
                     target, "patch", patch, priority=Priority.LIFECYCLE, slot="variants", done=done, failed=failed
                 )
             case ChangeStatus(workload, slot, change):
-                self._writes.change(
-                    key_of(workload), slot, change, priority=Priority.ADMISSION, done=done, failed=failed
-                )
+                self._writes.change(workload.key, slot, change, priority=Priority.ADMISSION, done=done, failed=failed)
 
     def _done(self, key: str, told: family.Told | None, answer: Json | None) -> None:
         self._attempts.resolved(key)
@@ -261,9 +260,9 @@ class Variants(Part):
         self._attempts.pause(key)
 
 
-def _rule(queue: Json) -> family.Rule | None:
+def _rule(queue: Stored) -> family.Rule | None:
     """The policy of a ClusterQueue; None if it has none, or none that could be in force."""
-    spec = queue["spec"]
+    spec = queue.spec
     policy, groups = spec.get("concurrentAdmissionPolicy"), spec.get("resourceGroups") or ()
     if policy is None or not groups:
         return None

@@ -99,8 +99,8 @@ class Registration:
     async def _withdraw(self, name: str, bundle: bytes) -> None:
         try:
             found = await self.client.get(API_SERVICES, None, name, within=PATIENCE)
-            if found["spec"].get("caBundle") == _text(bundle):
-                read = found["metadata"]["resourceVersion"]
+            if found.spec.get("caBundle") == _text(bundle):
+                read = found.resource_version
                 await self.client.delete(API_SERVICES, None, name, resource_version=read, within=PATIENCE)
         except ApiError as error:
             log.info("APIService %s was not withdrawn: %s", name, error)

@@ -126,8 +126,8 @@ def _tried(source: Source, sight: Sight, jobs: Mapping[str, str], value: Workloa
         fact.item.name: fact.item for fact in facts if isinstance(fact, Put) and isinstance(fact.item, ClusterQueue)
     }
     cohorts = {fact.item.name: fact.item for fact in facts if isinstance(fact, Put) and isinstance(fact.item, Cohort)}
-    route = source.mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}")
-    queue = queues.get(route["spec"].get("clusterQueue", "")) if route is not None else None
+    route = source.mirror.local_queues.get(f"{value.namespace}/{value.queue}")
+    queue = queues.get(route.spec.get("clusterQueue", "")) if route is not None else None
     yield from _own(source, value)
     yield from _ends(source, sight, jobs, value)
     if queue is not None:

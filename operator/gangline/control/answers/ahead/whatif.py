@@ -32,6 +32,7 @@ from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError, JobKind
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 #: fractions of the job's size and of its runtime that are tried
 SHARES: Final = (0.5, 0.25)
@@ -174,7 +175,7 @@ def checked(source: Source, document: object, namespace: str) -> tuple[Json, Job
     """A copy of the job, completed as the webhooks complete it, and its kind. Raises WrongJobError, which names the field."""
     if not isinstance(document, dict):
         raise WrongJobError("spec.job: must be a Job, a JobSet or a GPUJob")
-    job: Json = {**document}
+    job: JobObject = {**document}
     kind = kind_of(str(job.get("apiVersion"))[:253], str(job.get("kind"))[:253])
     if kind is None:
         what = f"{shown(job.get('kind'))} of {shown(job.get('apiVersion'))}"
@@ -201,7 +202,7 @@ def checked(source: Source, document: object, namespace: str) -> tuple[Json, Job
     return job, kind
 
 
-def _workload(source: Source, job: Json, kind: JobKind) -> tuple[Workload, Json]:
+def _workload(source: Source, job: JobObject, kind: JobKind) -> tuple[Workload, Json]:
     """The Workload that the job would get: the engine's value, and the object that the operator would create."""
     meta = job["metadata"]
     at = conditions.timestamp(source.now())
@@ -233,8 +234,8 @@ def changed(source: Source, original: Variant) -> Iterator[Variant]:
         change = f"let it run for {runtime_text(forecast.q50, forecast.q90)} at a time"
         yield Variant("shorter", change, shorter, forecast, by_flavor)
     others = [
-        (name, queue["spec"].get("clusterQueue", ""))
-        for key, queue in sorted(source.mirror.objects[kube.LOCAL_QUEUES].items())
+        (name, queue.spec.get("clusterQueue", ""))
+        for key, queue in sorted(source.mirror.local_queues.items())
         for namespace, _, name in [key.partition("/")]
         if namespace == original.workload.namespace and name != original.workload.queue
     ]

@@ -15,7 +15,6 @@ from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.forecasting.evacuations import Move
 from gangline.engine import tolerates
 from gangline.engine.model import Taint
-from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
 _TAINT: Final = Taint(names.VACATE)
@@ -38,7 +37,7 @@ def rows(
     moving = {move.workload: move for move in moves}
     made: list[Json] = []
     for key in found:
-        raw = source.mirror.get(kube.WORKLOADS, key)
+        raw = source.mirror.workloads.get(key)
         seen = view(key, raw) if raw is not None else None
         if raw is None or seen is None:
             continue

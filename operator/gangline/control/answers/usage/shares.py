@@ -169,7 +169,7 @@ def _below(
     for tally in tallies.get(key, {}).values():
         total.add(tally)
     status = source.engine.local_queue_status(key)
-    raw = source.mirror.get(kube.LOCAL_QUEUES, key) or {}
+    raw = source.mirror.local_queues.get(key) or {}
     half_life = source.engine.settings.admission_fair_sharing
     rows = [
         _row(
@@ -245,7 +245,7 @@ def _row(
 
 
 def _weight(raw: Json) -> str:
-    found = ((raw.get("spec") or {}).get("fairSharing") or {}).get("weight")
+    found = (raw.spec.get("fairSharing") or {}).get("weight")
     return "1" if found is None else str(found)
 
 

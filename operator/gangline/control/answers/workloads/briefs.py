@@ -92,7 +92,7 @@ class Briefs:
 
 
 def brief_of(raw: Json) -> Brief:
-    meta, spec = raw["metadata"], raw.get("spec") or {}
+    meta, spec = raw["metadata"], raw.spec
     state, _, _, since = judge(raw)
     held = held_by(raw)
     amounts: dict[str, int] = {}
@@ -103,7 +103,7 @@ def brief_of(raw: Json) -> Brief:
         state=state,
         namespace=meta.get("namespace", ""),
         queue=spec.get("queueName") or "",
-        admitted_to=((raw.get("status") or {}).get("admission") or {}).get("clusterQueue") or "",
+        admitted_to=(raw.status.get("admission") or {}).get("clusterQueue") or "",
         priority=spec.get("priority") or 0,
         since=since,
         created=seconds(meta.get("creationTimestamp")),

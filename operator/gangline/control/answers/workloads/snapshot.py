@@ -17,6 +17,7 @@ from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.control.status import run_changes
 from gangline.engine import QuotaLimits, accelerators
 from gangline.kube.resources import Json
+from gangline.objects import Stored, WorkloadObject
 
 Amounts: TypeAlias = Mapping[str, int]
 
@@ -156,7 +157,11 @@ class Snapshot:
 
 
 def snapshot(
-    workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json], *, complete: bool = True
+    workloads: Iterable[WorkloadObject],
+    cluster_queues: Iterable[Json],
+    local_queues: Iterable[Json],
+    *,
+    complete: bool = True,
 ) -> Snapshot:
     """A snapshot made from lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not
     `complete`.
@@ -209,7 +214,7 @@ def display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
 # --- workloads --------------------------------------------------------------------------------------------------------
 
 
-def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadView:
+def workload_view(obj: Stored, routes: Mapping[tuple[str, str], str]) -> WorkloadView:
     namespace, queue = _meta(obj, "namespace"), _at(obj, "spec.queueName", "")
     state, reason, message, since = judge(obj)
     owner = owner_of(obj)
@@ -242,19 +247,19 @@ def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadV
     )
 
 
-def user_of(obj: Json) -> str:
+def user_of(obj: Stored) -> str:
     """The user whom a job or Workload names; "" for none."""
     found = _at(obj, "metadata.labels", {}).get(names.USER)
     return found if isinstance(found, str) else ""
 
 
-def _spared(obj: Json) -> float:
+def _spared(obj: Stored) -> float:
     """The largest fraction of any pod set's pods without which the workload may start."""
     rows = [(row.get("minCount"), row.get("count", 1)) for row in _at(obj, "spec.podSets", [])]
     return max((1 - least / count for least, count in rows if least is not None and count), default=0.0)
 
 
-def _warnings(obj: Json) -> tuple[str, ...]:
+def _warnings(obj: Stored) -> tuple[str, ...]:
     """Messages about a run that lasts longer than forecast, hangs, or leaves its GPUs idle, about pods that are refused or
     missing, and about where a placement policy would have put its pods."""
     overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
@@ -272,12 +277,12 @@ def _warnings(obj: Json) -> tuple[str, ...]:
     return (*(row.get("message", "") for row in rows), *told)
 
 
-def _missing_pods(obj: Json) -> str:
+def _missing_pods(obj: Stored) -> str:
     row = condition(obj, names.WAITING_FOR_REPLACEMENT)
     return f"{names.WAITING_FOR_REPLACEMENT}: {row.get('message')}" if is_true(row) else ""
 
 
-def judge(obj: Json) -> tuple[State, str, str, float]:
+def judge(obj: Stored) -> tuple[State, str, str, float]:
     """State, reason, message and since when, from the conditions of a Workload."""
     created = seconds(_meta(obj, "creationTimestamp"))
     finished, evicted = condition(obj, names.FINISHED), condition(obj, names.EVICTED)
@@ -301,13 +306,13 @@ def judge(obj: Json) -> tuple[State, str, str, float]:
     return State.PENDING, *_words(reserved, created)
 
 
-def _eviction(obj: Json) -> str:
+def _eviction(obj: Stored) -> str:
     preempted, evicted = condition(obj, names.PREEMPTED), condition(obj, names.EVICTED)
     cause = preempted if is_true(preempted) else evicted
     return f"{cause.get('reason', '')}: {cause.get('message', '')}" if is_true(cause) else ""
 
 
-def condition(obj: Json, kind: str) -> Json:
+def condition(obj: Stored, kind: str) -> Json:
     """The condition of this type, {} when there is none."""
     return next((c for c in _at(obj, "status.conditions", []) if c.get("type") == kind), {})
 
@@ -316,7 +321,7 @@ def is_true(cond: Json) -> bool:
     return cond.get("status") == "True"
 
 
-def requested(obj: Json) -> dict[str, int]:
+def requested(obj: Stored) -> dict[str, int]:
     """Total request of a Workload's pods by resource, in the engine's units."""
     total: dict[str, int] = defaultdict(int)
     for pod_set in _at(obj, "spec.podSets", []):
@@ -343,7 +348,7 @@ def _container_requests(container: Json) -> dict[str, int]:
     return {resource: _amount(text, resource) for resource, text in merged.items()}
 
 
-def held(obj: Json) -> dict[tuple[str, str], int]:
+def held(obj: Stored) -> dict[tuple[str, str], int]:
     """The amounts that a Workload's admission takes: (flavor, resource) -> amount."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for assignment in _at(obj, "status.admission.podSetAssignments", []):
@@ -363,7 +368,7 @@ def _sum_by_resource(held: Mapping[tuple[str, str], int]) -> dict[str, int]:
 # --- ClusterQueues ----------------------------------------------------------------------------------------------------
 
 
-def queue_view(obj: Json) -> QueueView:
+def queue_view(obj: Stored) -> QueueView:
     active = condition(obj, names.ACTIVE)
     return QueueView(
         name=_meta(obj, "name"),
@@ -379,7 +384,7 @@ def queue_view(obj: Json) -> QueueView:
     )
 
 
-def _flavor_views(obj: Json) -> Iterable[FlavorView]:
+def _flavor_views(obj: Stored) -> Iterable[FlavorView]:
     usage = {
         (flavor["name"], used["name"]): used
         for flavor in _at(obj, "status.flavorsReservation", [])
@@ -429,7 +434,7 @@ def _since(cond: Json) -> float:
     return seconds(cond.get("lastTransitionTime"))
 
 
-def owner_of(obj: Json) -> Json:
+def owner_of(obj: Stored) -> Json:
     """The owner of a Workload: a job, a pod, an object that serves (such as a Deployment), or a group of pods."""
     owners: list[Json] = _at(obj, "metadata.ownerReferences", [])
     group = {"kind": "PodGroup", "name": _meta(obj, "name"), "uid": _meta(obj, "uid")}
@@ -447,11 +452,11 @@ def _parent(notes: Json, owners: Sequence[Json]) -> Json | None:
     return found if found is None or index is None else {**found, "name": f"{name}-{index}"}
 
 
-def _meta(obj: Json, field: str) -> str:
+def _meta(obj: Stored, field: str) -> str:
     return (obj.get("metadata") or {}).get(field, "")
 
 
-def _at(obj: Json, path: str, default: Any) -> Any:
+def _at(obj: Stored, path: str, default: Any) -> Any:
     """The value at a dotted path, `default` where any step is missing or null."""
     value: Any = obj
     for step in path.split("."):

@@ -22,7 +22,8 @@ from gangline.control.mirror.owned_objects import MOST_OWNERS
 from gangline.engine import model
 from gangline.jobs.base import JobError, JobKind
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_uid, deleting
+from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, Stored
 
 #: reasons; the message says the rest
 NO_KIND: Final = "KindNotSupported"
@@ -44,25 +45,25 @@ class Cause:
     managed: bool = False
 
 
-def cause_of(mirror: Mirror, resource: Resource, job: Json) -> Cause | None:
+def cause_of(mirror: Mirror, resource: Resource, job: JobObject) -> Cause | None:
     """Why an object that makes pods has no Workload; None if that is as it should be: it has ended, or an owner is queued."""
     if resource not in watched_kinds.JOB_KINDS:
         return _of_other_kind(mirror, resource, job)
     kind = watched_kinds.JOB_KINDS[resource]
-    if mirror.workloads_of(job) or mirror.named_workload(job) is not None or deleting(job):
+    if mirror.workloads_of(job) or mirror.named_workload(job) is not None or job.deleting:
         return None
     if kind.finished(job) is not None or mirror.managed_ancestor(job):
         return None
     return _scope(mirror, kind, job) or _obstacle(mirror, kind, job)
 
 
-def _of_other_kind(mirror: Mirror, resource: Resource, obj: Json) -> Cause | None:
+def _of_other_kind(mirror: Mirror, resource: Resource, obj: Stored) -> Cause | None:
     """The cause for an object of a kind that is watched for its queue label only. Of a Deployment and its ReplicaSet, only the
     Deployment is reported.
     """
     identity = (resource.group, resource.kind)
     name = _FRAMEWORKS.get(identity)
-    if deleting(obj) or controller_uid(obj) or (name and mirror.managed.kind(resource.api_version, resource.kind)):
+    if obj.deleting or obj.controller_uid or (name and mirror.managed.kind(resource.api_version, resource.kind)):
         return None
     if name:
         return Cause(NOT_ENABLED, _not_listed(resource.kind, name))
@@ -75,8 +76,8 @@ def _not_listed(kind: str, framework: str) -> str:
     )
 
 
-def _scope(mirror: Mirror, kind: JobKind, job: Json) -> Cause | None:
-    declared, namespace = kind.declaration, job["metadata"]["namespace"]
+def _scope(mirror: Mirror, kind: JobKind, job: JobObject) -> Cause | None:
+    declared, namespace = kind.declaration, job.namespace
     if not mirror.managed.kind(kind.api_version, kind.kind):
         return Cause(NOT_ENABLED, _not_listed(kind.kind, declared.framework))
     if namespace in names.EXCLUDED_NAMESPACES:
@@ -92,7 +93,7 @@ def _scope(mirror: Mirror, kind: JobKind, job: Json) -> Cause | None:
     return None
 
 
-def _obstacle(mirror: Mirror, kind: JobKind, job: Json) -> Cause:
+def _obstacle(mirror: Mirror, kind: JobKind, job: JobObject) -> Cause:
     """The cause that keeps a managed job from having a Workload."""
     if why := why_head(job):
         return Cause(WRONG, why, managed=True)
@@ -162,7 +163,7 @@ def named(
             yield _pod_view(pod, belonging, routes)
 
 
-def view_of(resource: Resource, job: Json, cause: Cause, routes: Routes) -> WorkloadView:
+def view_of(resource: Resource, job: JobObject, cause: Cause, routes: Routes) -> WorkloadView:
     meta = job["metadata"]
     pods, amounts = _size(resource, job)
     queue, created = queue_name(job), seconds(meta.get("creationTimestamp"))
@@ -194,7 +195,7 @@ def _pod_view(pod: model.ForeignPod, belonging: Belonging, routes: Routes) -> Wo
     return view_of(kube.PODS, made, Cause(NOT_ENABLED, _not_listed("Pod", PODS)), routes)
 
 
-def _size(resource: Resource, job: Json) -> tuple[int, dict[str, int]]:
+def _size(resource: Resource, job: JobObject) -> tuple[int, dict[str, int]]:
     """The number of pods and their requests, as far as they are known."""
     kind = watched_kinds.JOB_KINDS.get(resource)
     try:

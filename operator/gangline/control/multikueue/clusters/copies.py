@@ -19,6 +19,7 @@ from gangline.api.read import conditions
 from gangline.control.mirror.slices import counts, is_slice
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 #: fields of a Workload's spec that may differ in another cluster: they follow the one here by other means, or are its own
 _OWN = frozenset({"active", "preemptionGates", "priority", "priorityClassRef"})
@@ -107,9 +108,9 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def read_workload(obj: Json) -> tuple[str, Copy]:
+def read_workload(obj: Stored) -> tuple[str, Copy]:
     """The key of a Workload in another cluster, and the copy as it is kept."""
-    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    meta, spec, status = obj["metadata"], obj.spec, obj.status
     assignments = (status.get("admission") or {}).get("podSetAssignments") or ()
     elastic = is_slice(obj)
     kept = (
@@ -138,7 +139,7 @@ def read_workload(obj: Json) -> tuple[str, Copy]:
 
 
 def read_job(
-    obj: Json, suspension: Suspension, followed: Sequence[Path] = (), size: Callable[[Json], Json] | None = None
+    obj: Stored, suspension: Suspension, followed: Sequence[Path] = (), size: Callable[[Json], Json] | None = None
 ) -> Json:
     """The job without its pod templates: of its spec, whether it is suspended, and what follows the job here; of an elastic one
     its size, too."""
@@ -146,7 +147,7 @@ def read_job(
     for part in ("labels", "annotations"):
         marks = {name: text for name, text in (obj["metadata"].get(part) or {}).items() if name in _MARKS}
         meta[part] = {name: text for name, text in marks.items() if len(text) <= _LONGEST_MARK}
-    kept: Json = {"metadata": meta, "spec": {}, "status": obj.get("status") or {}}
+    kept: Json = {"metadata": meta, "spec": {}, "status": obj.status}
     (suspension.hold if suspension.read(obj) else suspension.release)(kept)
     for path in followed:
         if (value := at(obj, path)) is not None:
@@ -156,7 +157,7 @@ def read_job(
     return kept
 
 
-def workload_of(job: Json) -> str:
+def workload_of(job: JobObject) -> str:
     """The key of the Workload that a job in another cluster names, or that of the family of which it names the owner."""
     meta, named = job["metadata"], prebuilt_workload(job)
     uid = (meta.get("annotations") or {}).get(names.MULTIKUEUE_ORIGIN_UID)
@@ -177,7 +178,9 @@ def is_family(key: str) -> bool:
     return "/#" in key
 
 
-def workload_body(workload: Json, origin: str, resource: Resource, gates: Sequence[str] | None = None) -> Json:
+def workload_body(
+    workload: WorkloadObject, origin: str, resource: Resource, gates: Sequence[str] | None = None
+) -> Json:
     """The copy to create: nobody's, until the job there takes it. `gates`: its preemption gates, None = those of the Workload."""
     meta = workload["metadata"]
     labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != names.JOB_UID}
@@ -185,7 +188,7 @@ def workload_body(workload: Json, origin: str, resource: Resource, gates: Sequen
     metadata["labels"] = {**labels, names.MULTIKUEUE_ORIGIN: origin}
     if annotations := meta.get("annotations"):
         metadata["annotations"] = dict(annotations)
-    spec = {name: value for name, value in workload["spec"].items() if name != "active"}
+    spec = {name: value for name, value in workload.spec.items() if name != "active"}
     if gates is not None:
         spec["preemptionGates"] = [{"name": name} for name in gates]
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
@@ -197,7 +200,7 @@ def renaming(workload: str) -> Json:
     return {part: {names.PREBUILT_WORKLOAD: workload if part == where else None} for part in ("labels", "annotations")}
 
 
-def job_body(kind: RunsElsewhere, job: Json, spec: Json, workload: str, origin: str) -> Json:
+def job_body(kind: RunsElsewhere, job: JobObject, spec: Json, workload: str, origin: str) -> Json:
     """The job to create for a copy of this name, whose quota it will use."""
     meta = job["metadata"]
     labels: Json = {**(meta.get("labels") or {}), names.MULTIKUEUE_ORIGIN: origin}

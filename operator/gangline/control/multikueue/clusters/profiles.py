@@ -23,7 +23,8 @@ from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ _KEPT: Final = frozenset(
 class Access:
     """The way to the cluster of a profile: `cluster` as in a kubeconfig, and the provider that fetches the credentials."""
 
-    cluster: Json
+    cluster: Stored
     provider: AccessProvider
 
     def kubeconfig(self, name: str) -> Json:
@@ -148,11 +149,11 @@ class Profiles:
         """The key, and what is kept: no more than a kubeconfig may have."""
         access = access_of(profile, self._providers or ())
         if access is None:
-            name = profile["metadata"]["name"]
-            return key_of(profile), f'no matching cluster accessor found for cluster profile "{name}"'
+            name = profile.name
+            return profile.key, f'no matching cluster accessor found for cluster profile "{name}"'
         if len(orjson.dumps(access.cluster)) > config.LONGEST:
-            return key_of(profile), f"cluster of {access.provider.name}: it is longer than {config.LONGEST} characters"
-        return key_of(profile), access
+            return profile.key, f"cluster of {access.provider.name}: it is longer than {config.LONGEST} characters"
+        return profile.key, access
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Upsert):

@@ -22,7 +22,8 @@ from gangline.control.multikueue.clusters.copies import Copy
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, as_revision, key_of, namespace_of
+from gangline.kube.resources import Json, Resource, as_revision, namespace_of
+from gangline.objects import JobObject, Stored
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ class RemoteStore:
             return partial(copies.read_job, suspension=SPEC_SUSPEND)
         return partial(copies.read_job, suspension=kind.suspension, followed=kind.followed, size=kind.size_of)
 
-    def answered(self, resource: Resource, obj: Json) -> None:
+    def answered(self, resource: Resource, obj: Stored) -> None:
         """Store the answer to a write of ours."""
         self._put(resource, self.decode(resource)(obj))
 
@@ -168,7 +169,7 @@ class RemoteStore:
     def _keep_end(self, resource: Resource, event: Removed) -> None:
         """Keep the end of a deleted job: it may delete itself after its end, before that end was copied to the job here."""
         kind, known = self._kinds.get(resource), self._jobs.get((resource, event.key))
-        if kind is None or known is None or known["metadata"]["uid"] != event.uid:
+        if kind is None or known is None or known.uid != event.uid:
             return
         status = (event.obj or {}).get("status")
         last = {**known, "status": status} if isinstance(status, dict) else known
@@ -180,8 +181,8 @@ class RemoteStore:
         ends = self._ended.use(namespace_of(workload), workload, dict[str, Json])
         ends[event.key.partition("/")[2]] = last
 
-    def _put_job(self, resource: Resource, job: Json) -> None:
-        ref = (resource, key_of(job))
+    def _put_job(self, resource: Resource, job: JobObject) -> None:
+        ref = (resource, job.key)
         known = self._jobs.get(ref)
         if known is not None:
             then, now = known["metadata"], job["metadata"]
@@ -248,10 +249,10 @@ class RemoteStore:
             return
         ref = (resource, key)
         job = self._jobs.get(ref)
-        if job is not None and job["metadata"]["uid"] == uid:
+        if job is not None and job.uid == uid:
             self._forget_job(ref, job)
 
-    def _forget_job(self, ref: tuple[Resource, str], job: Json) -> None:
+    def _forget_job(self, ref: tuple[Resource, str], job: JobObject) -> None:
         del self._jobs[ref]
         self._leave(ref)
         workload = copies.workload_of(job)

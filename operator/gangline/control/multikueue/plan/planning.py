@@ -31,7 +31,8 @@ from gangline.control.multikueue.plan.steps import (
     Wait,
     Withdraw,
 )
-from gangline.kube.resources import Json, condition_of, deleting, true_condition
+from gangline.kube.resources import Json, deleting
+from gangline.objects import JobObject, WorkloadObject
 
 PENDING: Final = "Pending"
 READY: Final = "Ready"
@@ -53,7 +54,7 @@ def plan(view: View) -> list[Step]:
         return []  # the job runs with the slice that this one is to replace, which gets it its cluster
     if view.row is None:
         return list(stopping.withdraw(view, view.clusters))
-    ends = stopping.has(workload, names.FINISHED) or deleting(workload)
+    ends = stopping.has(workload, names.FINISHED) or workload.deleting
     if not ends and not _reserved(workload) and view.chain is not None and growing.is_given_its_cluster(view):
         return []
     if ends or not _reserved(workload):
@@ -69,7 +70,7 @@ def plan(view: View) -> list[Step]:
 
 def _runs_here(view: View) -> bool:
     """Whether the job runs in this cluster, because it was admitted already when its queue got the check."""
-    status = view.workload["status"]
+    status = view.workload.status
     named = bool(status.get("clusterName") or status.get("nominatedClusterNames"))
     return (
         view.row is not None
@@ -96,9 +97,9 @@ def _refusal(view: View) -> str | None:
 
 
 def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
-    chosen = view.workload["status"].get("clusterName")
+    chosen = view.workload.status.get("clusterName")
     looked_at = [chosen] if chosen else list(listed)
-    evicted = true_condition(view.workload, names.EVICTED)
+    evicted = view.workload.true_condition(names.EVICTED)
     over, ended = _deleted_after_its_end(view, looked_at), _first(view, looked_at, names.FINISHED)
     if over or (over is not None and (ended is None or _is_out_of_sync(ended[1]))):
         return over
@@ -180,7 +181,7 @@ def _finish(view: View, row: Json, cluster: str, copy: Copy) -> list[Step]:
 
 def _outdated(view: View) -> set[str]:
     """The clusters whose copy asks for something else than the workload does."""
-    asked = digest(view.workload["spec"])
+    asked = digest(view.workload.spec)
     copies = ((name, cluster.copy) for name, cluster in view.clusters.items() if cluster.connected)
     if view.chain is not None:
         return {name for name, copy in copies if copy is not None and growing.is_outdated(view, copy)}
@@ -195,7 +196,7 @@ def _replace(view: View, outdated: set[str]) -> Iterator[Step]:
 
 def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
     """Give the copies another priority of the workload."""
-    spec = view.workload["spec"]
+    spec = view.workload.spec
     wanted = (spec.get("priority") or 0, spec.get("priorityClassRef"))
     for name, cluster in view.clusters.items():
         copy = cluster.copy
@@ -214,7 +215,7 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
     there = view.clusters[cluster]
     if view.kind is not None and view.kind.pods_wait:
         yield from _recall(view, cluster, there)
-    running = {name: job for name, job in there.jobs.items() if not deleting(job)}
+    running = {name: job for name, job in there.jobs.items() if not job.deleting}
     wanted = [name for name, job in view.jobs.items() if _may_be_sent(view, job)]
     yield from _send_jobs(view, cluster, there, wanted)
     mirrors = stopping.mirrors(view, cluster)
@@ -231,10 +232,10 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
         yield Choose(row, cluster, placed)
 
 
-def _may_be_sent(view: View, job: Json) -> bool:
+def _may_be_sent(view: View, job: JobObject) -> bool:
     """Whether a job may be created in the cluster. A pod that has ended does not run again."""
     ended = view.kind is None or (view.kind.pods_wait and at(job, ("status", "phase")) in _ENDED)
-    return not ended and not deleting(job)
+    return not ended and not job.deleting
 
 
 def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[str]) -> Iterator[Step]:
@@ -244,8 +245,8 @@ def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[st
         blocker = there.blockers.get(name)
         if blocker is None:
             job = view.jobs[name]
-            yield SendJob(cluster, job, view.kind.sent(job, view.workload["spec"]["podSets"]))
-        elif not deleting(blocker):
+            yield SendJob(cluster, job, view.kind.sent(job, view.workload.spec["podSets"]))
+        elif not blocker.deleting:
             yield Withdraw(cluster, None, [blocker])
 
 
@@ -262,7 +263,7 @@ def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
             yield Mirror(job, status)
 
 
-def _follow(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
+def _follow(view: View, job: JobObject, cluster: str, remote: Json) -> Iterator[Step]:
     """Pass on the fields that may change while the job runs."""
     if view.kind is None or not view.settings.jobs_follow or view.clusters[cluster].busy:
         return
@@ -277,7 +278,7 @@ def _follow(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]
 
 
 def _newly_placed(view: View, there: ClusterView) -> list[str]:
-    rows = view.workload["status"]["admission"].get("podSetAssignments") or ()
+    rows = view.workload.status["admission"].get("podSetAssignments") or ()
     placed = there.copy.placed if there.copy is not None else frozenset[str]()
     return [each["name"] for each in rows if each.get("delayedTopologyRequest") == PENDING and each["name"] in placed]
 
@@ -301,7 +302,7 @@ def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
 
 def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> Iterator[Step]:
     """Make copies in the nominated clusters, and in no others."""
-    status = view.workload["status"]
+    status = view.workload.status
     if row["state"] != PENDING or status.get("clusterName") or not _is_next(view, row):
         return
     if view.family is not None and not (view.family.complete and (view.family.leads or view.family.cluster)):
@@ -345,7 +346,7 @@ def _before(row: Json, text: str) -> str:
 
 def _is_next(view: View, row: Json) -> bool:
     """Whether all other checks are ready."""
-    checks = view.workload["status"].get("admissionChecks") or ()
+    checks = view.workload.status.get("admissionChecks") or ()
     return all(check["state"] == READY for check in checks if check["name"] != row["name"])
 
 
@@ -358,6 +359,6 @@ def _is_out_of_sync(copy: Copy) -> bool:
     return (copy.row(names.FINISHED) or {}).get("reason") in (OUT_OF_SYNC, OWNER_NOT_FOUND)
 
 
-def _reserved(workload: Json) -> bool:
-    row = condition_of(workload, names.QUOTA_RESERVED) or {}
-    return "admission" in workload["status"] and row.get("status") == "True"
+def _reserved(workload: WorkloadObject) -> bool:
+    row = workload.condition(names.QUOTA_RESERVED) or {}
+    return "admission" in workload.status and row.get("status") == "True"

@@ -11,6 +11,7 @@ from gangline.control.multikueue.clusters.copies import Copy
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Chain:
 class View:
     """A Workload, its job, and what exists for it, as last seen. Times are in ms."""
 
-    workload: Json
+    workload: WorkloadObject
     #: the row of this controller in `status.admissionChecks`; None: it has none
     row: Json | None
     #: the clusters of the check's configuration, in its order; None: it has none that can be used
@@ -133,7 +134,7 @@ class Finish:
 class Mirror:
     """Give the job here another status."""
 
-    job: Json
+    job: JobObject
     status: Json
 
 
@@ -157,7 +158,7 @@ class SendJob:
     """Create a job in the cluster that runs the workload."""
 
     cluster: str
-    job: Json
+    job: JobObject
     spec: Json
 
 
@@ -167,7 +168,7 @@ class Withdraw:
 
     cluster: str
     copy: Copy | None
-    jobs: Sequence[Json]
+    jobs: Sequence[JobObject]
     rest: bool = False
 
 
@@ -192,7 +193,7 @@ class Follow:
     """Give the job in a cluster, as last seen, what the job here asks for now."""
 
     cluster: str
-    job: Json
+    job: JobObject
     spec: Json
 
 
@@ -210,7 +211,7 @@ class Resize:
 
     cluster: str
     remote: Json
-    job: Json
+    job: JobObject
 
 
 @dataclass(frozen=True, slots=True)

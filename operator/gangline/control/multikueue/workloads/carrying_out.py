@@ -26,6 +26,7 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict
 from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import JobObject, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class CarryingOut:
             if step.begins:
                 self._begin_round(key, view.now)
                 self._changed(key)
-            if list(step.clusters) == (view.workload["status"].get("nominatedClusterNames") or []):
+            if list(step.clusters) == (view.workload.status.get("nominatedClusterNames") or []):
                 return
         self.here.sent(key)
         self._writes.change(
@@ -163,7 +164,7 @@ class CarryingOut:
             case _:
                 pass
 
-    def _mirror_status(self, key: str, resource: Resource, job: Json, status: Json) -> None:
+    def _mirror_status(self, key: str, resource: Resource, job: JobObject, status: Json) -> None:
         if resource == kube.PODS:
             pod, body = WrittenPod.of(job), local_changes.mirrored(job, status)
             self.pods.send((kube.WORKLOADS, key), pod, "status", body, patch="merge")
@@ -229,7 +230,7 @@ class CarryingOut:
         self._again(key)
 
     def _tell_refusal(self, cluster: str, key: str, error: ApiError) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         text = f'Cluster "{cluster}": {error.message or error}'
         log.info("%s: %s", key, text)
         if workload is not None and not error.retryable:
@@ -246,8 +247,8 @@ def _family_or(key: str, view: steps.View) -> str:
     """
     ref = owner_of(view.workload)
     shared = view.family is not None and ref is not None
-    return copies.family_key(view.workload["metadata"]["namespace"], ref["uid"]) if shared and ref else key
+    return copies.family_key(view.workload.namespace, ref["uid"]) if shared and ref else key
 
 
-def _queue_of(workload: Json) -> str:
-    return (workload["status"].get("admission") or {}).get("clusterQueue", "")
+def _queue_of(workload: WorkloadObject) -> str:
+    return (workload.status.get("admission") or {}).get("clusterQueue", "")

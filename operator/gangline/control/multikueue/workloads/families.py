@@ -12,8 +12,8 @@ from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import ClusterView, Family
 from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.serving.elsewhere import SENT
-from gangline.kube import resources as kube
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 
 class Families:
@@ -26,12 +26,12 @@ class Families:
         sent = SENT.get(kind.resource) if kind is not None and kind.shared else None
         if sent is None:
             return []
-        return [f"{job['metadata']['namespace']}/{name}" for job in jobs.values() for name in sent.family(job)]
+        return [f"{job.namespace}/{name}" for job in jobs.values() for name in sent.family(job)]
 
     def family(self, key: str, members: Sequence[str]) -> Family | None:
         if not members:
             return None
-        known = {each: self._mirror.get(kube.WORKLOADS, each) for each in members}
+        known = {each: self._mirror.workloads.get(each) for each in members}
         present = [each for each, workload in known.items() if workload is not None]
         clusters = (_cluster_of(workload) for each, workload in known.items() if each != key and workload is not None)
         return Family(
@@ -40,7 +40,7 @@ class Families:
             cluster=next(filter(None, clusters), ""),
         )
 
-    def has_news(self, key: str, workload: Json) -> bool:
+    def has_news(self, key: str, workload: WorkloadObject) -> bool:
         """Whether the other Workloads of the family have to look again: this one is new, or has another cluster."""
         before, now = self._clusters.get(key), _cluster_of(workload)
         self._clusters[key] = now
@@ -57,13 +57,13 @@ class Families:
             return []
         return [job for job in store.jobs_of(key).values() if not self._is_used(name, store, key, job, sent)]
 
-    def _is_used(self, name: str, store: RemoteStore, key: str, job: Json, sent: RunsElsewhere) -> bool:
-        here = self._mirror.get(sent.resource, key_of(job))
-        if here is None or family_key(here["metadata"]["namespace"], here["metadata"]["uid"]) != key:
+    def _is_used(self, name: str, store: RemoteStore, key: str, job: JobObject, sent: RunsElsewhere) -> bool:
+        here = self._mirror.get(sent.resource, job.key)
+        if here is None or family_key(here.namespace, here.uid) != key:
             return False
         return any(
-            store.copy(each) is not None or _cluster_of(self._mirror.get(kube.WORKLOADS, each)) == name
-            for each in self.members(sent, {here["metadata"]["name"]: here})
+            store.copy(each) is not None or _cluster_of(self._mirror.workloads.get(each)) == name
+            for each in self.members(sent, {here.name: here})
         )
 
 
@@ -82,5 +82,5 @@ def of_all(clusters: Mapping[str, RemoteCluster]) -> set[str]:
     return {key for cluster in clusters.values() if cluster.connected for key in cluster.store.families()}
 
 
-def _cluster_of(workload: Json | None) -> str:
+def _cluster_of(workload: WorkloadObject | None) -> str:
     return str(((workload or {}).get("status") or {}).get("clusterName") or "")

@@ -28,7 +28,7 @@ from gangline.jobs.pods import composition
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import WorkloadObject
+from gangline.objects import Stored, WorkloadObject
 
 #: What a workload waits for changes with the cluster. It is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
@@ -116,9 +116,9 @@ class Decisions(Part):
         """Whether pods are known to follow from the Workload: it is a job's, a pod's or a pod group's."""
         return workload is not None and (self._mirror.job_of(workload) is not None or composition.is_of_pods(workload))
 
-    def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
+    def _report_admitted(self, decision: model.Admit, before: WorkloadObject, after: WorkloadObject) -> None:
         queue = decision.admission.cluster_queue
-        waited = max(0, decision.at - _queued_since(before)) // 1000
+        waited = max(0, decision.at - queued_since(before)) // 1000
         decision_log.note(
             decision_log.ADMITTED if decision.admitted else decision_log.RESERVED,
             after,
@@ -151,7 +151,9 @@ class Decisions(Part):
         change = status_changes.complete_admission(pods_follow=self._pods_follow(raw))
         self._assume(decision, "completion", change, Priority.ADMISSION, self._report_completed)
 
-    def _report_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
+    def _report_completed(
+        self, decision: model.CompleteAdmission, before: WorkloadObject, after: WorkloadObject
+    ) -> None:
         queue = after.status["admission"]["clusterQueue"]
         reserved = after.condition(names.QUOTA_RESERVED) or {}
         admitted = after.condition(names.ADMITTED) or {}
@@ -163,7 +165,7 @@ class Decisions(Part):
         self._notices.notify(
             "Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved"
         )
-        queued = (conditions.millis_of(admitted.get("lastTransitionTime")) - _queued_since(before)) / 1000
+        queued = (conditions.millis_of(admitted.get("lastTransitionTime")) - queued_since(before)) / 1000
         self._metrics.kueue.admitted(after, queue, queued, waited)
 
     def _swap(self, decision: model.Swap) -> None:
@@ -176,7 +178,7 @@ class Decisions(Part):
     def _preempt(self, decision: model.Preempt) -> None:
         self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._report_preempted)
 
-    def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
+    def _report_preempted(self, decision: model.Preempt, before: WorkloadObject, after: WorkloadObject) -> None:
         decision_log.note(decision_log.PREEMPTED, after, decision.reason, by=decision.by)
         self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
         preemptor = self._mirror.workloads.get(decision.by)
@@ -189,7 +191,7 @@ class Decisions(Part):
             note = f"Preempted workload {decision.workload} (UID: {decision.uid}) in ClusterQueue {queue}; {ranks}"
             self._recorder.record(preemptor, "Normal", "PreemptedWorkload", note, one_series=True)
         self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
-        self._metrics.kueue.evicted(after, "Preempted", held={"status": before})
+        self._metrics.kueue.evicted(after, "Preempted", held=before)
         if preemptor is not None:
             self._metrics.kueue.preempted(preemptor, decision.reason)
 
@@ -216,7 +218,7 @@ class Decisions(Part):
     def _withdraw(self, decision: model.Withdraw) -> None:
         self._assume(decision, "evict", status_changes.withdraw(decision), Priority.LIFECYCLE, self._report_withdrawn)
 
-    def _report_withdrawn(self, decision: model.Withdraw, before: Json, after: Json) -> None:
+    def _report_withdrawn(self, decision: model.Withdraw, before: WorkloadObject, after: WorkloadObject) -> None:
         decision_log.note(decision_log.EVICTED, after, "Withdrawn", detail=f"{decision.ended} is deleted")
 
     def _deactivate(self, decision: model.Evict) -> None:
@@ -226,7 +228,7 @@ class Decisions(Part):
             return
         meta = workload["metadata"]
 
-        def inactive(_: Json | None) -> None:
+        def inactive(_: Stored | None) -> None:
             self._report_cause(decision, workload)
             self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._report_evicted)
 
@@ -251,17 +253,17 @@ class Decisions(Part):
             why = decision.message.removeprefix("The workload is deactivated due to ")
             self._recorder.record(workload, "Warning", "AdmissionCheckRejected", f"Deactivated due to {why}")
 
-    def _report_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
+    def _report_evicted(self, decision: model.Evict, before: WorkloadObject, after: WorkloadObject) -> None:
         named = decision.reason == "Deactivated" and decision.underlying_cause
         cause = f"DueTo{decision.underlying_cause}" if named else ""
         reason = f"EvictedDueTo{decision.reason}{cause}"
         decision_log.note(decision_log.EVICTED, after, f"{decision.reason}{cause}", detail=decision.message)
-        if "admission" not in before:
+        if before.admission is None:
             return  # it waited, and lost nothing: as in Kueue, that counts in its own status alone
         self._recorder.record(after, "Normal", reason, decision.message)
         self._notices.notify("Evicted", after, decision.message)
-        underlying = status_changes.cause_of(decision, before)
-        self._metrics.kueue.evicted(after, decision.reason, underlying, held={"status": before})
+        underlying = status_changes.cause_of(decision, before.status)
+        self._metrics.kueue.evicted(after, decision.reason, underlying, held=before)
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             self._metrics.overrun("Limit")
 
@@ -281,7 +283,7 @@ class Decisions(Part):
     def _overran(self, decision: model.Warn, state: str) -> None:
         """Record the overrun in a condition, so that it is reported once even if this process restarts."""
 
-        def written(answer: Json | None) -> None:
+        def written(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", decision.reason, f"It {decision.message}")
                 self._metrics.overrun(state)
@@ -298,7 +300,7 @@ class Decisions(Part):
     def _report_pending(self, decision: model.ReportPending) -> None:
         explanation = decision.explanation
 
-        def report(answer: Json | None) -> None:
+        def report(answer: WorkloadObject | None) -> None:
             gated = explanation.reason == gate_changes.GATED and not explanation.preemption_gates
             if answer is not None and gated:
                 self._recorder.record(answer, "Normal", gate_changes.GATED, f"Workload {_lowered(explanation.message)}")
@@ -333,7 +335,7 @@ class Decisions(Part):
         if known == reason or (known.startswith(_WAITS) and reason.startswith(_WAITS)):
             not_before = max(not_before, since + PENDING_PERIOD)
 
-        def written(answer: Json | None) -> None:
+        def written(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 self._pending_written[workload] = reason, time.monotonic()
             done(answer)
@@ -357,9 +359,9 @@ class Decisions(Part):
         raw = self._mirror.workloads.get(key)
         if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself
-        before = raw.status | {"metadata": raw["metadata"]}
+        before = raw
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 report(decision, before, answer)
 
@@ -382,11 +384,6 @@ def grace_of(workload: WorkloadObject) -> int:
     """How long the workload's pods may take to stop, in seconds."""
     specs = (pod_set["template"].get("spec") or {} for pod_set in workload.spec.get("podSets") or ())
     return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
-
-
-def _queued_since(before: Json) -> int:
-    """The time at which the workload last entered its queue, in ms; `before` is its status, with its metadata."""
-    return queued_since({"metadata": before["metadata"], "status": before})
 
 
 def _seconds_between(first: Json, second: Json) -> int:

@@ -20,7 +20,8 @@ from typing import Final, TypeAlias
 
 from gangline.control.isolation.turns import Turns
 from gangline.kube.reflector import Event, Removed, Synced, Upsert
-from gangline.kube.resources import Json, Resource, namespace_of
+from gangline.kube.resources import Resource, namespace_of
+from gangline.objects import Stored
 
 #: Events of one namespace that are read before the next namespace has its turn, at most this many …
 BATCH: Final = 64
@@ -98,7 +99,7 @@ class Inbox:
         queue.events[self._arrived] = (self._generation, resource, event)
 
     def _outdate(
-        self, queue: _Queue, newest: dict[_Subject, int], resource: Resource, event: Upsert[Json] | Removed
+        self, queue: _Queue, newest: dict[_Subject, int], resource: Resource, event: Upsert[Stored] | Removed
     ) -> Event:
         """Drop the object's unread version, which this event outdates. Returns the event to keep.
 

@@ -20,7 +20,7 @@ from gangline.api.jobkinds.declaration import at, mapping_at, put, rows_at
 from gangline.api.object_size import MOST_LEVELS, MOST_VALUES
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, namespace_of
-from gangline.objects import Stored
+from gangline.objects import Stored, WorkloadObject, view
 
 #: bytes of JSON up to which levels are not counted, as long as there are no more than 254
 _SMALL: Final = 8192
@@ -77,9 +77,9 @@ def measure(resource: Resource, obj: Stored) -> Measure:
 # --- heads ------------------------------------------------------------------------------------------------------------
 
 
-def head(resource: Resource, obj: Stored, why: str) -> Json:
+def head(resource: Resource, obj: Stored, why: str) -> Stored:
     """The head of an object, which stands for an object that is not kept whole; `why`: a sentence for its owner."""
-    found: Json = {
+    found = {
         "apiVersion": obj.get("apiVersion"),
         "kind": obj.get("kind"),
         "metadata": _metadata(obj["metadata"]),
@@ -87,7 +87,7 @@ def head(resource: Resource, obj: Stored, why: str) -> Json:
         "status": _status(resource, obj),
         REASON: why,
     }
-    return found
+    return view(resource, found)
 
 
 def is_head(obj: Stored) -> bool:
@@ -123,10 +123,10 @@ def _spec(resource: Resource, obj: Stored) -> Json:
                 put(found, path, value)
     if resource == kube.WORKLOADS:
         rows = rows_at(obj, ("spec", "podSets"))[:_MOST_ENTRIES]
-        found.spec["podSets"] = [{name: value for name, value in row.items() if _is_short(value)} for row in rows]
+        found["spec"]["podSets"] = [{name: value for name, value in row.items() if _is_short(value)} for row in rows]
         reference = mapping_at(obj, ("spec", "priorityClassRef"))
-        found.spec["priorityClassRef"] = {name: value for name, value in reference.items() if _is_short(value)}
-    return found.spec
+        found["spec"]["priorityClassRef"] = {name: value for name, value in reference.items() if _is_short(value)}
+    return found["spec"]
 
 
 def _is_short(value: Any) -> bool:
@@ -157,13 +157,14 @@ def slim(obj: Stored) -> None:
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
 
 
-def received(resource: Resource, obj: Stored) -> Json:
+def received(resource: Resource, obj: Json) -> Stored:
     """An object as it came from the API server, before it waits to be read: its head, if it is too large."""
-    if not obj.namespace:
-        return obj
-    slim(obj)
-    excess = measure(resource, obj).excess
-    return head(resource, obj, excess) if excess else obj
+    found = view(resource, obj)
+    if not found.namespace:
+        return found
+    slim(found)
+    excess = measure(resource, found).excess
+    return head(resource, found, excess) if excess else found
 
 
 @dataclass(slots=True)
@@ -181,7 +182,7 @@ class Intake:
     #: those of them that hold quota
     _wanted: dict[tuple[Resource, str], None] = field(default_factory=dict[tuple[Resource, str], None])
 
-    def take(self, resource: Resource, obj: Stored, runs: Callable[[], bool] = lambda: False) -> Json:
+    def take(self, resource: Resource, obj: Stored, runs: Callable[[], bool] = lambda: False) -> Stored:
         """The object as it is kept: whole, or its head. `runs`: a Workload of it holds quota."""
         namespace = obj.namespace
         if not namespace:
@@ -193,9 +194,7 @@ class Intake:
         total = self.stored[namespace] + weight
         if excess:
             obj = head(resource, obj, excess)
-        elif total > self.most * _GROWTH or (
-            total > self.most and not (grows or _holds_quota(resource, obj) or runs())
-        ):
+        elif total > self.most * _GROWTH or (total > self.most and not (grows or _holds_quota(obj) or runs())):
             self._waiting.setdefault(namespace, {})[ref] = weight
             obj = head(resource, obj, self._full(namespace))
         if is_head(obj):
@@ -268,5 +267,5 @@ class Intake:
         return self.stored[namespace] + self._waiting[namespace][ref] - self._weights[ref] <= most
 
 
-def _holds_quota(resource: Resource, obj: Stored) -> bool:
-    return resource == kube.WORKLOADS and obj.is_true(names.QUOTA_RESERVED)
+def _holds_quota(obj: Stored) -> bool:
+    return isinstance(obj, WorkloadObject) and obj.quota_reserved

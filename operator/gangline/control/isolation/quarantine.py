@@ -17,7 +17,7 @@ from gangline import bounded
 from gangline.control.isolation.time_limit import TookTooLongError
 from gangline.control.isolation.turns import K, Turns
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import Resource
 from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 #: resource and key of an object
 Subject: TypeAlias = tuple[Resource, str]
 #: called with the object's key, its JSON where available, and a description of the error
-Report: TypeAlias = Callable[[Subject, Json | None, str], None]
+Report: TypeAlias = Callable[[Subject, Stored | None, str], None]
 
 #: how many objects are remembered; each of them was reported
 MOST: int = 10_000

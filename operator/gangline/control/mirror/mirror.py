@@ -60,7 +60,7 @@ class Mirror(OwnedObjects):
     """The store. `observe` receives engine changes; `complain` receives (object, error) for each object that cannot be read."""
 
     observe: Callable[[model.Change], None]
-    complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    complain: Callable[[Stored, Exception], None] = field(default=lambda obj, error: None)
     #: called with an object that could not be kept whole, and is now
     content: Callable[[Resource, str], None] = field(default=lambda resource, key: None)
     #: how much of each object is kept

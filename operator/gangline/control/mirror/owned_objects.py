@@ -58,7 +58,7 @@ def _lets_children_run(workload: WorkloadObject) -> bool:
         return False
     if names.REPLACEMENT_FOR in written and workload.true_condition(names.QUOTA_RESERVED):
         return True  # it runs on with what it had
-    return workload.is_true(names.ADMITTED)
+    return workload.admitted
 
 
 @dataclass(slots=True)

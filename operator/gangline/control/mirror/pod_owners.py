@@ -29,8 +29,7 @@ from gangline.control.mirror.pod import claimed_slice, claimed_workload
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import ChangedKeys, KeySet
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
-from gangline.objects import PodObject, WorkloadObject
+from gangline.objects import NodeObject, PodObject, WorkloadObject
 
 
 def lost_its_job(workload: WorkloadObject) -> bool:
@@ -45,7 +44,7 @@ class PodOwners:
 
     mirror: Mirror
     #: whether the pods of a node (None = a deleted one) cannot be reached
-    out_of_reach: Callable[[Json | None], bool] = lambda node: node is None
+    out_of_reach: Callable[[NodeObject | None], bool] = lambda node: node is None
     #: uid of a pod -> its Workload
     _proven: dict[str, str] = field(default_factory=dict[str, str])
     #: pod -> its newest version, and claimed Workload -> the pods that claim it without proof

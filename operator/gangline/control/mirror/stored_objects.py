@@ -65,7 +65,7 @@ class StoredObjects:
         found = self.get(kube.NAMESPACES, "kube-system")
         return found.uid if found is not None else ""
 
-    def policy_of(self, queue: Stored) -> Json | None:
+    def policy_of(self, queue: Stored) -> Stored | None:
         """The QueuePolicy in force for a ClusterQueue."""
         return policy_reader.in_force(self.objects[kube.QUEUE_POLICIES].values(), queue)
 
@@ -79,7 +79,7 @@ class StoredObjects:
         namespace = self.get(kube.NAMESPACES, job.namespace)
         return namespace is not None and managed.namespace(namespace.labels)
 
-    def described(self, kind: JobKind, job: Stored, workload: WorkloadObject | None) -> Stored:
+    def described(self, kind: JobKind, job: JobObject, workload: WorkloadObject | None) -> JobObject:
         """The job with what describes its pods, where that is another object; while it runs, with those of its Workload.
 
         They also take the place of a description that is missing: the last that was known.
@@ -89,7 +89,7 @@ class StoredObjects:
             return job
         reference = declaration.described_by(job)
         found = self.get(*reference) if reference is not None else None
-        complete = Stored(job if found is None else {**job, DESCRIPTION: found})
+        complete = JobObject(job if found is None else {**job, DESCRIPTION: found})
         if workload is not None and (
             found is None or (workload.quota_reserved and not declaration.suspension.read(job))
         ):

@@ -14,7 +14,7 @@ from gangline.control.plan.plan_steps import Lookups
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import PodSetInfo
 from gangline.kube.resources import Json
-from gangline.objects import WorkloadObject
+from gangline.objects import Stored, WorkloadObject
 
 #: fields of a topology request that say where all pods of a pod set may be
 _PLACES: Final = {"required", "preferred", "unconstrained"}
@@ -78,7 +78,7 @@ def pod_set_infos(workload: WorkloadObject, lookups: Lookups) -> list[PodSetInfo
             marks[names.ATTEMPT] = str(record.attempt)
         annotations.add(marks, "the Workload")
         for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
-            flavor = lookups.flavor(flavor_name) or {}
+            flavor = lookups.flavor(flavor_name) or Stored()
             spec = flavor.spec
             selector.add(spec.get("nodeLabels", {}), f"flavor {flavor_name}")
             tolerations.extend(spec.get("tolerations", ()))
@@ -117,7 +117,7 @@ def pod_set_infos(workload: WorkloadObject, lookups: Lookups) -> list[PodSetInfo
     return infos
 
 
-def _is_autoscaled(flavor: Json) -> bool:
+def _is_autoscaled(flavor: Stored) -> bool:
     return (flavor.get("metadata", {}).get("annotations") or {}).get(names.AUTOSCALED) == "true"
 
 

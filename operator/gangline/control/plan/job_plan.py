@@ -20,7 +20,7 @@ from gangline.control.mirror import slices
 from gangline.control.mirror.owned_objects import MOST_OWNERS
 from gangline.control.plan import job_workload
 from gangline.control.plan.injection import behind_gate, pod_set_infos, unconstrained
-from gangline.control.plan.job_workload import drop_finalizer, has, reserved
+from gangline.control.plan.job_workload import drop_finalizer
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
     CreateWorkload,
@@ -80,9 +80,9 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
         return steps + ([] if outcome else without())
     if prebuilt and workload.controller_uid is None:
         return [*steps, adopt(view, workload)]
-    if not workload.deleting and not has(workload, names.FINISHED) and (held := _hold(view, workload)) is not None:
+    if not workload.deleting and not workload.finished and (held := _hold(view, workload)) is not None:
         return steps + held
-    if has(workload, names.FINISHED):
+    if workload.finished:
         return steps + drop_finalizer(workload) + ([] if outcome else _finished_elsewhere(view, workload))
     if outcome is not None:
         return [
@@ -108,9 +108,9 @@ def plan_head(view: JobView, why: str) -> list[Step]:
     if job.deleting:
         return _release_deleted(view)
     outcome, steps = kind.finished(job), list[Step]()
-    unfinished = [workload for workload in view.workloads if not has(workload, names.FINISHED)]
+    unfinished = [workload for workload in view.workloads if not workload.finished]
     for workload in view.workloads:
-        if has(workload, names.FINISHED):
+        if workload.finished:
             steps += drop_finalizer(workload)
         elif outcome is not None:
             steps.append(ChangeStatus(workload, "finish", run_changes.finish(outcome.success, outcome.message)))
@@ -122,7 +122,7 @@ def plan_head(view: JobView, why: str) -> list[Step]:
     if not suspended:
         held: Json = {"spec": job.spec}
         kind.declaration.suspension.hold(held)
-        patch = Patch({"spec": merge.difference(job.spec, held.spec)})
+        patch = Patch({"spec": merge.difference(job.spec, held["spec"])})
         return [*steps, PatchJob(patch), Note("Normal", "Stopped", why)]
     if kind.owns_children and (rest := [child for child in view.children.jobs if not child.deleting]):
         metas = [child["metadata"] for child in rest]
@@ -135,18 +135,13 @@ def plan_head(view: JobView, why: str) -> list[Step]:
             steps += drop_finalizer(workload)
         elif not prebuilt_workload(job):
             steps += job_workload.delete(workload)
-        elif has(workload, names.EVICTED) and reserved(workload):
+        elif workload.evicted and workload.holds_quota:
             steps.append(ChangeStatus(workload, "release", status_changes.release))
     return steps
 
 
 def _keeps_quota(workload: WorkloadObject) -> bool:
-    return (
-        has(workload, names.ADMITTED)
-        and reserved(workload)
-        and not has(workload, names.EVICTED)
-        and not workload.deleting
-    )
+    return workload.admitted and workload.holds_quota and not workload.evicted and not workload.deleting
 
 
 def adopt(view: JobView, workload: WorkloadObject) -> PatchWorkload:
@@ -165,7 +160,7 @@ def _hold_with_ancestor(view: JobView) -> list[Step]:
         return []
     held: Json = {"spec": job.spec}
     suspension.hold(held)
-    patch = Patch({"spec": merge.difference(job.spec, held.spec)})
+    patch = Patch({"spec": merge.difference(job.spec, held["spec"])})
     return [PatchJob(patch), Note("Normal", "Suspended", "Kueue managed child job suspended")]
 
 
@@ -274,9 +269,9 @@ def _ignored_fields(kind: JobKind, job: JobObject) -> list[Step]:
 def _with_workload(view: JobView, workload: WorkloadObject, lookups: Lookups) -> list[Step]:
     kind, job = view.kind, view.job
     suspended = kind.is_suspended(job)
-    admitted = has(workload, names.ADMITTED) and reserved(workload)
+    admitted = workload.admitted and workload.holds_quota
 
-    if has(workload, names.EVICTED) and reserved(workload):
+    if workload.evicted and workload.holds_quota:
         why = (workload.condition(names.EVICTED) or {}).get("message") or ""
         return _expire(view, workload) or stop_then(
             view, workload, why, lambda: [ChangeStatus(workload, "release", status_changes.release)]
@@ -293,7 +288,7 @@ def _with_workload(view: JobView, workload: WorkloadObject, lookups: Lookups) ->
     changes = [] if prebuilt_workload(job) else job_workload.keep_in_step(view, workload, pod_sets, lookups)
     if any(isinstance(step, PatchWorkload) for step in changes):
         return changes
-    if not reserved(workload):
+    if not workload.holds_quota:
         changes += job_workload.follow(view, workload, pod_sets, lookups)
     return changes + advance(view, workload, lookups)
 
@@ -313,13 +308,13 @@ def in_sync(view: JobView, workload: WorkloadObject) -> bool:
 
 def _goes_on(view: JobView, workload: WorkloadObject) -> bool:
     """Whether a job that grew runs on while the admission checks of its new slice are open: pods beyond those that run wait."""
-    return view.elastic and reserved(workload) and bool(slices.replacement_for(workload))
+    return view.elastic and workload.holds_quota and bool(slices.replacement_for(workload))
 
 
 def advance(view: JobView, workload: WorkloadObject, lookups: Lookups) -> list[Step]:
     """The next step of a job whose Workload describes it."""
     suspended = view.kind.is_suspended(view.job)
-    if not (has(workload, names.ADMITTED) and reserved(workload)):
+    if not (workload.admitted and workload.holds_quota):
         return _checks_so_far(workload) + _sync(view, None) + _not_started(workload)
     if not suspended and _is_outdated(view, workload):
         why = "Nodes were lost: the gang starts again"
@@ -363,7 +358,7 @@ def _start_accepted(workload: WorkloadObject) -> list[Step]:
 
 def _checks_so_far(workload: WorkloadObject) -> list[Step]:
     """An event with the messages of admission checks whose controllers still decide."""
-    checks = workload.status.get("admissionChecks") or () if reserved(workload) else ()
+    checks = workload.status.get("admissionChecks") or () if workload.holds_quota else ()
     told = [
         f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")
     ]
@@ -412,14 +407,14 @@ def _start(view: JobView, workload: WorkloadObject, infos: list[PodSetInfo]) -> 
 
 def _not_ready(workload: WorkloadObject) -> list[Step]:
     """Record that the whole gang starts again: until then it does not count as running."""
-    if not has(workload, names.PODS_READY):
+    if not workload.is_true(names.PODS_READY):
         return []
     return [ChangeStatus(workload, "pods-ready", run_changes.pods_ready(False))]
 
 
 def _not_started(workload: WorkloadObject) -> list[Step]:
     known = workload.condition(names.PODS_READY)
-    if reserved(workload) or known is None or known.get("reason") == "WaitForStart":
+    if workload.holds_quota or known is None or known.get("reason") == "WaitForStart":
         return []
     return [ChangeStatus(workload, "pods-ready", run_changes.not_started)]
 
@@ -438,7 +433,7 @@ def _running(view: JobView, workload: WorkloadObject, infos: list[PodSetInfo]) -
     known = workload.condition(names.PODS_READY)
     # a pod that completes is neither ready nor succeeded until each status above it, its Job's and that of a job of Jobs, says so
     unsettled = view.completing and not view.unreachable
-    if known is None or ((known.status == "True") != ready and (ready or not unsettled)):
+    if known is None or ((known["status"] == "True") != ready and (ready or not unsettled)):
         steps.append(ChangeStatus(workload, "pods-ready", run_changes.pods_ready(ready)))
     done = kind.reclaimable(job)
     before = workloads.reclaimable_counts(workload)
@@ -458,7 +453,7 @@ def _changed_shape(view: JobView, workload: WorkloadObject, pod_sets: list[Json]
     """The steps for a job that the user changed: a waiting Workload is updated; one that holds quota is deleted, and the job is
     queued again.
     """
-    if view.kind.is_suspended(view.job) and not reserved(workload):
+    if view.kind.is_suspended(view.job) and not workload.holds_quota:
         return [
             PatchWorkload(workload, {"spec": {"podSets": pod_sets} | job_workload.changed_limit(workload, view.job)}),
             Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {workload.key}"),

@@ -39,7 +39,7 @@ from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobErr
 from gangline.jobs.workload import admitted_counts
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import ObjectKey, Resource
 from gangline.objects import JobObject, Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _CHILDREN: Final = (kube.JOBS, kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES)
 
 
 def _holds_nothing(workload: WorkloadObject) -> bool:
-    return not job_workload.reserved(workload)
+    return not workload.holds_quota
 
 
 class JobPlanning(Part):
@@ -109,7 +109,7 @@ class JobPlanning(Part):
 
     def _plan(self, ref: JobRef) -> None:
         resource, key = ref
-        job = self._mirror.get(resource, key)
+        job = self._mirror.job(ref)
         if job is None or job.namespace in names.EXCLUDED_NAMESPACES:
             self._unseen.forget(ref)
             self._starts.forget(ref)
@@ -183,7 +183,7 @@ class JobPlanning(Part):
     def _is_written(self, pod: Pod) -> bool:
         return self._writes.pending(kube.PODS, pod.key)
 
-    def _running_cluster(self, kind: JobKind, job: JobObject) -> Json | None:
+    def _running_cluster(self, kind: JobKind, job: JobObject) -> Stored | None:
         """The RayCluster that runs an elastic job: its autoscaler sizes it."""
         for path in kind.declaration.sized_by:
             name = at(job, path)
@@ -267,7 +267,7 @@ class JobPlanning(Part):
         self._wake()
 
 
-def _leaving(job: JobObject, workloads: Iterable[WorkloadObject]) -> list[Json]:
+def _leaving(job: JobObject, workloads: Iterable[WorkloadObject]) -> list[WorkloadObject]:
     return [workload for workload in workloads if job_workload.leaving(job, workload)]
 
 

@@ -17,23 +17,15 @@ _LIMIT = "maximumExecutionTimeSeconds"
 # --- how it stands ----------------------------------------------------------------------------------------------------
 
 
-def has(workload: WorkloadObject, condition: str) -> bool:
-    return workload.is_true(condition)
-
-
-def reserved(workload: WorkloadObject) -> bool:
-    return "admission" in workload.status and has(workload, names.QUOTA_RESERVED)
-
-
 def leaving(job: JobObject, workload: WorkloadObject) -> bool:
     """Whether the job is to stop or to be deleted, and its Workload holds quota until it has stopped."""
-    return job.deleting or workload.deleting or (has(workload, names.EVICTED) and reserved(workload))
+    return job.deleting or workload.deleting or (workload.evicted and workload.holds_quota)
 
 
 # --- which one it is --------------------------------------------------------------------------------------------------
 
 
-def choose(view: JobView) -> tuple[Json | None, list[Json]]:
+def choose(view: JobView) -> tuple[WorkloadObject | None, list[WorkloadObject]]:
     """The Workload that represents the job, and the surplus ones.
 
     The one with quota is chosen, else one that describes the job, and of several the oldest.
@@ -45,13 +37,13 @@ def choose(view: JobView) -> tuple[Json | None, list[Json]]:
     def rank(workload: WorkloadObject) -> tuple[bool, bool, bool, str, str]:
         meta = workload["metadata"]
         other = not workloads.equivalent(workload, pod_sets, view.job)
-        return workload.deleting, not reserved(workload), other, meta.get("creationTimestamp", ""), meta["name"]
+        return workload.deleting, not workload.holds_quota, other, meta.get("creationTimestamp", ""), meta["name"]
 
     order = sorted(view.workloads, key=rank)
     return order[0], order[1:]
 
 
-def named(view: JobView, name: str) -> tuple[Json | None, list[Json]]:
+def named(view: JobView, name: str) -> tuple[WorkloadObject | None, list[WorkloadObject]]:
     """The prebuilt Workload that the job's label names, unless it belongs to another job or goes; and the surplus ones."""
     found, uid = view.named, view.job.uid
     if found is not None and (found.controller_uid or uid) != uid:
@@ -133,7 +125,7 @@ def keep_in_step(view: JobView, workload: WorkloadObject, pod_sets: list[Json], 
             PatchWorkload(workload, {"metadata": {"annotations": {names.ADMISSION_GATED_BY: gates or None}}}),
             Note("Normal", "UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"'),
         ]
-    if not reserved(workload) or not workloads.names_another_class(workload, job):
+    if not workload.holds_quota or not workloads.names_another_class(workload, job):
         return []
     try:
         priority, class_ref = lookups.priority(job, pod_sets)

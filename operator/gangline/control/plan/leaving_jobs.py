@@ -38,4 +38,4 @@ class LeavingJobs(Part):
 
 def _is_to_start(ref: JobRef, job: JobObject, workload: WorkloadObject) -> bool:
     kind = JOB_KINDS.get(ref[0])
-    return kind is not None and job_workload.reserved(workload) and kind.declaration.suspension.read(job)
+    return kind is not None and workload.holds_quota and kind.declaration.suspension.read(job)

@@ -32,7 +32,7 @@ class Lookups(Protocol):
         """The URL to which pods report their progress, "" = none."""
         ...
 
-    def flavor(self, name: str) -> Json | None: ...
+    def flavor(self, name: str) -> Stored | None: ...
     def patience(self, queue: str) -> int | None:
         """How many seconds pods of a ClusterQueue stay on a failing node; None: the Kubernetes default."""
         ...
@@ -42,7 +42,7 @@ class Lookups(Protocol):
         """Whether some node has all these labels."""
         ...
 
-    def priority(self, job: JobObject, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+    def priority(self, job: Stored, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
         ...
 
@@ -80,7 +80,7 @@ class JobView:
     #: its owner, which runs now, was held when it created this job, and will not start it
     made_while_held: bool = False
     #: the Workload that its label `prebuilt-workload-name` names, whoever controls it
-    named: Json | None = None
+    named: WorkloadObject | None = None
     #: it grows and shrinks while it runs
     elastic: bool = False
     #: Workloads of nobody that would replace one of an elastic job that names a prebuilt one

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gangline.control.writes.events import EventRecorder
-from gangline.objects import Stored, WorkloadObject
+from gangline.kube.resources import Json, key_of
 from gangline.tenants import SharedRoom
 
 #: a Workload is created for a job at most so many times …
@@ -34,10 +34,12 @@ class Recreations:
         self._clock = clock
         self._made: SharedRoom[tuple[str, str], deque[float]] = SharedRoom(_KNOWN)
 
-    def may_create(self, workload: WorkloadObject, owner: Stored) -> bool:
+    def may_create(self, workload: Json, owner: Json) -> bool:
         """Whether this Workload of the owner may be created now. If so, it counts as created."""
-        namespace, now = workload.namespace, self._clock()
-        made = self._made.use(namespace, (workload.key, owner.uid), lambda: deque[float](maxlen=MOST))
+        namespace, now = workload["metadata"]["namespace"], self._clock()
+        made = self._made.use(
+            namespace, (key_of(workload), owner["metadata"]["uid"]), lambda: deque[float](maxlen=MOST)
+        )
         if len(made) == MOST and now - made[0] < WITHIN:
             message = f"The Workload was deleted and created {MOST} times within {WITHIN:.0f} s: the next one is created later"
             self._recorder.record(owner, "Warning", "WorkloadDeletedAgain", message)

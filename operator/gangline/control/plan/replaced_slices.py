@@ -14,7 +14,6 @@ from gangline.control.mirror.slices import REPLACED, replacement_for
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
-from gangline.control.plan.job_workload import has, reserved
 from gangline.control.status import run_changes
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
@@ -22,6 +21,7 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +66,11 @@ class ReplacedSlices(Part):
 
     def _look(self, key: str) -> None:
         new = self._mirror.workloads.get(key)
-        if new is None or has(new, names.FINISHED):
+        if new is None or new.finished:
             self._over.discard(key)
         replaced = replacement_for(new) if new is not None else ""
         old = self._mirror.workloads.get(replaced) if replaced else None
-        if new is None or old is None or not reserved(new) or has(old, names.FINISHED) or not _is_successor(new, old):
+        if new is None or old is None or not new.holds_quota or old.finished or not _is_successor(new, old):
             return
         if replaced in self._over:
             return
@@ -107,7 +107,7 @@ class ReplacedSlices(Part):
         self._attempts.forgive(key)
         self._again(key)
 
-    def _done(self, key: str, message: str, old: Json | None) -> None:
+    def _done(self, key: str, message: str, old: WorkloadObject | None) -> None:
         self._attempts.resolved(key)
         self._attempts.forgive(key)
         if old is None:
@@ -135,7 +135,7 @@ def _inherit(cluster: str, status: Json, now: int) -> None:
     status.pop("nominatedClusterNames", None)
 
 
-def _is_successor(new: Json, old: Json) -> bool:
+def _is_successor(new: WorkloadObject, old: WorkloadObject) -> bool:
     """Whether both Workloads are in one namespace and of one job: nobody ends the Workload of another."""
     mine, its = new["metadata"], old["metadata"]
     jobs = [(meta.get("labels") or {}).get(names.JOB_UID, "") for meta in (mine, its)]

@@ -92,7 +92,7 @@ class Retainer(Part):
             return
         if when > now:
             self._expect(key, when)
-        elif workload.is_true(names.FINISHED):
+        elif workload.finished:
             self._delete(key, now, kube.WORKLOADS, workload, "Deleted finished workload due to elapsed retention")
         elif (ref := self._mirror.job_of(workload)) is not None:
             job = self._mirror.objects[ref[0]][ref[1]]
@@ -104,7 +104,7 @@ class Retainer(Part):
         if target in self._under_way:
             return
 
-        def done(_: Json | None) -> None:
+        def done(_: Stored | None) -> None:
             self._under_way.pop(target, None)
             self._recorder.record(obj, "Normal", "Deleted", message)
 

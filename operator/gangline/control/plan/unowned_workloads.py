@@ -32,7 +32,7 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey
+from gangline.kube.resources import ObjectKey
 from gangline.objects import WorkloadObject
 
 #: how long whoever runs a Workload without owner has to stop it once it is evicted, in milliseconds
@@ -54,7 +54,7 @@ class UnownedWorkloads(Part):
         quarantine: Quarantine,
         *,
         wake: Callable[[], None] = lambda: None,
-        planned: Callable[[Json], bool] = lambda workload: False,
+        planned: Callable[[WorkloadObject], bool] = lambda workload: False,
     ) -> None:
         """Look after these Workloads. `planned`: whether pods of the Workload's own plan for it."""
         self._mirror = mirror
@@ -122,7 +122,7 @@ class UnownedWorkloads(Part):
         done here.
         """
         evicted = workload.true_condition(names.EVICTED)
-        if evicted is None or not job_workload.reserved(workload):
+        if evicted is None or not workload.holds_quota:
             return
         patience_ends = conditions.millis_of(evicted.get("lastTransitionTime")) + PATIENCE
         if now < patience_ends:
@@ -135,11 +135,11 @@ class UnownedWorkloads(Part):
 
     def _outlive(self, key: str, workload: WorkloadObject) -> None:
         """End a Workload whose job is gone, once the pods that the job left have ended: nobody will ever start it again."""
-        evicted = job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)
+        evicted = workload.evicted and workload.holds_quota
         if evicted or workload.deleting:
             self._stop(key)
-        if not job_workload.has(workload, names.FINISHED):
-            if job_workload.reserved(workload) and self._still_runs(key):
+        if not workload.finished:
+            if workload.holds_quota and self._still_runs(key):
                 return
             change = run_changes.finish_because("OwnerNotFound", "The workload's owner no longer exists")
             self._writes.change(key, "finish", change, priority=Priority.LIFECYCLE)
@@ -161,7 +161,7 @@ class UnownedWorkloads(Part):
             if pod.terminating or pod.ended:
                 continue
             namespace = key.partition("/")[0]
-            job = self._mirror.get(kube.JOBS, f"{namespace}/{pod.job}") if pod.job else None
+            job = self._mirror.job((kube.JOBS, f"{namespace}/{pod.job}")) if pod.job else None
             if job is None:
                 self._attempts.sent(key)
                 self._writes.end_pod(
@@ -179,7 +179,7 @@ class UnownedWorkloads(Part):
                     failed=partial(self._refused, key),
                 )
 
-    def _stopped(self, workload: str, answer: Json | None) -> None:
+    def _stopped(self, workload: str, answer: WorkloadObject | None) -> None:
         self._attempts.resolved(workload)
 
     def _refused(self, workload: str, error: ApiError) -> None:

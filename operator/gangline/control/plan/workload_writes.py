@@ -17,8 +17,8 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey
-from gangline.objects import WorkloadObject
+from gangline.kube.resources import ObjectKey
+from gangline.objects import Stored, WorkloadObject
 
 
 class WorkloadWrites:
@@ -31,7 +31,7 @@ class WorkloadWrites:
         self._metrics = metrics
         self._notices = notices
 
-    def send(self, owner: JobRef, kind: str, job: Callable[[], Json | None], step: plan_steps.WorkloadStep) -> None:
+    def send(self, owner: JobRef, kind: str, job: Callable[[], Stored | None], step: plan_steps.WorkloadStep) -> None:
         """Send the write of a step. `kind` and `job` are what a new Workload is counted for; of a job that is gone nothing is
         counted.
         """
@@ -70,7 +70,7 @@ class WorkloadWrites:
         elif not self._writes.expected(message.error):
             report(owner, message.key, message.error)
 
-    def _created(self, kind: str, job: Callable[[], Json | None], workload: WorkloadObject | None) -> None:
+    def _created(self, kind: str, job: Callable[[], Stored | None], workload: WorkloadObject | None) -> None:
         found = job()
         if workload is not None and found is not None:
             self._metrics.kueue.workload_created(kind, found, workload)

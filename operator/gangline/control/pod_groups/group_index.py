@@ -12,7 +12,7 @@ from gangline.jobs.pods import composition, member
 from gangline.jobs.pods.group import PodGroup
 from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import Resource
 from gangline.objects import PodObject, WorkloadObject
 
 #: stands for pod groups, which are no objects: the key of a group is (POD_GROUPS, namespace/name), of a pod that stands alone
@@ -27,7 +27,7 @@ _WEIGHT: Final = 2048
 class GroupIndex:
     """All pods with the label `managed`, as far as their namespace has memory for them."""
 
-    def __init__(self, intake: Intake | None = None, complain: Callable[[Json, str], None] | None = None) -> None:
+    def __init__(self, intake: Intake | None = None, complain: Callable[[PodObject, str], None] | None = None) -> None:
         """`intake` knows what each namespace stores; `complain` hears of pods for which there is no memory, and why."""
         self._intake = intake or Intake()
         self._complain = complain or (lambda pod, why: None)

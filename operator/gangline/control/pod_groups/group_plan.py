@@ -124,7 +124,7 @@ def is_arriving(view: GroupView) -> bool:
         return False
     if view.workload is None:
         return True
-    if view.workload.deleting or job_workload.has(view.workload, names.FINISHED):
+    if view.workload.deleting or view.workload.finished:
         return False
     wanted = sum(item.get("count", 1) for item in view.workload.spec.get("podSets") or ())
     return len(view.group.pods) < wanted
@@ -148,7 +148,7 @@ def plan(view: GroupView, lookups: Lookups) -> list[Step]:
             *_let_go(pod for pod in group.pods if not pod.counts),
             TellPod(group.leader, "Warning", "WorkloadNameConflict", message),
         ]
-    if job_workload.has(workload, names.FINISHED):
+    if workload.finished:
         return [
             *_stop(view, "NoMatchingWorkload", "Workload is finished"),
             *_let_go(pod for pod in group.pods if pod.deleted or not pod.started),
@@ -288,11 +288,11 @@ def _with_workload(view: GroupView, workload: WorkloadObject, lookups: Lookups) 
         *_let_go(divided.replaced),
         *_say_what_is_missing(kept, workload, divided.absent > 0, view.now),
     ]
-    if job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload):
+    if workload.evicted and workload.holds_quota:
         return steps + _leave(view, workload)
-    if not (job_workload.has(workload, names.ADMITTED) and job_workload.reserved(workload)):
+    if not (workload.admitted and workload.holds_quota):
         steps += _stop(view, "NotAdmitted", "Not admitted by cluster queue")
-        if job_workload.reserved(workload):
+        if workload.holds_quota:
             return steps
         return steps + _follow(kept, workload, lookups)
     return steps + _run(view, kept, workload, divided, lookups)
@@ -319,9 +319,9 @@ def _of_parent(view: GroupView, workload: WorkloadObject, counts: dict[str, int]
         *_let_go(pod for pod in group.pods if not pod.counts),
         *_say_what_is_missing(group, workload, divided.absent > 0, view.now),
     ]
-    if job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload):
+    if workload.evicted and workload.holds_quota:
         return steps + _leave(view, workload)
-    if not (job_workload.has(workload, names.ADMITTED) and job_workload.reserved(workload)):
+    if not (workload.admitted and workload.holds_quota):
         return steps + _stop(view, "NotAdmitted", "Not admitted by cluster queue")
     wanted = sum(counts.values())
     if view.demand is not None and view.demand.wanted != wanted and not begun:
@@ -431,7 +431,7 @@ def _run(
     shows_nothing = view.sent and bool(kept.parent)
     ready, known = groups.ready(kept, wanted), workload.condition(names.PODS_READY)
     ready = view.ready_there if shows_nothing else ready
-    if known is None or (known.status == "True") != ready:
+    if known is None or (known["status"] == "True") != ready:
         steps.append(ChangeStatus(workload, "pods-ready", run_changes.pods_ready(ready)))
     done = groups.reclaimable(kept)
     before = workloads.reclaimable_counts(workload)

@@ -19,7 +19,7 @@ from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
-from gangline.control.plan import job_workload, plan_steps
+from gangline.control.plan import plan_steps
 from gangline.control.plan.recreations import Recreations
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.pod_groups import group_index, group_plan
@@ -39,7 +39,7 @@ from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import ObjectKey, Resource
 from gangline.objects import PodObject, WorkloadObject
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class GroupPlanning(Part):
         managed = mirror.managed
         self.enabled = managed.pods or bool(managed.pods_of)
         #: what the parent of a Workload wants of its pod group (`control.serving`)
-        self.demand_of: Callable[[Json], Demand | None] = lambda workload: None
+        self.demand_of: Callable[[WorkloadObject], Demand | None] = lambda workload: None
         #: other clusters, in which pods of a group may run
         self.elsewhere = NOWHERE
         self._mirror = mirror
@@ -181,13 +181,13 @@ class GroupPlanning(Part):
     def _is_stopping(self, key: str) -> bool:
         """Whether the group waits for its pods to end: those on a node that is out of reach do not count any more."""
         workload = self._mirror.workloads.get(key)
-        return workload is not None and (workload.deleting or job_workload.has(workload, names.EVICTED))
+        return workload is not None and (workload.deleting or workload.evicted)
 
     def _orphaned(self, workload: WorkloadObject) -> None:
         """Delete a Workload none of whose owning pods exists any more, as Kubernetes' garbage collection would."""
         rows = workload.owners
         of_pods = bool(rows) and all((row.get("apiVersion"), row.get("kind")) == FRAMEWORK for row in rows)
-        done = not of_pods or workload.deleting or job_workload.has(workload, names.FINISHED)
+        done = not of_pods or workload.deleting or workload.finished
         if done or not self._mirror.pods_known or self._writes.pending(kube.WORKLOADS, workload.key):
             return
         self._writes.delete(ObjectKey.of(kube.WORKLOADS, workload), uid=workload.uid, priority=Priority.LIFECYCLE)
@@ -249,14 +249,14 @@ class GroupPlanning(Part):
                 return
             self._carry_out(ref, step)
 
-    def _workload_of(self, group: PodGroup, key: str) -> Json | None:
+    def _workload_of(self, group: PodGroup, key: str) -> WorkloadObject | None:
         """The Workload of the group's name; of a pod that stands alone any that the pod controls, the one with quota first,
         unless it names one.
         """
         if not group.alone or group.prebuilt:
             return self._mirror.workloads.get(key)
-        owned = self._mirror.workloads_of({"metadata": {"uid": group.pods[0].uid}})
-        return min(owned, key=lambda each: (not job_workload.reserved(each), each.name), default=None)
+        owned = self._mirror.workloads_of_uid(group.pods[0].uid)
+        return min(owned, key=lambda each: (not each.holds_quota, each.name), default=None)
 
     def _runs_elsewhere(self, workload: WorkloadObject | None) -> bool:
         return workload is not None and self.elsewhere.sends(workload) and self.elsewhere.may_run(workload)
@@ -300,7 +300,7 @@ class GroupPlanning(Part):
     def _send(self, ref: JobRef, step: plan_steps.WorkloadStep) -> None:
         self._workload_writes.send(ref, kube.PODS.kind, partial(self._leader, ref), step)
 
-    def _leader(self, ref: JobRef) -> Json | None:
+    def _leader(self, ref: JobRef) -> PodObject | None:
         group = self._index.group(ref)
         return group.leader.manifest() if group is not None else None
 

@@ -14,7 +14,6 @@ from gangline.control.serving.held_index import HeldIndex
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import BY_RESOURCE, KINDS
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
 from gangline.objects import Stored, WorkloadObject
 
 _KINDS = {(each.declaration.resource.api_version, each.declaration.kind): each for each in KINDS}
@@ -60,7 +59,7 @@ class Families:
         leader = self._held.pod(f"{pod.namespace}/{owner['name']}")
         return leader is not None and leader.uid == owner["uid"] and self._is_of_set(leader, parent, leads=True)
 
-    def _stateful_set_of(self, pod: HeldPod) -> Json | None:
+    def _stateful_set_of(self, pod: HeldPod) -> Stored | None:
         _, name, uid = pod.owner
         found = self._mirror.get(kube.STATEFUL_SETS, f"{pod.namespace}/{name}")
         return found if found is not None and found.uid == uid else None

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from gangline import bounded
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
-from gangline.control.plan import job_workload
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
     CreateWorkload,
@@ -42,7 +41,7 @@ class ParentView:
     kind: ServingKind
     parent: Stored
     #: by their names
-    workloads: Mapping[str, Json]
+    workloads: Mapping[str, WorkloadObject]
     #: the pods that it has made
     pods: Sequence[HeldPod]
     #: uids of pods of a revision that its StatefulSet is replacing
@@ -89,10 +88,10 @@ def plan(view: ParentView, lookups: Lookups) -> list[Step]:
     return steps + _pods(view, size, pod_sets, present)
 
 
-def _by_index(view: ParentView, size: int) -> tuple[dict[int, Json], list[Json]]:
+def _by_index(view: ParentView, size: int) -> tuple[dict[int, WorkloadObject], list[WorkloadObject]]:
     """The Workloads of a parent by their groups, and those of groups that it no longer has."""
-    present: dict[int, Json] = {}
-    surplus: list[Json] = []
+    present: dict[int, WorkloadObject] = {}
+    surplus: list[WorkloadObject] = []
     for name, workload in sorted(view.workloads.items()):
         written = workload.annotations.get(names.COMPONENT_INDEX)
         index = (bounded.whole(written) or 0) if written is not None else 0
@@ -130,7 +129,7 @@ def _make(view: ParentView, groups: Sequence[Group], lookups: Lookups) -> list[S
 
 def _adapt(view: ParentView, workload: WorkloadObject, group: Group, lookups: Lookups) -> list[Step]:
     """Let a Workload follow its parent: who owns it, its queue and priority, and how many pods it counts."""
-    if workload.deleting or job_workload.has(workload, names.FINISHED):
+    if workload.deleting or workload.finished:
         return []
     notes: list[Step] = []
     body = _ownership(view, workload, group)
@@ -163,7 +162,7 @@ def _ownership(view: ParentView, workload: WorkloadObject, group: Group) -> Json
 
 def _following(view: ParentView, workload: WorkloadObject, group: Group, lookups: Lookups) -> Json:
     """The changes of a Workload's spec by which it follows its parent; queue and pods change only while it holds no quota."""
-    spec, parent, reserved = workload.spec, view.parent, job_workload.reserved(workload)
+    spec, parent, reserved = workload.spec, view.parent, workload.holds_quota
     if not group.size or (reserved and not workloads.names_another_class(workload, parent)):
         return {}
     changed: Json = {}
@@ -191,9 +190,9 @@ def _resize(view: ParentView, workload: WorkloadObject, group: Group) -> list[St
     webhooks: fewer replicas give back what the rest would use, and more than there were wait for the next start from zero.
     """
     status: Json = workload.status
-    reserved, on_hold = job_workload.reserved(workload), status_changes.is_on_hold(status.get("conditions") or [])
+    reserved, on_hold = workload.holds_quota, status_changes.is_on_hold(status.get("conditions") or [])
     idle = not view.active(group.workload)
-    if reserved and idle and job_workload.has(workload, names.EVICTED):
+    if reserved and idle and workload.evicted:
         return [] if _members(view, group) else [ChangeStatus(workload, "release", status_changes.release)]
     if not group.size:
         change = status_changes.put_on_hold(f"{view.kind.declaration.kind} scaled to zero; workload on hold")
@@ -236,7 +235,7 @@ def _members(view: ParentView, group: Group) -> list[HeldPod]:
 # --- pods -------------------------------------------------------------------------------------------------------------
 
 
-def _pods(view: ParentView, size: int, pod_sets: Sequence[Json], present: Mapping[int, Json]) -> list[Step]:
+def _pods(view: ParentView, size: int, pod_sets: Sequence[Json], present: Mapping[int, WorkloadObject]) -> list[Step]:
     steps: list[Step] = []
     for pod in view.pods:
         index = view.kind.group_of(view.parent, pod)
@@ -257,7 +256,7 @@ def _pod(view: ParentView, group: Group, workload: WorkloadObject | None, pod: H
         return [MarkPod(pod, parents.marks(view.kind, view.parent, group, pod))] if group.size else []
     if pod.group != group.workload or not pod.gated:
         return []
-    admitted = workload is not None and job_workload.has(workload, names.ADMITTED)
+    admitted = workload is not None and workload.admitted
     if pod.uid in view.outdated and not admitted:
         return [DeletePod(pod)]
     queue = queue_name(view.parent)

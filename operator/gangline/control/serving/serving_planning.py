@@ -37,8 +37,8 @@ from gangline.jobs.serving import BY_FRAMEWORK, BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import Stored, WorkloadObject
+from gangline.kube.resources import ObjectKey, Resource
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class ServingPlanning(Part):
 
     def _plan(self, ref: JobRef) -> None:
         resource, key = ref
-        parent, kind = self._mirror.get(resource, key), BY_RESOURCE[resource]
+        parent, kind = self._mirror.job(ref), BY_RESOURCE[resource]
         if resource not in self._enabled or parent is None or is_head(parent):
             return
         if parent.namespace in names.EXCLUDED_NAMESPACES:
@@ -183,10 +183,10 @@ class ServingPlanning(Part):
                 return
             self._carry_out(ref, parent, step)
 
-    def _workloads_of(self, ref: JobRef, parent: Stored) -> dict[str, Json]:
+    def _workloads_of(self, ref: JobRef, parent: JobObject) -> dict[str, WorkloadObject]:
         """The Workloads of a parent by their names: those that it owns, and those of its names that wait to be owned."""
         namespace, uid = parent.namespace, parent.uid
-        found: dict[str, Json] = {}
+        found: dict[str, WorkloadObject] = {}
         for key in self._owned.get(ref, ()):
             workload = self._mirror.workloads.get(key)
             named = parent_named(workload) if workload is not None else None

@@ -30,13 +30,13 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Backoff
 from gangline.kube.resources import Json, ObjectKey, Resource, revision
-from gangline.objects import Stored
+from gangline.objects import Stored, view
 
 log = logging.getLogger(__name__)
 
 Body: TypeAlias = Json | Callable[[], Json | None]
 #: called with the object as the server has it now, or None where nothing had to be written
-Done: TypeAlias = Callable[[Json | None], None]
+Done: TypeAlias = Callable[[Any], None]
 Failed: TypeAlias = Callable[[ApiError], None]
 #: for each submitter of a write: the job for which it was planned, and its callbacks
 Waiting: TypeAlias = list[tuple[JobRef | None, Done | None, Failed | None]]
@@ -136,7 +136,8 @@ class Writes:
 
     async def _read_whole(self, key: ObjectKey) -> None:
         try:
-            self.seen(key.resource, await self._client.get(key.resource, key.namespace or None, key.name))
+            found = await self._client.get(key.resource, key.namespace or None, key.name)
+            self.seen(key.resource, view(key.resource, found))
             found = self._mirror.get(key.resource, key.text)
             if found is not None and is_head(found):  # it has grown, or a write of it is in doubt
                 await asyncio.sleep(FIRST_REREAD)
@@ -308,9 +309,10 @@ class Writes:
         bundle.sent += bundle.queued.values()  # after those of an unanswered attempt: their submitters still wait
         bundle.queued.clear()
         raw = self._mirror.get(key.resource, key.text)
-        bundle.base = raw.revision
         if raw is None:
+            bundle.base = 0
             return None
+        bundle.base = raw.revision
         old = raw.status
         new: Json = orjson.loads(orjson.dumps(old))  # a deep copy, in a tenth of the time of copy.deepcopy
         now = self._now()
@@ -355,6 +357,7 @@ class Writes:
 
     def _finish(self, asked: _Asked, answer: Json | None, error: ApiError | None = None) -> None:
         key, doubt = asked.key, asked.doubt
+        answer = view(key.resource, answer) if answer is not None else None
         is_object = answer is not None and answer.get("kind") != "Status"
         newest = self._tracking.end(key, answer if is_object else None, doubt=doubt)
         if error is not None:

@@ -28,6 +28,7 @@ from gangline.kube.resources import (
     revision,
     true_condition,
 )
+from gangline.objects import PodObject
 
 #: condition of a pod that is being stopped, by us or by others
 TERMINATION_TARGET: Final = "TerminationTarget"
@@ -117,15 +118,15 @@ class Member:
         """The pod's other finalizers, None = no others: the value of a merge patch."""
         return [each for each in self.finalizers if each != names.MANAGED] or None
 
-    def manifest(self) -> Json:
+    def manifest(self) -> PodObject:
         """`metadata` and `spec` of the pod. Not to be kept."""
         found = self.seen()
         found.pop("status", None)
         return found
 
-    def seen(self) -> Json:
+    def seen(self) -> PodObject:
         """The same pod, and its `status` while it is gated. Not to be kept."""
-        return orjson.loads(zlib.decompress(self.packed))
+        return PodObject(orjson.loads(zlib.decompress(self.packed)))
 
 
 def is_managed(pod: Json) -> bool:

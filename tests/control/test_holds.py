@@ -10,6 +10,7 @@ import pytest
 from tests.control.test_node_loss import NOW, admitted, view
 from tests.control.test_plan import Lookups
 from tests.jobs.foreign import CASES
+from tests.objects import as_stored
 
 from gangline.api import admission, names
 from gangline.control.plan import elastic_plan, job_plan, job_workload
@@ -26,15 +27,15 @@ assert FOUND is not None
 KIND = FOUND
 
 
-def ray_job(status: str, notes: Json | None = None) -> Json:
+def ray_job(status: str, notes: Json | None = None) -> Any:
     made = copy.deepcopy(RAY_JOB.job)
     made["metadata"] |= {"resourceVersion": "1", "annotations": notes or {}}
     held = admission.default(made, None, admission.Context()).obj
-    return {**held, "status": {"jobDeploymentStatus": status}}
+    return as_stored({**held, "status": {"jobDeploymentStatus": status}})
 
 
-def started(job: Json) -> Json:
-    return {**job, "spec": {**job["spec"], "suspend": False}}
+def started(job: Json) -> Any:
+    return as_stored({**job, "spec": {**job["spec"], "suspend": False}})
 
 
 @pytest.mark.parametrize("elastic", [False, True])

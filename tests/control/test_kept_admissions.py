@@ -11,6 +11,7 @@ from tests.control.test_node_loss import EXAMPLES
 from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, a_workload, admitted
 from tests.jobs.foreign import CASES, OWN, OWN_CASE, TRAIN_JOB
 from tests.merging import merge_patch
+from tests.objects import WorkloadObject, as_stored
 
 from gangline import jobs
 from gangline.api import admission, names
@@ -40,9 +41,9 @@ def own_kind() -> Iterator[None]:
     jobs.declare([])
 
 
-def held(name: str) -> Json:
+def held(name: str) -> WorkloadObject:
     job = admission.default(copy.deepcopy(EXAMPLES[name]), None, admission.Context()).obj
-    return {**job, DESCRIPTION: DESCRIPTIONS[name]} if name in DESCRIPTIONS else job
+    return WorkloadObject({**job, DESCRIPTION: DESCRIPTIONS[name]} if name in DESCRIPTIONS else job)
 
 
 def kind_named(name: str) -> JobKind:
@@ -66,12 +67,12 @@ def infos(kind: JobKind, job: Json) -> list[PodSetInfo]:
     ]
 
 
-def started(kind: JobKind, job: Json, wanted: Sequence[PodSetInfo]) -> Json:
+def started(kind: JobKind, job: Json, wanted: Sequence[PodSetInfo]) -> Any:
     while kind.is_suspended(job):
         patch = kind.start(job, wanted)
         assert patch is not None
         job = merge_patch(job, patch.body)
-    return job
+    return as_stored(job)
 
 
 def without(value: Any, part: str) -> Any:

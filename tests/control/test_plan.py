@@ -10,6 +10,7 @@ import pytest
 from tests.control.gang_pods import a_pod
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job, role
+from tests.objects import WorkloadObject, as_stored
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -66,35 +67,37 @@ class Lookups:
         return 7, None
 
 
-def a_job(*, suspend: bool = True, queue: str = "lq", status: Json | None = None, **meta: Any) -> Json:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": "j",
-            "namespace": "ns",
-            "uid": "job-uid",
-            "resourceVersion": "1",
-            "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
-            **meta,
-        },
-        "spec": {
-            "suspend": suspend,
-            "parallelism": 2,
-            "completions": 2,
-            "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}},
-        },
-        "status": status or {},
-    }
+def a_job(*, suspend: bool = True, queue: str = "lq", status: Json | None = None, **meta: Any) -> Any:
+    return as_stored(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": "j",
+                "namespace": "ns",
+                "uid": "job-uid",
+                "resourceVersion": "1",
+                "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
+                **meta,
+            },
+            "spec": {
+                "suspend": suspend,
+                "parallelism": 2,
+                "completions": 2,
+                "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}},
+            },
+            "status": status or {},
+        }
+    )
 
 
-def a_workload(job: Json, **changes: Any) -> Json:
+def a_workload(job: Json, **changes: Any) -> WorkloadObject:
     body = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7)
     body["metadata"] |= {"uid": "w", "resourceVersion": "2", "creationTimestamp": "2026-01-01T00:00:00Z"}
     body["status"] = {}
     for change in changes.values():
         change(body["status"], NOW)
-    return body
+    return WorkloadObject(body)
 
 
 def admitted(status: Json, now: int) -> None:
@@ -143,13 +146,13 @@ FAILED = pod_status("Failed", "False", "PodFailed")
 GOING = {**READY, "metadata": {"name": "p", "namespace": "ns", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
-def running_job(workload: Json) -> Json:
+def running_job(workload: Json) -> Any:
     job = a_job()
     patch = JOB_KIND.start(job, pod_set_infos(workload, Lookups()))
     assert patch is not None
     job["spec"] |= {"suspend": False, "template": {**job["spec"]["template"]}}
     _merge(job, patch.body)
-    return job
+    return as_stored(job)
 
 
 def _merge(target: Json, body: Json) -> None:
@@ -477,8 +480,8 @@ class Classes(Lookups):
         return (100, workload_class("high")) if name else (0, None)
 
 
-def workload_class(name: str) -> Json:
-    return {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
+def workload_class(name: str) -> WorkloadObject:
+    return WorkloadObject({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name})
 
 
 def relabelled(name: str, reference: Json | None) -> tuple[Json, list[Step]]:
@@ -696,11 +699,11 @@ def test_placed_pods_say_that_they_asked_for_any_place_so_that_kueue_opens_their
 # --- nodes that were lost ---------------------------------------------------------------------------------------------
 
 
-def restarted(workload: Json, *lost: str) -> Json:
+def restarted(workload: Json, *lost: str) -> Any:
     """The engine said that the gang has to start anew."""
     swap = RecordedSwap("Restart", "NotReady", lost or ("n1",), NOW, NOW)
     annotations = {names.RECOVERY: swap_record.write(swap_record.of(workload).with_loss(swap))}
-    return {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
+    return as_stored({**workload, "metadata": {**workload["metadata"], "annotations": annotations}})
 
 
 def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.jobs.plain_pods import a_pod, changed, gang, read
 from tests.merging import merge_patch as merged
+from tests.objects import as_stored
 
 from gangline.api import names
 from gangline.control.isolation.intake import Intake
@@ -366,10 +367,10 @@ def test_pods_whose_admission_was_not_kept_are_stopped_and_none_is_started():
     assert running(world) == 2
 
 
-def of_stateful_set(pod: Json) -> Json:
+def of_stateful_set(pod: Json) -> Any:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
     pod["metadata"]["ownerReferences"] = [owner]
-    return pod
+    return as_stored(pod)
 
 
 @pytest.mark.parametrize("serving", ["true", "false"])

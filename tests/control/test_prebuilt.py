@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, admitted, kinds, running_job
+from tests.objects import WorkloadObject, as_stored
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.plan import job_plan
@@ -19,13 +20,13 @@ Json = dict[str, Any]
 LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
-def naming_job(**changes: Any) -> Json:
+def naming_job(**changes: Any) -> Any:
     job = a_job(**changes)
     job["metadata"]["labels"][LABEL] = "mine"
-    return job
+    return as_stored(job)
 
 
-def prebuilt(job: Json, *, owned: bool = False) -> Json:
+def prebuilt(job: Json, *, owned: bool = False) -> WorkloadObject:
     """A Workload for such a job, written by someone else."""
     pod_sets = JOB_KIND.pod_sets(job)
     body = {
@@ -37,7 +38,7 @@ def prebuilt(job: Json, *, owned: bool = False) -> Json:
     }
     if owned:
         body["metadata"]["ownerReferences"] = [workloads.owner_reference(JOB_KIND, job)]
-    return body
+    return WorkloadObject(body)
 
 
 def steps(job: Json, named: Json | None, *more: Json) -> list[Step]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.objects import as_stored
 
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
@@ -147,8 +148,8 @@ def test_an_admission_is_told() -> None:
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 
-def policy(**spec: Any) -> Json:
-    return {"metadata": {"name": "p"}, "spec": {"clusterQueues": {"names": ["cq"]}, **spec}}
+def policy(**spec: Any) -> Any:
+    return as_stored({"metadata": {"name": "p"}, "spec": {"clusterQueues": {"names": ["cq"]}, **spec}})
 
 
 def test_what_a_policy_says_of_overruns_reaches_the_engine() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import a_pod
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
+from tests.objects import WorkloadObject, as_stored
 
 from gangline.api.read import conditions
 from gangline.control.decisions.carrying_out import Decisions
@@ -111,16 +112,18 @@ def test_a_decision_that_was_made_meanwhile_stands() -> None:
 # --- priorities -------------------------------------------------------------------------------------------------------
 
 
-def a_class(value: int, name: str = "high") -> Json:
+def a_class(value: int, name: str = "high") -> Any:
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(value)}
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": meta, "value": value}
+    return as_stored(
+        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": meta, "value": value}
+    )
 
 
-def of_class(name: str, priority: int, kind: str = "WorkloadPriorityClass", status: Any = None) -> Json:
+def of_class(name: str, priority: int, kind: str = "WorkloadPriorityClass", status: Any = None) -> Any:
     workload = a_workload(a_job(), admitted=admitted if status is None else status)
     workload["metadata"] |= {"name": name, "uid": f"uid-{name}"}
     workload["spec"] |= {"priority": priority, "priorityClassRef": {"kind": kind, "name": "high"}}
-    return workload
+    return as_stored(workload)
 
 
 def finished(status: Json, now: int) -> None:
@@ -215,11 +218,11 @@ def unowned(world: World, *pods: Pod) -> UnownedWorkloads:
     return UnownedWorkloads(world.mirror, nothing, nothing, departed, world, Quarantine(lambda *_: None))  # type: ignore[arg-type]
 
 
-def orphaned(*changes: Change) -> Json:
+def orphaned(*changes: Change) -> WorkloadObject:
     """The Workload of a job that was deleted with --cascade=orphan."""
     workload = a_workload(a_job(), **{f"{number}": change for number, change in enumerate(changes)})
     del workload["metadata"]["ownerReferences"]
-    return workload
+    return WorkloadObject(workload)
 
 
 def preempted(status: Json, now: int) -> None:
@@ -495,11 +498,11 @@ def test_an_eviction_of_a_workload_that_waits_counts_in_its_status_alone() -> No
 # --- the first condition ----------------------------------------------------------------------------------------------
 
 
-def a_queue(kind: str, name: str, **spec: Any) -> Json:
+def a_queue(kind: str, name: str, **spec: Any) -> Any:
     meta = {"name": name, "uid": name, "resourceVersion": "1"}
     if kind == "LocalQueue":
         meta["namespace"] = "ns"
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec}
+    return as_stored({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec})
 
 
 def fresh(workload: Json, *queues: Json) -> World:

@@ -39,10 +39,6 @@ _NODE_FAULTS: Final = frozenset({"UnexpectedAdmissionError", "NodeShutdown", "Te
 _STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 
 
-#: in place of the JSON of a pod, where none is kept
-_NOTHING: Final = PodObject()
-
-
 @dataclass(frozen=True, slots=True)
 class Pod:
     """A pod of a gang, or one that waits at a Gangline gate. Times are milliseconds since the epoch, 0 = not (yet)."""
@@ -95,7 +91,7 @@ class Pod:
     #: its resourceVersion as a number
     version: int = field(default=0, compare=False)
     #: what of its newest JSON says where it may run, kept only where a gate may have to be removed from it
-    manifest: PodObject = field(default=_NOTHING, compare=False, repr=False)
+    manifest: PodObject = field(default_factory=PodObject, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -215,7 +211,7 @@ def read_pod(pod: PodObject, workload: str) -> Pod:
         progress=(annotations.get(names.PROGRESS) or "")[: LONGEST_PROGRESS + 1],
         unscheduled=_unscheduled(pod),
         version=pod.revision,
-        manifest=_kept(pod) if placed or gated or waits else _NOTHING,
+        manifest=_kept(pod) if placed or gated or waits else PodObject(),
     )
 
 

@@ -58,7 +58,7 @@ class StoredObjects:
 
     def job(self, ref: tuple[Resource, str]) -> JobObject | None:
         """The object of a job kind, by its kind and key."""
-        return cast("JobObject | None", self.job(ref))
+        return cast("JobObject | None", self.objects[ref[0]].get(ref[1]))
 
     def cluster_id(self) -> str:
         """The uid of kube-system, which no other cluster has; "" as long as it is not known."""

@@ -106,9 +106,10 @@ class Writes:
 
     # --- watch events ---
 
-    def seen(self, resource: Resource, obj: Stored) -> None:
-        if self._tracking.seen(ObjectKey.of(resource, obj), obj):
-            self._mirror.upsert(resource, obj)
+    def seen(self, resource: Resource, obj: Json) -> None:
+        stored = view(resource, obj)
+        if self._tracking.seen(ObjectKey.of(resource, stored), stored):
+            self._mirror.upsert(resource, stored)
 
     def gone(self, resource: Resource, key: str, uid: str) -> None:
         """Remove an object that was deleted, by its uid. Its successor of the same name may be known already from a create's
@@ -137,7 +138,7 @@ class Writes:
     async def _read_whole(self, key: ObjectKey) -> None:
         try:
             found = await self._client.get(key.resource, key.namespace or None, key.name)
-            self.seen(key.resource, view(key.resource, found))
+            self.seen(key.resource, found)
             found = self._mirror.get(key.resource, key.text)
             if found is not None and is_head(found):  # it has grown, or a write of it is in doubt
                 await asyncio.sleep(FIRST_REREAD)

@@ -1,0 +1,16 @@
+"""Objects as the mirror stores them, for tests that make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.kube import resources as kube
+from gangline.objects import JobObject, PodObject, Stored, WorkloadObject, view
+
+__all__ = ["JobObject", "PodObject", "Stored", "WorkloadObject", "as_stored"]
+
+
+def as_stored(obj: dict[str, Any]) -> Any:
+    """The object with the names of its kind; that of a job, if it has no kind."""
+    resource = kube.BY_KIND.get(str(obj.get("kind")))
+    return view(resource, obj) if resource is not None else JobObject(obj)

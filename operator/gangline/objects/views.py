@@ -88,6 +88,11 @@ class WorkloadObject(Stored):
         return self.status.get("clusterName") or ""
 
     @property
+    def nominated_clusters(self) -> list[str]:
+        """The worker clusters to which it is offered; empty once one of them is chosen."""
+        return self.status.get("nominatedClusterNames") or []
+
+    @property
     def is_placed(self) -> bool:
         """Whether its admission names topology domains."""
         return any("topologyAssignment" in assignment for assignment in self.assignments)

@@ -17,13 +17,13 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Synced
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import ObjectKey, Resource
 from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
 #: what a controller says about one of its AdmissionChecks
-Judge: TypeAlias = Callable[[Json], Activity]
+Judge: TypeAlias = Callable[[Stored], Activity]
 
 
 class ActiveChecks(Part):
@@ -65,13 +65,12 @@ class ActiveChecks(Part):
 
     def _report(self, check: Stored, found: Activity, now: int) -> None:
         """Write the condition where it is not as it should be."""
-        meta = check["metadata"]
-        rows: conditions.Conditions = [dict(row) for row in check.status.get("conditions") or ()]
-        generation = meta.get("generation")
+        rows: conditions.Conditions = [dict(row) for row in check.conditions]
+        generation = check.metadata.get("generation")
         if conditions.put(
             rows, names.ACTIVE, found.active, found.reason, found.message, now=now, generation=generation
         ):
-            body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"conditions": rows}}
+            body = {"metadata": {"resourceVersion": check.resource_version}, "status": {"conditions": rows}}
             key = ObjectKey.of(kube.ADMISSION_CHECKS, check)
             self._writes.send(key, "status", body, priority=Priority.LIFECYCLE, failed=partial(self._refused, key))
 

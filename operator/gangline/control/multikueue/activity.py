@@ -9,11 +9,10 @@ from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
 from gangline.objects import Stored
 
 #: name -> the MultiKueueConfig, or the MultiKueueCluster
-Named: TypeAlias = Callable[[str], Json | None]
+Named: TypeAlias = Callable[[str], Stored | None]
 
 OFF = Activity(
     False, "FeatureGateDisabled", "the feature gate MultiKueue is off: no workload is sent to other clusters"
@@ -24,7 +23,7 @@ def is_ours(check: Stored) -> bool:
     return check.spec.get("controllerName") == CONTROLLER
 
 
-def config_of(check: Stored, config_named: Named) -> Json:
+def config_of(check: Stored, config_named: Named) -> Stored:
     """The MultiKueueConfig to which the check refers. Raises UnusableError."""
     wanted = kube.MULTI_KUEUE_CONFIGS
     name = named_configuration(check, wanted)
@@ -39,8 +38,7 @@ def clusters_of(check: Stored, config_named: Named) -> list[str]:
     config = config_of(check, config_named)
     clusters = config.spec.get("clusters")
     if not isinstance(clusters, list) or not all(isinstance(each, str) for each in clusters):
-        name = config.name
-        raise UnusableError(f"{kube.MULTI_KUEUE_CONFIGS.kind} {name}: spec.clusters: a list of names is wanted")
+        raise UnusableError(f"{kube.MULTI_KUEUE_CONFIGS.kind} {config.name}: spec.clusters: a list of names is wanted")
     return list(dict.fromkeys(clusters))
 
 

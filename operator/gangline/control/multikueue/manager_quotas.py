@@ -97,7 +97,7 @@ class ManagerQuotas(Part):
     def _look(self, now: int) -> None:
         local_queues: dict[str, list[str]] = {}
         for key, queue in self._mirror.local_queues.items():
-            local_queues.setdefault(queue.spec.get("clusterQueue", ""), []).append(key)
+            local_queues.setdefault(queue.cluster_queue, []).append(key)
         seen: dict[str, Automation] = {}
         for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
             check = self._check_of(queue)
@@ -109,7 +109,7 @@ class ManagerQuotas(Part):
             if before.get(name) != seen.get(name):
                 self.show(name)
 
-    def _check_of(self, queue: Stored) -> Json | None:
+    def _check_of(self, queue: Stored) -> Stored | None:
         """The AdmissionCheck by which a ClusterQueue sends workloads to other clusters; None if it has none."""
         rules = (queue.spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
         checks = (self._mirror.get(kube.ADMISSION_CHECKS, rule["name"]) for rule in rules)

@@ -34,7 +34,7 @@ from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Resource
 from gangline.objects import Stored, WorkloadObject
 
 
@@ -72,7 +72,7 @@ class MultiKueue(Part):
         #: Workloads of pod groups that have changed
         self.changed_groups: Callable[[], Collection[str]] = lambda: ()
         #: called with a Workload whose pods wait here: how far it is elsewhere may have changed
-        self.moved_elsewhere: Callable[[Json], None] = lambda workload: None
+        self.moved_elsewhere: Callable[[WorkloadObject], None] = lambda workload: None
         #: called when quotas of queues in other clusters may have changed
         self.moved_quotas: Callable[[], None] = lambda: None
         self._clusters = Clusters(
@@ -137,7 +137,7 @@ class MultiKueue(Part):
             self._changed.update(self._families.members(kind, {event.obj.name: event.obj}))
         elif isinstance(event, Upsert | Removed):
             uid = event.obj.uid if isinstance(event, Upsert) else event.uid
-            self._changed.update(map(key_of, self._mirror.workloads_of({"metadata": {"uid": uid}})))
+            self._changed.update(each.key for each in self._mirror.workloads_of_uid(uid))
 
     def lead(self) -> None:
         self._look_at_all = self._leading = self._settings.enabled
@@ -150,8 +150,7 @@ class MultiKueue(Part):
 
     def sends(self, workload: WorkloadObject) -> bool:
         """Whether the pods of the Workload run in another cluster, if they run at all."""
-        chosen = workload.status.get("clusterName")
-        return self._settings.enabled and (bool(chosen) or self._views.row(workload) is not None)
+        return self._settings.enabled and (bool(workload.cluster) or self._views.row(workload) is not None)
 
     def may_run(self, workload: WorkloadObject) -> bool:
         """Whether pods of the Workload may still run in another cluster."""
@@ -160,7 +159,7 @@ class MultiKueue(Part):
 
     def pods_ready(self, workload: WorkloadObject) -> bool:
         """Whether the Workload's cluster says that all of its pods are ready."""
-        chosen = self._clusters.all().get(workload.status.get("clusterName") or "")
+        chosen = self._clusters.all().get(workload.cluster)
         copy = chosen.store.copy(workload.key) if chosen is not None and chosen.connected else None
         return copy is not None and copy.row(names.PODS_READY) is not None
 
@@ -192,8 +191,8 @@ class MultiKueue(Part):
         if self._changed_checks.take() or self._moved or self._look_at_all:
             self._changed.update(self._checked())
         self._moved = self._look_at_all = False
-        for resource, key in jobs:
-            job = self._mirror.get(resource, key)
+        for ref in jobs:
+            job = self._mirror.job(ref)
             self._changed.update(self._chains.concerned(job) if job is not None else ())
         self._changed.update(self.changed_groups())
         self._changed.update(key for key, at in self._steps.alarms.items() if at <= now)
@@ -229,7 +228,7 @@ class MultiKueue(Part):
         if workload is None:
             self._steps.here.forgive(key)
             self._views.forget(key)
-            self._changed.update(map(key_of, self._mirror.heirs(key)))
+            self._changed.update(each.key for each in self._mirror.heirs(key))
             for name, cluster in self._clusters.all().items():
                 self._withdraw_orphan(name, cluster, key)
             self._steps.settled(key)
@@ -252,7 +251,7 @@ class MultiKueue(Part):
             self._steps.settled(key)
         if view.chain is not None and view.chain.over:
             self._look_at_next(workload)
-        stops = workload.deleting or workload.is_true(names.EVICTED)
+        stops = workload.deleting or workload.evicted
         if view.kind is not None and view.kind.pods_wait and (stops or view.kind.resource != kube.PODS):
             self.moved_elsewhere(workload)
 
@@ -277,15 +276,15 @@ class MultiKueue(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
-            raw = self._mirror.workloads.get(message.key.text)
-            if raw is not None and "admissionChecks" in raw.status:
+            workload = self._mirror.workloads.get(message.key.text)
+            if workload is not None and "admissionChecks" in workload.status:
                 self._changed.add(message.key.text)
 
     def _is_known(self, key: str) -> bool:
         """Whether this Workload, or the object whose Workloads are this family, is here."""
         if copies.is_family(key):
             return self._mirror.job_with(copies.owner_of_family(key)) is not None
-        return self._mirror.workloads.get(key) is not None
+        return key in self._mirror.workloads
 
     def _note(self, key: str) -> None:
         """Look again at a Workload whose copy, or its job, a cluster shows differently. A Workload that is not known here is left
@@ -320,7 +319,7 @@ class MultiKueue(Part):
     def _after_pause(self, key: str) -> None:
         """Look again at a Workload after a refused write; of a family at all members, which waited for it."""
         if copies.is_family(key) and (job := self._mirror.job_with(copies.owner_of_family(key))) is not None:
-            self._changed.update(map(key_of, self._mirror.workloads_of(job)))
+            self._changed.update(each.key for each in self._mirror.workloads_of(job))
         self._again(key)
 
     def _again(self, key: str) -> None:

@@ -11,13 +11,12 @@ from gangline.api.read.reading import ParseError, child
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
 from gangline.objects import Stored
 
 #: `spec.controllerName` of the AdmissionChecks that are answered here
 CONTROLLER: Final = f"{names.GROUP}/provisioning-request"
 #: name of a ProvisioningRequestConfig -> the object
-ConfigOf = Callable[[str], Json | None]
+ConfigOf = Callable[[str], Stored | None]
 
 
 def is_ours(check: Stored) -> bool:

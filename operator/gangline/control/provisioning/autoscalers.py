@@ -21,7 +21,6 @@ from gangline.control.parts.part import Part
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.errors import NotFound
-from gangline.kube.resources import Json
 from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ class Autoscalers(Part):
         except NotFound:
             groups = ()
         try:
-            listed = (await self._client.list(kube.NODE_POOLS)).items
+            listed = [Stored(pool) for pool in (await self._client.list(kube.NODE_POOLS)).items]
         except NotFound:
             listed = []
         return groups, [pool for pool in map(_readable, listed) if pool is not None]
@@ -78,7 +77,7 @@ class Autoscalers(Part):
             self._mirror.read_again(kube.RESOURCE_FLAVORS, key)
             self._wake()
 
-    def _flavors(self) -> list[tuple[str, Json]]:
+    def _flavors(self) -> list[tuple[str, Stored]]:
         """The flavors without an annotation that says whether they can grow."""
         return [
             (key, flavor)
@@ -86,7 +85,7 @@ class Autoscalers(Part):
             if names.AUTOSCALED not in flavor.annotations
         ]
 
-    def _growth(self, flavor: Json, groups: tuple[NodeGroup, ...], pools: list[NodePool]) -> str:
+    def _growth(self, flavor: Stored, groups: tuple[NodeGroup, ...], pools: list[NodePool]) -> str:
         selected = flavor.spec.get("nodeLabels") or {}
         if not selected or not (groups or pools):
             return ""

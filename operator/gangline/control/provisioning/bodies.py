@@ -18,7 +18,7 @@ from gangline.kube.resources import Json, Resource
 from gangline.objects import Stored, WorkloadObject
 
 #: name of a ResourceFlavor -> the object
-FlavorOf = Callable[[str], Json | None]
+FlavorOf = Callable[[str], Stored | None]
 
 
 def request(
@@ -56,24 +56,23 @@ def template(workload: WorkloadObject, name: str, group: Group, flavor: FlavorOf
     return {**head, "template": body}
 
 
-def adopted(template: Json, request: Stored) -> Json:
+def adopted(template: Stored, request: Stored) -> Json:
     """The patch that gives a template to its request: it is deleted together with it."""
-    others = [ref for ref in template["metadata"].get("ownerReferences") or () if not ref.get("controller")]
+    others = [ref for ref in template.owners if not ref.get("controller")]
     owner = _reference(kube.PROVISIONING_REQUESTS, request)
-    version = template["metadata"]["resourceVersion"]
-    return {"metadata": {"resourceVersion": version, "ownerReferences": [*others, owner]}}
+    return {"metadata": {"resourceVersion": template.resource_version, "ownerReferences": [*others, owner]}}
 
 
 def digest_of(template: Json) -> str:
+    """The digest of a template, whether it was read or is about to be made."""
     return (template["metadata"].get("annotations") or {}).get(names.TEMPLATE_DIGEST, "")
 
 
 def _own_parameters(workload: WorkloadObject) -> dict[str, str]:
     """The parameters that the job's annotations set."""
-    annotations: dict[str, str] = workload.annotations
     return {
         key.removeprefix(names.PROVISIONING_PREFIX): value
-        for key, value in annotations.items()
+        for key, value in workload.annotations.items()
         if key.startswith(names.PROVISIONING_PREFIX)
     }
 
@@ -82,7 +81,8 @@ def _flavored(group: Group, flavor: FlavorOf) -> PodSetInfo:
     selector: dict[str, str] = {}
     tolerations: list[Json] = []
     for name in dict.fromkeys((group.assignment.get("flavors") or {}).values()):
-        spec = (flavor(name) or {}).get("spec") or {}
+        found = flavor(name)
+        spec = found.spec if found is not None else {}
         selector.update(spec.get("nodeLabels") or {})
         tolerations.extend(spec.get("tolerations") or ())
     return PodSetInfo(group.name, group.count, node_selector=selector, tolerations=tolerations)
@@ -113,6 +113,5 @@ def _head(resource: Resource, workload: WorkloadObject, name: str) -> Json:
 
 def _reference(resource: Resource, owner: Stored) -> Json:
     """An owner reference without blockOwnerDeletion, which would need a right to the owner's finalizers."""
-    meta = owner["metadata"]
     head = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {**head, "name": meta["name"], "uid": meta["uid"], "controller": True}
+    return {**head, "name": owner.name, "uid": owner.uid, "controller": True}

@@ -49,8 +49,8 @@ def groups(workload: WorkloadObject, config: ProvisioningRequestConfigSpec) -> l
 
 
 def _wanted(workload: WorkloadObject, managed: Collection[str]) -> Iterator[Group]:
-    assigned = {row["name"]: row for row in workload.status["admission"].get("podSetAssignments") or ()}
-    for pod_set in workload.spec.get("podSets") or ():
+    assigned = {row["name"]: row for row in workload.assignments}
+    for pod_set in workload.pod_sets:
         if pod_set.get("count", 1) <= 0 or (managed and not _uses(_spec(pod_set), managed)):
             continue
         assignment = assigned.get(pod_set["name"])

@@ -6,19 +6,18 @@ template until its request exists, so that none is left behind when this process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from gangline.api import names
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.control.provisioning import bodies, check_state
 from gangline.control.provisioning.groups import Group, groups
 from gangline.control.provisioning.naming import attempt_of, request_name, template_name
 from gangline.control.provisioning.updates import pod_set_updates, unusable_details
 from gangline.jobs.base import JobError
-from gangline.kube.resources import Json, deleting
+from gangline.kube.resources import Json
 from gangline.objects import Stored, WorkloadObject
 
 
@@ -30,12 +29,12 @@ class View:
     #: the checks of this controller among the Workload's, each with its configuration; None: it has none that can be used
     checks: Mapping[str, ProvisioningRequestConfigSpec | None]
     #: the requests that the Workload controls
-    requests: Sequence[Json]
+    requests: Sequence[Stored]
     #: the PodTemplates that the Workload itself controls
-    templates: Sequence[Json]
+    templates: Sequence[Stored]
     #: whoever controls it: name -> the ProvisioningRequest, or the PodTemplate, in the Workload's namespace
-    request_named: Callable[[str], Json | None]
-    template_named: Callable[[str], Json | None]
+    request_named: Callable[[str], Stored | None]
+    template_named: Callable[[str], Stored | None]
     #: an owner reference -> whether that ProvisioningRequest or Workload still exists
     exists: Callable[[Json], bool]
     flavor: bodies.FlavorOf
@@ -69,7 +68,7 @@ class CreateRequest:
 class AdoptTemplate:
     """Give a template to its request."""
 
-    template: Json
+    template: Stored
     body: Json
 
 
@@ -80,7 +79,7 @@ class DeleteRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTemplate:
-    template: Json
+    template: Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +109,19 @@ Step: TypeAlias = (
 def plan(view: View) -> list[Step]:
     """The next steps; [] when there is nothing to do until something changes. Raises ParseError for an incomplete admission."""
     workload = view.workload
-    evicted = _has(workload, names.EVICTED)
-    if _has(workload, names.FINISHED) or workload.deleting or (evicted and view.clean_up):
-        return [*_delete(view.requests, DeleteRequest), *_delete(view.templates, DeleteTemplate)]
-    reserved = "admission" in workload.status and _has(workload, names.QUOTA_RESERVED)
-    if not reserved or evicted:
+    if workload.finished or workload.deleting or (workload.evicted and view.clean_up):
+        return [*_delete_requests(view.requests), *_delete_templates(view.templates)]
+    if not workload.holds_quota or workload.evicted:
         return []
-    plans = [plan for row in _rows(workload) if (plan := _check_plan(view, row)) is not None]
+    plans = [plan for row in workload.checks if (plan := _check_plan(view, row)) is not None]
     changes = [(plan.row, plan.after) for plan in plans if plan.after != plan.row]
     steps: list[Step] = [SetChecks(changes)] if changes else []
     kept = {plan.request.name for plan in plans if plan.request is not None}
-    steps += _delete((each for each in view.requests if each.name not in kept), DeleteRequest)
+    steps += _delete_requests(each for each in view.requests if each.name not in kept)
     for each in plans:
         steps += each.next_steps(view)
     needed = {name for each in plans for name in each.templates()}
-    steps += _delete((each for each in view.templates if each.name not in needed), DeleteTemplate)
+    steps += _delete_templates(each for each in view.templates if each.name not in needed)
     return steps
 
 
@@ -155,16 +152,12 @@ class _CheckPlan:
             yield from _make(view, self.row["name"], self.name, self.config, self.wanted)
 
 
-def _rows(workload: WorkloadObject) -> list[Json]:
-    return workload.status.get("admissionChecks") or []
-
-
 def _check_plan(view: View, row: Json) -> _CheckPlan | None:
     """The plan for one check of a workload; None for a check of another controller."""
     workload, check = view.workload, row["name"]
     if check not in view.checks:
         return None
-    admitted, config = _has(workload, names.ADMITTED), view.checks[check]
+    admitted, config = workload.admitted, view.checks[check]
     if config is None:
         if admitted and row["state"] == check_state.READY:  # it runs: a configuration is not needed any more
             return _CheckPlan(row, row, None, _newest(view, check, None))
@@ -176,7 +169,7 @@ def _check_plan(view: View, row: Json) -> _CheckPlan | None:
     if request is None and admitted:
         return _CheckPlan(row, row, None)  # it has nodes: its queue got the check later
     if request is None:
-        name = request_name(_name(workload), check, (row.get("retryCount") or 0) + 1)
+        name = request_name(workload.name, check, (row.get("retryCount") or 0) + 1)
         return _CheckPlan(row, row, config, None, wanted, name if row["state"] == check_state.PENDING else "")
     attempt = _attempt(view, check, request)
     after = check_state.followed(
@@ -189,16 +182,16 @@ def _check_plan(view: View, row: Json) -> _CheckPlan | None:
         updates=partial(pod_set_updates, request, wanted, config),
     )
     again = after["state"] == check_state.PENDING and check_state.has_failed(request, admitted=admitted)
-    name = request_name(_name(workload), check, attempt + 1) if again else ""
+    name = request_name(workload.name, check, attempt + 1) if again else ""
     return _CheckPlan(row, after, config, request, wanted, name)
 
 
-def _newest(view: View, check: str, config: ProvisioningRequestConfigSpec | None) -> Json | None:
+def _newest(view: View, check: str, config: ProvisioningRequestConfigSpec | None) -> Stored | None:
     """The last attempt of the check that asks as the configuration says, if one is given."""
     mine = [
         each
         for each in view.requests
-        if attempt_of(_name(each), _name(view.workload), check) is not None
+        if attempt_of(each.name, view.workload.name, check) is not None
         and not each.deleting
         and (config is None or bodies.is_current(each, view.workload, config))
     ]
@@ -206,7 +199,7 @@ def _newest(view: View, check: str, config: ProvisioningRequestConfigSpec | None
 
 
 def _attempt(view: View, check: str, request: Stored) -> int:
-    return attempt_of(_name(request), _name(view.workload), check) or 0
+    return attempt_of(request.name, view.workload.name, check) or 0
 
 
 # --- requests and templates -------------------------------------------------------------------------------------------
@@ -239,7 +232,7 @@ def _template_step(view: View, check: str, body: Json) -> Sequence[Step] | None:
     """The step that brings a PodTemplate to what it should be: None if it is so already; no step where it only has to be waited
     for.
     """
-    there = view.template_named(_name(body))
+    there = view.template_named(body["metadata"]["name"])
     if there is not None and there.deleting:
         return ()
     if there is not None and _is_of(view, there) and bodies.digest_of(there) == bodies.digest_of(body):
@@ -262,27 +255,21 @@ def _is_leftover(view: View, obj: Stored) -> bool:
 def _adopt(view: View, request: Stored) -> Iterator[Step]:
     for row in request.spec.get("podSets") or ():
         template = view.template_named(row["podTemplateRef"]["name"])
-        if template is not None and _is_of(view, template) and not deleting(template):
+        if template is not None and _is_of(view, template) and not template.deleting:
             yield AdoptTemplate(template, bodies.adopted(template, request))
 
 
 def _unusable(request: Stored, config: ProvisioningRequestConfigSpec) -> Iterator[Step]:
     for detail in unusable_details(request, config):
         text = (
-            f'ProvisioningRequest "{_name(request)}" has no detail "{detail[:64]}" that can be a node selector\'s value'
+            f'ProvisioningRequest "{request.name}" has no detail "{detail[:64]}" that can be a node selector\'s value'
         )
         yield Remark("ProvisioningDetailSkipped", text)
 
 
-def _delete(
-    objects: Iterator[Json] | Sequence[Json], step: Callable[[Json], DeleteRequest | DeleteTemplate]
-) -> list[Step]:
-    return [step(each) for each in objects if not each.deleting]
+def _delete_requests(requests: Iterable[Stored]) -> list[Step]:
+    return [DeleteRequest(each) for each in requests if not each.deleting]
 
 
-def _name(obj: Stored) -> str:
-    return obj.name
-
-
-def _has(workload: WorkloadObject, condition: str) -> bool:
-    return workload.is_true(condition)
+def _delete_templates(templates: Iterable[Stored]) -> list[Step]:
+    return [DeleteTemplate(each) for each in templates if not each.deleting]

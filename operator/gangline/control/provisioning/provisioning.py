@@ -88,7 +88,7 @@ class Provisioning(Part):
         """The activity of a check of this controller: whether it is active, and why."""
         return activity.activity_of(check, self._config_named, served=self._served(kube.PROVISIONING_REQUESTS))
 
-    def _config_named(self, name: str) -> Json | None:
+    def _config_named(self, name: str) -> Stored | None:
         return self._mirror.get(kube.PROVISIONING_CONFIGS, name)
 
     # --- workloads ---
@@ -121,7 +121,7 @@ class Provisioning(Part):
         cannot be used.
         """
         found: dict[str, ProvisioningRequestConfigSpec | None] = {}
-        for row in workload.status.get("admissionChecks") or ():
+        for row in workload.checks:
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
             if check is not None and activity.is_ours(check):
                 try:
@@ -130,7 +130,7 @@ class Provisioning(Part):
                     found[row["name"]] = None
         return found
 
-    def _exists(self, namespace: str, owner: Stored) -> bool:
+    def _exists(self, namespace: str, owner: Json) -> bool:
         """Whether the owner that a reference names exists; one of another kind is not ours to judge."""
         for kind in (kube.WORKLOADS, kube.PROVISIONING_REQUESTS):
             if owner.get("kind") == kind.kind:
@@ -193,8 +193,8 @@ class Provisioning(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
-            raw = self._mirror.workloads.get(message.key.text)
-            if raw is not None and "admissionChecks" in raw.status:
+            workload = self._mirror.workloads.get(message.key.text)
+            if workload is not None and "admissionChecks" in workload.status:
                 self._changed.add(message.key.text)
 
     def _rows_written(self, key: str, rows: Sequence[tuple[Json, Json]], answer: Json | None) -> None:

@@ -16,13 +16,13 @@ from gangline.objects import Stored
 
 def pod_set_updates(request: Stored, groups: Sequence[Group], config: ProvisioningRequestConfigSpec) -> list[Json]:
     """`podSetUpdates` of the check: one for each pod set that was requested, alone or merged with another."""
-    meta, spec = request["metadata"], request.spec
+    spec = request.spec
     asked = {row["podTemplateRef"]["name"] for row in spec.get("podSets") or ()}
-    annotations = {names.CONSUMES: meta["name"], names.PROVISIONING_CLASS: spec["provisioningClassName"]}
+    annotations = {names.CONSUMES: request.name, names.PROVISIONING_CLASS: spec["provisioningClassName"]}
     update: Json = {"annotations": annotations}
     if config.pod_set_updates is not None:
         update["nodeSelector"] = dict(_node_selector(request, config))
-    requested = [group for group in groups if template_name(meta["name"], group.name) in asked]
+    requested = [group for group in groups if template_name(request.name, group.name) in asked]
     return [{"name": member, **update} for group in requested for member in group.members]
 
 

@@ -19,8 +19,7 @@ def recorded(policy: Stored) -> dict[str, FallenBack]:
     for what no operator wrote.
     """
     found: dict[str, FallenBack] = {}
-    status: Json = policy.status
-    rows: object = status.get("fallenBack")
+    rows: object = policy.status.get("fallenBack")
     for row in cast("list[object]", rows) if isinstance(rows, list) else ():
         if isinstance(row, dict):
             entry = cast(Json, row)

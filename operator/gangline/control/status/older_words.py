@@ -32,7 +32,7 @@ def translate(old: Json, status: Json) -> None:
     """Puts the older reasons into a Workload's status that was `old`, and leaves out that a new Workload is not admitted."""
     rows: conditions.Conditions = status.get("conditions") or []
     waits, checked = conditions.find(rows, names.QUOTA_RESERVED), conditions.find(rows, names.ADMITTED)
-    if waits is not None and waits.status == "False":
+    if waits is not None and waits["status"] == "False":
         waits["reason"] = reason(waits.get("reason", ""))
     if checked is not None and checked.get("reason") == "UnsatisfiedAdmissionChecks":
         checked["reason"] = "UnsatisfiedChecks"

@@ -29,7 +29,7 @@ class Selection:
     unknown: tuple[str, ...] = ()
 
 
-def selection(policy: Stored, queues: Mapping[str, Json], in_force: Mapping[str, str]) -> Selection:
+def selection(policy: Stored, queues: Mapping[str, Stored], in_force: Mapping[str, str]) -> Selection:
     """The queues that a policy selects. `in_force`: ClusterQueue -> its policy."""
     own = policy.name
     selected = [name for name, queue in sorted(queues.items()) if _selects(policy, queue)]
@@ -63,7 +63,7 @@ def status(
     `fallen_back`: the ClusterQueues that follow something else, because of its floor.
     """
     old = policy.status
-    rows = [dict(row) for row in old.get("conditions") or ()]
+    rows = [dict(row) for row in policy.conditions]
     found = sorted(chosen.matched)
     fixes = policy.spec.get("fixes") or {}
     unknown = sorted((set(fixes.get("enable") or ()) | set(fixes.get("disable") or ())) - FIXES)

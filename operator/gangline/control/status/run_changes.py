@@ -62,9 +62,9 @@ def lost_words(what: str, lost: Sequence[str]) -> str:
 
 def why_not_started(workload: WorkloadObject) -> str:
     """The reason for which the API server does not take the admission of the job, UNKNOWN_FIELD or NOT_KEPT; "" = it does."""
-    row = conditions.find(workload.status.get("conditions") or [], names.PODS_REFUSED) or {}
+    row = workload.true_condition(names.PODS_REFUSED) or {}
     reason = str(row.get("reason"))
-    return reason if row.get("status") == "True" and reason in (UNKNOWN_FIELD, NOT_KEPT) else ""
+    return reason if reason in (UNKNOWN_FIELD, NOT_KEPT) else ""
 
 
 def finish(success: bool, message: str) -> Change:
@@ -82,7 +82,7 @@ def pods_ready(ready: bool) -> Change:
     def change(status: Json, now: int) -> None:
         rows = rows_of(status)
         old = conditions.find(rows, names.PODS_READY)
-        was_ready = old is not None and (old.status == "True" or old.get("reason") == "WaitForRecovery")
+        was_ready = old is not None and (old["status"] == "True" or old.get("reason") == "WaitForRecovery")
         if ready:
             reason, message = (
                 "Recovered" if was_ready else "Started",
@@ -148,10 +148,10 @@ def missing_pods(missing: bool) -> Change:
     def change(status: Json, now: int) -> None:
         rows = rows_of(status)
         known, evicted = conditions.find(rows, names.WAITING_FOR_REPLACEMENT), conditions.find(rows, names.EVICTED)
-        if missing and evicted is not None and evicted.status == "True":
+        if missing and evicted is not None and evicted["status"] == "True":
             reason, message = evicted["reason"], evicted.get("message", "")
             conditions.put(rows, names.WAITING_FOR_REPLACEMENT, True, reason, message, now=now)
-        elif missing and (known is None or known.status != "True"):
+        elif missing and (known is None or known["status"] != "True"):
             message = "Some Failed pods need replacement"
             conditions.put(rows, names.WAITING_FOR_REPLACEMENT, True, "PodsFailed", message, now=now)
         elif not missing and known is not None:

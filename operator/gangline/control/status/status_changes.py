@@ -16,7 +16,7 @@ from gangline.control.status.gate_changes import close_gates
 from gangline.control.status.run_changes import IDLE, NOT_READY
 from gangline.engine import model
 from gangline.kube.resources import Json
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import WorkloadObject
 
 #: Eviction reasons after which a workload is requeued at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled", "RequestsChanged"})
@@ -100,7 +100,7 @@ def imported(admission: model.Admission, checks: Iterable[str]) -> Change:
 def _queue(rows: conditions.Conditions) -> None:
     """Remove the condition that says why the workload was not queued: what it asks for can be counted again."""
     known = conditions.find(rows, names.REQUEUED)
-    if known is not None and (known.status, known.get("reason")) == ("False", names.NOT_QUEUED):
+    if known is not None and (known["status"], known.get("reason")) == ("False", names.NOT_QUEUED):
         rows.remove(known)
 
 
@@ -108,7 +108,7 @@ def end_eviction(rows: conditions.Conditions, now: int) -> None:
     """End what the status says about an eviction, and about the wait for a preemption gate: the workload has quota again."""
     for kind in (names.EVICTED, names.PREEMPTED, names.BLOCKED_ON_GATES):
         old = conditions.find(rows, kind)
-        if old is not None and old.status == "True":
+        if old is not None and old["status"] == "True":
             conditions.put(rows, kind, False, "QuotaReserved", f"Previously: {old.get('message', '')}", now=now)
 
 
@@ -310,7 +310,7 @@ def _forget_placement(status: Json, now: int) -> None:
         status["admissionChecks"] = [_reset(check, now) for check in checks]
 
 
-def _reset(check: Stored, now: int) -> Json:
+def _reset(check: Json, now: int) -> Json:
     state = check.get("state", "")
     if state == "Pending":
         return check
@@ -345,7 +345,7 @@ def release(status: Json, now: int) -> None:
     evicted = conditions.find(rows, names.EVICTED)
     reason, message = (evicted["reason"], evicted.get("message", "")) if evicted else ("Pending", "")
     admitted = conditions.find(rows, names.ADMITTED)
-    if admitted is not None and admitted.status == "True":
+    if admitted is not None and admitted["status"] == "True":
         ran = max(0, now - conditions.millis_of(admitted.get("lastTransitionTime"))) // 1000
         status["accumulatedPastExecutionTimeSeconds"] = status.get("accumulatedPastExecutionTimeSeconds", 0) + ran
     status.pop("admission", None)
@@ -358,11 +358,11 @@ def release(status: Json, now: int) -> None:
     if reason == "PodsReadyTimeout" or conditions.is_true(rows, names.PODS_READY):
         conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
     for kind in (names.OVERRUN, names.STALLED, names.PODS_REFUSED):
-        if (old := conditions.find(rows, kind)) is not None and old.status == "True":
+        if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
     if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:
         rows.remove(stall)  # it concerned a run that has ended
-    if evicted is not None and evicted.status == "True":
+    if evicted is not None and evicted["status"] == "True":
         conditions.put(rows, names.REQUEUED, reason in _REQUEUED_AT_ONCE, reason, message, now=now)
 
 
@@ -393,7 +393,7 @@ def end_hold(status: Json, now: int) -> None:
 
 def is_on_hold(rows: conditions.Conditions) -> bool:
     known = conditions.find(rows, names.QUOTA_RESERVED)
-    return known is not None and (known.status, known.get("reason")) == ("False", ON_HOLD)
+    return known is not None and (known["status"], known.get("reason")) == ("False", ON_HOLD)
 
 
 def unclaim(status: Json, now: int) -> None:
@@ -439,7 +439,7 @@ def requeue(decision: model.Requeue) -> Change:
     def change(status: Json, now: int) -> None:
         message, rows = _REQUEUE_MESSAGES.get(decision.reason, ""), rows_of(status)
         known = conditions.find(rows, names.REQUEUED)
-        if decision.reason != "BackoffFinished" or (known is not None and known.status == "False"):
+        if decision.reason != "BackoffFinished" or (known is not None and known["status"] == "False"):
             conditions.put(rows, names.REQUEUED, True, decision.reason, message, now=now)
         state = status.get("requeueState")
         if state is not None:

@@ -10,7 +10,7 @@ from gangline.api.read.workloads.parse_workload import variant_of as variant_of
 from gangline.jobs.workload import name_for
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import WorkloadObject
 
 #: annotations that follow the parent for as long as a variant waits
 _FOLLOWED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
@@ -25,15 +25,14 @@ def is_parent(workload: WorkloadObject) -> bool:
 
 
 def is_variant(workload: WorkloadObject) -> bool:
-    return bool(variant_of(workload["metadata"]))
+    return bool(variant_of(workload.metadata))
 
 
 def parent_key(variant: WorkloadObject) -> str:
     """The key of the Workload that owns a variant."""
-    meta = variant["metadata"]
-    uid = variant_of(meta)
-    name = next(owner["name"] for owner in meta["ownerReferences"] if owner.get("uid") == uid)
-    return f"{meta['namespace']}/{name}"
+    uid = variant_of(variant.metadata)
+    name = next(owner["name"] for owner in variant.owners if owner.get("uid") == uid)
+    return f"{variant.namespace}/{name}"
 
 
 def flavor_of(variant: WorkloadObject) -> str:
@@ -42,28 +41,26 @@ def flavor_of(variant: WorkloadObject) -> str:
     return next(iter(names_in(written)), "")
 
 
-def variant_name(parent: Stored, flavor: str) -> str:
+def variant_name(parent: WorkloadObject, flavor: str) -> str:
     """The parent's name without its digest, the flavor, and a digest of both."""
-    meta = parent["metadata"]
-    stem = meta["name"].rpartition("-")[0] or meta["name"]
-    digest = name_for("Workload", names.GROUP, meta["name"], meta["uid"], flavor).rpartition("-")[2]
+    stem = parent.name.rpartition("-")[0] or parent.name
+    digest = name_for("Workload", names.GROUP, parent.name, parent.uid, flavor).rpartition("-")[2]
     return f"{f'{stem}-variant-{flavor}'[:_LONGEST].rstrip('.-')}-{digest}"
 
 
-def variant(parent: Stored, flavor: str, *, active: bool) -> Json:
+def variant(parent: WorkloadObject, flavor: str, *, active: bool) -> Json:
     """A new variant for one flavor, with a closed preemption gate."""
-    meta = parent["metadata"]
-    labels = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.CONCURRENT_PARENT}
+    labels = {key: value for key, value in parent.labels.items() if key != names.CONCURRENT_PARENT}
     gates = [gate for gate in parent.spec.get("preemptionGates", ()) if gate["name"] != names.CONCURRENT_GATE]
     return {
         "apiVersion": kube.WORKLOADS.api_version,
         "kind": kube.WORKLOADS.kind,
         "metadata": {
             "name": variant_name(parent, flavor),
-            "namespace": meta["namespace"],
+            "namespace": parent.namespace,
             "labels": labels,
             "annotations": {
-                **{key: value for key, value in (meta.get("annotations") or {}).items() if key not in _SLICES},
+                **{key: value for key, value in parent.annotations.items() if key not in _SLICES},
                 names.ALLOWED_FLAVORS: flavor,
             },
             "finalizers": [names.IN_USE_FINALIZER],
@@ -71,8 +68,8 @@ def variant(parent: Stored, flavor: str, *, active: bool) -> Json:
                 {
                     "apiVersion": kube.WORKLOADS.api_version,
                     "kind": kube.WORKLOADS.kind,
-                    "name": meta["name"],
-                    "uid": meta["uid"],
+                    "name": parent.name,
+                    "uid": parent.uid,
                     "controller": True,
                     "blockOwnerDeletion": True,
                 }
@@ -86,7 +83,7 @@ def variant(parent: Stored, flavor: str, *, active: bool) -> Json:
     }
 
 
-def lagging(parent: Stored, of: Json, *, reserved: bool) -> Json:
+def lagging(parent: WorkloadObject, of: WorkloadObject, *, reserved: bool) -> Json:
     """A patch that makes a variant ask for what its parent asks for, {} = it does. With quota only its priority follows."""
     mine, its = of.spec, parent.spec
     followed = (

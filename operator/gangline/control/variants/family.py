@@ -12,13 +12,12 @@ from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.plan.job_workload import has, reserved
 from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
 from gangline.control.status import gate_changes, run_changes, status_changes
 from gangline.control.variants import bodies
 from gangline.engine import model
 from gangline.kube.resources import Json, key_of
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import WorkloadObject
 
 Step: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
 Change: TypeAlias = Callable[[Json, int], None]
@@ -44,7 +43,7 @@ class Rule:
 class Family:
     """A parent and its variants. `rule` is None where the ClusterQueue has no policy in force."""
 
-    parent: Stored
+    parent: WorkloadObject
     variants: Sequence[WorkloadObject]
     rule: Rule | None
 
@@ -53,7 +52,7 @@ class Family:
 class Told:
     """An event on a Workload, once what it tells is written."""
 
-    about: Json
+    about: WorkloadObject
     happened: str
     said: str
 
@@ -65,7 +64,7 @@ class Plan:
     steps: list[tuple[Step, Told | None]]
     due: int | None = None
 
-    def then(self, step: Step, about: Json | None = None, happened: str = "", said: str = "") -> None:
+    def then(self, step: Step, about: WorkloadObject | None = None, happened: str = "", said: str = "") -> None:
         """Add a step. An object gets one patch at a time: what is left to change follows once that is written."""
         if isinstance(step, PatchWorkload):
             patched = (each.workload for each, _ in self.steps if isinstance(each, PatchWorkload))
@@ -77,15 +76,14 @@ class Plan:
 def plan(family: Family, now: int) -> Plan:
     """The next steps; none when there is nothing to do until something changes, or until `due`."""
     made, parent, rule = Plan([]), family.parent, family.rule
-    finished = parent.condition(names.FINISHED)
-    if finished is not None and finished.status == "True":
+    finished = parent.true_condition(names.FINISHED)
+    if finished is not None:
         _finish(made, family.variants, finished)
     elif rule is None:
         _dissolve(made, parent, family.variants)
     elif not bodies.is_parent(parent):
-        if (
-            not reserved(parent) and not parent.deleting
-        ):  # else it was admitted before the policy came: it goes on alone
+        # a parent with quota was admitted before the policy came: it goes on alone
+        if not parent.holds_quota and not parent.deleting:
             made.then(PatchWorkload(parent, {"metadata": {"labels": {names.CONCURRENT_PARENT: "true"}}}))
     else:
         _run(made, parent, family.variants, rule, now)
@@ -94,14 +92,14 @@ def plan(family: Family, now: int) -> Plan:
 
 def _finish(made: Plan, variants: Sequence[WorkloadObject], finished: Json) -> None:
     for variant in variants:
-        if not has(variant, names.FINISHED):
+        if not variant.finished:
             change = run_changes.finish_because(finished["reason"], finished.get("message", ""))
             made.then(ChangeStatus(variant, "finish", change))
         else:
             _let_go(made, variant)
 
 
-def _dissolve(made: Plan, parent: Stored, variants: Sequence[WorkloadObject]) -> None:
+def _dissolve(made: Plan, parent: WorkloadObject, variants: Sequence[WorkloadObject]) -> None:
     """Dissolve a family whose policy is not in force any more: the parent is a workload like any other, and holds its quota
     itself.
     """
@@ -113,7 +111,7 @@ def _dissolve(made: Plan, parent: Stored, variants: Sequence[WorkloadObject]) ->
         _let_go(made, variant)
 
 
-def _run(made: Plan, parent: Stored, everyone: Sequence[Json], rule: Rule, now: int) -> None:
+def _run(made: Plan, parent: WorkloadObject, everyone: Sequence[WorkloadObject], rule: Rule, now: int) -> None:
     order = {flavor: place for place, flavor in enumerate(rule.flavors)}
     variants = sorted(
         (each for each in everyone if not each.deleting),
@@ -121,9 +119,9 @@ def _run(made: Plan, parent: Stored, everyone: Sequence[Json], rule: Rule, now: 
     )
     leaving = parent.deleting
     for variant in everyone:
-        if variant.deleting and not (reserved(variant) and reserved(parent)):
+        if variant.deleting and not (variant.holds_quota and parent.holds_quota):
             _let_go(made, variant)
-        elif leaving and not reserved(variant):
+        elif leaving and not variant.holds_quota:
             _delete(made, variant)
     if leaving:
         return
@@ -132,11 +130,9 @@ def _run(made: Plan, parent: Stored, everyone: Sequence[Json], rule: Rule, now: 
     if _follow_eviction(made, parent, everyone):
         return
     for variant in variants:
-        if change := bodies.lagging(parent, variant, reserved=reserved(variant)):
+        if change := bodies.lagging(parent, variant, reserved=variant.holds_quota):
             made.then(PatchWorkload(variant, change))
-    admitted = [
-        each for each in variants if has(each, names.ADMITTED) and reserved(each) and not has(each, names.EVICTED)
-    ]
+    admitted = [each for each in variants if each.admitted and each.holds_quota and not each.evicted]
     _activate(made, parent, variants, admitted, rule, order)
     _admit_parent(made, parent, admitted)
     _open_gate(made, variants, now)
@@ -147,18 +143,18 @@ def _run(made: Plan, parent: Stored, everyone: Sequence[Json], rule: Rule, now: 
 
 def _match_flavors(
     made: Plan,
-    parent: Stored,
-    everyone: Sequence[Json],
+    parent: WorkloadObject,
+    everyone: Sequence[WorkloadObject],
     variants: Sequence[WorkloadObject],
     rule: Rule,
     order: dict[str, int],
 ) -> None:
     """Make one variant for each flavor of the queue, and delete other ones."""
     present = {bodies.flavor_of(each) for each in everyone}
-    running = next((each for each in variants if has(each, names.ADMITTED)), None)
+    running = next((each for each in variants if each.admitted), None)
     for flavor in rule.flavors:
         if flavor not in present:
-            active = _is_active(parent) and _is_wanted(flavor, running, rule, order)
+            active = parent.active and _is_wanted(flavor, running, rule, order)
             body = bodies.variant(parent, flavor, active=active)
             made.then(CreateWorkload(body), parent, "CreatedVariant", f'Variant Workload "{key_of(body)}" created')
     for variant in variants:
@@ -167,11 +163,7 @@ def _match_flavors(
             made.then(DeleteWorkload(variant), parent, "DeletedVariant", note)
 
 
-def _is_active(workload: WorkloadObject) -> bool:
-    return workload.spec.get("active") is not False
-
-
-def _is_wanted(flavor: str, running: Json | None, rule: Rule, order: dict[str, int]) -> bool:
+def _is_wanted(flavor: str, running: WorkloadObject | None, rule: Rule, order: dict[str, int]) -> bool:
     """Whether the job, running as this variant, should still be tried on the flavor."""
     if running is None or bodies.flavor_of(running) == flavor:
         return True
@@ -184,16 +176,16 @@ def _is_wanted(flavor: str, running: Json | None, rule: Rule, order: dict[str, i
 
 def _activate(
     made: Plan,
-    parent: Stored,
+    parent: WorkloadObject,
     variants: Sequence[WorkloadObject],
-    admitted: Sequence[Json],
+    admitted: Sequence[WorkloadObject],
     rule: Rule,
     order: dict[str, int],
 ) -> None:
     running = admitted[0] if admitted else None
     for variant in variants:
-        wanted = _is_active(parent) and _is_wanted(bodies.flavor_of(variant), running, rule, order)
-        if wanted == _is_active(variant) or (wanted and _is_rejected(variant)):
+        wanted = parent.active and _is_wanted(bodies.flavor_of(variant), running, rule, order)
+        if wanted == variant.active or (wanted and _is_rejected(variant)):
             continue
         step, because = PatchWorkload(variant, {"spec": {"active": wanted}}), _because(parent, running, rule)
         if wanted:
@@ -202,8 +194,8 @@ def _activate(
             made.then(step, variant, "DeactivatedVariant", f"Variant Workload deactivated due to {because}")
 
 
-def _because(parent: Stored, running: Json | None, rule: Rule) -> str:
-    if not _is_active(parent):
+def _because(parent: WorkloadObject, running: WorkloadObject | None, rule: Rule) -> str:
+    if not parent.active:
         return f'Parent Workload "{parent.key}" not active'
     if running is None:
         return "no other Variant being admitted"
@@ -220,14 +212,14 @@ def _is_rejected(variant: WorkloadObject) -> bool:
 # --- evictions --------------------------------------------------------------------------------------------------------
 
 
-def _follow_eviction(made: Plan, parent: Stored, everyone: Sequence[Json]) -> bool:
+def _follow_eviction(made: Plan, parent: WorkloadObject, everyone: Sequence[WorkloadObject]) -> bool:
     """Evict the parent with an evicted variant, which releases its quota after its parent. True: wait for that."""
     waits = False
     for variant in everyone:
-        if not reserved(variant) or not (has(variant, names.EVICTED) or variant.deleting):
+        if not variant.holds_quota or not (variant.evicted or variant.deleting):
             continue
-        if not (has(variant, names.ADMITTED) and reserved(parent) and _runs_as(parent, variant)):
-            if has(variant, names.EVICTED):
+        if not (variant.admitted and parent.holds_quota and _runs_as(parent, variant)):
+            if variant.evicted:
                 made.then(ChangeStatus(variant, "release", status_changes.release))
             continue
         waits = True
@@ -235,22 +227,21 @@ def _follow_eviction(made: Plan, parent: Stored, everyone: Sequence[Json]) -> bo
     return waits
 
 
-def _evict_parent(made: Plan, parent: Stored, variant: WorkloadObject) -> None:
-    if has(parent, names.EVICTED):
+def _evict_parent(made: Plan, parent: WorkloadObject, variant: WorkloadObject) -> None:
+    if parent.evicted:
         return  # its job is stopping
     cause = (variant.condition(names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
-    if cause in _FINAL and _is_active(parent):
+    if cause in _FINAL and parent.active:
         made.then(PatchWorkload(parent, {"spec": {"active": False}}))
-    elif not _is_active(parent):
+    elif not parent.active:
         message = (variant.condition(names.EVICTED) or {}).get("message") or "The workload is deactivated"
         _evict_for(made, parent, "Deactivated", message, cause if cause in _FINAL else "")
     else:
         _evict_for(made, parent, "VariantEvicted", "Admitted variant was evicted")
 
 
-def _evict_for(made: Plan, parent: Stored, reason: str, message: str, cause: str = "") -> None:
-    meta = parent["metadata"]
-    decision = model.Evict(parent.key, meta["uid"], reason, message, underlying_cause=cause)
+def _evict_for(made: Plan, parent: WorkloadObject, reason: str, message: str, cause: str = "") -> None:
+    decision = model.Evict(parent.key, parent.uid, reason, message, underlying_cause=cause)
     step = ChangeStatus(parent, "evict", status_changes.evict(decision))
     made.then(step, parent, f"EvictedDueTo{reason}{f'DueTo{cause}' if cause else ''}", message)
 
@@ -258,39 +249,38 @@ def _evict_for(made: Plan, parent: Stored, reason: str, message: str, cause: str
 # --- the parent's admission -------------------------------------------------------------------------------------------
 
 
-def _admit_parent(made: Plan, parent: Stored, admitted: Sequence[Json]) -> None:
-    if has(parent, names.EVICTED) and reserved(parent):
+def _admit_parent(made: Plan, parent: WorkloadObject, admitted: Sequence[WorkloadObject]) -> None:
+    if parent.evicted and parent.holds_quota:
         return  # its job is stopping
-    if not (reserved(parent) and has(parent, names.ADMITTED)):
-        if admitted and _is_active(parent):
+    if not (parent.holds_quota and parent.admitted):
+        if admitted and parent.active:
             made.then(
                 ChangeStatus(parent, "admission", status_changes.admit_as_variant(admitted[0])),
                 parent,
                 "Admitted",
-                f"The variant {admitted[0]['metadata']['name']} is admitted",
+                f"The variant {admitted[0].name} is admitted",
             )
         return
     running = next((each for each in admitted if _runs_as(parent, each)), None)
     if running is None:
         _evict_for(made, parent, "ConcurrentAdmission", "No variant is running")
         return
-    if running.status["admission"] != parent.status["admission"]:  # its pods were placed elsewhere
+    if running.admission != parent.admission:  # its pods were placed elsewhere
         made.then(ChangeStatus(parent, "admission", status_changes.admit_as_variant(running)))
     if (change := _run_facts(parent, running)) is not None:
         made.then(ChangeStatus(running, "run", change))
 
 
-def _runs_as(parent: Stored, variant: WorkloadObject) -> bool:
+def _runs_as(parent: WorkloadObject, variant: WorkloadObject) -> bool:
     """Whether the parent has the flavors of this variant."""
-    mine, its = (each.status.get("admission") or {} for each in (parent, variant))
-    return _flavors(mine) == _flavors(its)
+    return _flavors(parent) == _flavors(variant)
 
 
-def _flavors(admission: Json) -> list[tuple[str, Json]]:
-    return [(row["name"], row.get("flavors") or {}) for row in admission.get("podSetAssignments", ())]
+def _flavors(workload: WorkloadObject) -> list[tuple[str, Json]]:
+    return [(row["name"], row.get("flavors") or {}) for row in workload.assignments]
 
 
-def _run_facts(parent: Stored, variant: WorkloadObject) -> Change | None:
+def _run_facts(parent: WorkloadObject, variant: WorkloadObject) -> Change | None:
     """The change that gives a variant the facts of the run that its parent has and the engine needs; None where it has them."""
     ready = parent.condition(names.PODS_READY)
     known = variant.condition(names.PODS_READY)
@@ -319,7 +309,7 @@ def _run_facts(parent: Stored, variant: WorkloadObject) -> Change | None:
 
 def _open_gate(made: Plan, variants: Sequence[WorkloadObject], now: int) -> None:
     """Let the most preferred variant that needs others to be preempted try, and the next one if that does not start in time."""
-    waiting = [each for each in variants if _is_active(each) and not reserved(each) and not has(each, names.FINISHED)]
+    waiting = [each for each in variants if each.active and not each.holds_quota and not each.finished]
     opened = [at for each in waiting if (at := _opened_at(each)) is not None]
     candidate = _candidate(waiting)
     if candidate is None:
@@ -332,12 +322,12 @@ def _open_gate(made: Plan, variants: Sequence[WorkloadObject], now: int) -> None
     made.then(step, candidate, "PreemptionUngatedVariant", note)
 
 
-def _candidate(waiting: Sequence[Json]) -> Json | None:
+def _candidate(waiting: Sequence[WorkloadObject]) -> WorkloadObject | None:
     """The first variant that only its gate keeps from preempting; none as long as one before it was not tried."""
     for variant in waiting:
         if _opened_at(variant) is not None:
             continue
-        if has(variant, names.BLOCKED_ON_GATES):
+        if variant.is_true(names.BLOCKED_ON_GATES):
             return variant
         if variant.condition(names.QUOTA_RESERVED) is None:
             return None
@@ -370,7 +360,6 @@ def _delete(made: Plan, variant: WorkloadObject) -> None:
 
 def _let_go(made: Plan, variant: WorkloadObject) -> None:
     """Remove the finalizer that kept its quota."""
-    finalizers: list[str] = variant.finalizers
-    if names.IN_USE_FINALIZER in finalizers and (variant.deleting or has(variant, names.FINISHED)):
-        rest = [each for each in finalizers if each != names.IN_USE_FINALIZER]
+    if names.IN_USE_FINALIZER in variant.finalizers and (variant.deleting or variant.finished):
+        rest = [each for each in variant.finalizers if each != names.IN_USE_FINALIZER]
         made.then(PatchWorkload(variant, {"metadata": {"finalizers": rest or None}}))

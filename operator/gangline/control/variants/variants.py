@@ -100,20 +100,14 @@ class Variants(Part):
     def _concerns(self, workload: WorkloadObject) -> bool:
         if bodies.is_parent(workload) or (self._concurrent and self._rule_of(workload) is not None):
             return True
-        return self._lists_gates and "preemptionGates" in {
-            **workload.spec,
-            **workload.status,
-        }
+        return self._lists_gates and ("preemptionGates" in workload.spec or "preemptionGates" in workload.status)
 
     def _note_orphans(self, parent: str) -> None:
         """Note the variants of a Workload that was deleted: they have lost their parent."""
         namespace = parent.rpartition("/")[0]
         for key, workload in self._mirror.workloads.items():
-            if (
-                key.startswith(f"{namespace}/")
-                and bodies.is_variant(workload)
-                and bodies.parent_key(workload) == parent
-            ):
+            of_this_namespace = key.startswith(f"{namespace}/")
+            if of_this_namespace and bodies.is_variant(workload) and bodies.parent_key(workload) == parent:
                 self._changed.add(key)
 
     def _note_queue(self, resource: Resource, key: str) -> None:
@@ -180,7 +174,7 @@ class Variants(Part):
         if bodies.is_variant(workload):
             self._plan_orphan(key, workload)
             return
-        variants = [each for each in self._mirror.controlled_by(workload, kube.WORKLOADS) if bodies.is_variant(each)]
+        variants = self._variants_of(workload)
         if any(self._writes.in_doubt(kube.WORKLOADS, each.key) for each in (workload, *variants)):
             return  # the answer brings it here again
         rule = self._rule_of(workload) if self._concurrent else None
@@ -197,10 +191,14 @@ class Variants(Part):
                 return
             self._send(key, step, told)
 
+    def _variants_of(self, parent: WorkloadObject) -> list[WorkloadObject]:
+        owned = self._mirror.workloads_of(parent)
+        return [each for each in owned if each.namespace == parent.namespace and bodies.is_variant(each)]
+
     def _plan_orphan(self, key: str, variant: WorkloadObject) -> None:
         """Plan a variant whose parent does not exist any more: its job has stopped, or the parent could not have been deleted."""
         parent = self._mirror.workloads.get(bodies.parent_key(variant))
-        if parent is not None and parent.uid == bodies.variant_of(variant["metadata"]):
+        if parent is not None and parent.uid == bodies.variant_of(variant.metadata):
             return
         if not self._writes.in_doubt(kube.WORKLOADS, key):
             for step in family.leave(variant):
@@ -211,13 +209,10 @@ class Variants(Part):
         if wanted != [row["name"] for row in workload.status.get("preemptionGates", ())]:
             self._writes.change(key, "preemption-gates", gate_changes.gates_listed(wanted), priority=Priority.STATUS)
 
-    def _queue_of(self, workload: WorkloadObject) -> Json | None:
+    def _queue_of(self, workload: WorkloadObject) -> Stored | None:
         """The ClusterQueue of the Workload's LocalQueue."""
-        name = workload.spec.get("queueName", "")
-        local_queue = self._mirror.local_queues.get(f"{workload.namespace}/{name}")
-        if local_queue is None:
-            return None
-        return self._mirror.get(kube.CLUSTER_QUEUES, local_queue.spec.get("clusterQueue", ""))
+        local_queue = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
+        return self._mirror.get(kube.CLUSTER_QUEUES, local_queue.cluster_queue) if local_queue is not None else None
 
     def _rule_of(self, workload: WorkloadObject) -> family.Rule | None:
         queue = self._queue_of(workload)

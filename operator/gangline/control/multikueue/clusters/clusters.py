@@ -141,13 +141,12 @@ class Clusters:
     # --- conditions ---
 
     def _report(self, obj: Stored, state: State) -> None:
-        meta = obj["metadata"]
-        rows: conditions.Conditions = [dict(row) for row in obj.status.get("conditions") or ()]
-        generation = meta.get("generation")
+        rows: conditions.Conditions = [dict(row) for row in obj.conditions]
+        generation = obj.metadata.get("generation")
         if conditions.put(
             rows, names.ACTIVE, state.active, state.reason, state.message, now=self._now(), generation=generation
         ):
-            body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"conditions": rows}}
+            body = {"metadata": {"resourceVersion": obj.resource_version}, "status": {"conditions": rows}}
             key = ObjectKey.of(kube.MULTI_KUEUE_CLUSTERS, obj)
             self._writes.send(key, "status", body, priority=Priority.STATUS, failed=partial(_refused, key))
 

@@ -50,7 +50,7 @@ _KEPT: Final = frozenset(
 class Access:
     """The way to the cluster of a profile: `cluster` as in a kubeconfig, and the provider that fetches the credentials."""
 
-    cluster: Stored
+    cluster: Json
     provider: AccessProvider
 
     def kubeconfig(self, name: str) -> Json:
@@ -145,12 +145,12 @@ class Profiles:
             self._following = asyncio.get_running_loop().create_task(work, name="ClusterProfiles")
         return self._reflector
 
-    def _read(self, profile: Json) -> tuple[str, Access | str]:
+    def _read(self, sent: Json) -> tuple[str, Access | str]:
         """The key, and what is kept: no more than a kubeconfig may have."""
+        profile = Stored(sent)
         access = access_of(profile, self._providers or ())
         if access is None:
-            name = profile.name
-            return profile.key, f'no matching cluster accessor found for cluster profile "{name}"'
+            return profile.key, f'no matching cluster accessor found for cluster profile "{profile.name}"'
         if len(orjson.dumps(access.cluster)) > config.LONGEST:
             return profile.key, f"cluster of {access.provider.name}: it is longer than {config.LONGEST} characters"
         return profile.key, access

@@ -23,7 +23,7 @@ from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, as_revision, namespace_of
-from gangline.objects import JobObject, Stored
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +87,10 @@ class RemoteStore:
         self._rooms: dict[str, _Room] = {}
         self._kinds = {kind.resource: kind for kind in kinds}
         self._copies: dict[str, Copy] = {}
-        self._jobs: dict[tuple[Resource, str], Json] = {}
-        self._by_workload: dict[str, set[tuple[Resource, str]]] = {}
+        self._jobs: dict[_Ref, Stored] = {}
+        self._by_workload: dict[str, set[_Ref]] = {}
         self._any_family = False
-        self._ended: tenants.SharedRoom[str, dict[str, Json]] = tenants.SharedRoom(MOST_ENDED)
+        self._ended: tenants.SharedRoom[str, dict[str, Stored]] = tenants.SharedRoom(MOST_ENDED)
 
     def __len__(self) -> int:
         return len(self._copies) + len(self._jobs)
@@ -106,13 +106,13 @@ class RemoteStore:
     def copy(self, workload: str) -> Copy | None:
         return self._copies.get(workload)
 
-    def jobs_of(self, workload: str) -> dict[str, Json]:
+    def jobs_of(self, workload: str) -> dict[str, Stored]:
         """The jobs that name this Workload, by their names: those of one kind, should there be several."""
         kind = self.kind_of_jobs(workload)
         found = sorted(key for resource, key in self._by_workload.get(workload, ()) if resource == kind)
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
-    def ended_jobs_of(self, workload: str) -> dict[str, Json]:
+    def ended_jobs_of(self, workload: str) -> dict[str, Stored]:
         """The jobs, by their names, that had finished when they were deleted there, by others than us."""
         return self._ended.get(namespace_of(workload), workload) or {}
 
@@ -120,7 +120,7 @@ class RemoteStore:
         found = self._by_workload.get(workload)
         return min(found, key=lambda ref: ref[1])[0] if found else None
 
-    def job(self, resource: Resource, key: str) -> Json | None:
+    def job(self, resource: Resource, key: str) -> Stored | None:
         return self._jobs.get((resource, key))
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
@@ -143,9 +143,9 @@ class RemoteStore:
             return partial(copies.read_job, suspension=SPEC_SUSPEND)
         return partial(copies.read_job, suspension=kind.suspension, followed=kind.followed, size=kind.size_of)
 
-    def answered(self, resource: Resource, obj: Stored) -> None:
+    def answered(self, resource: Resource, answer: Json) -> None:
         """Store the answer to a write of ours."""
-        self._put(resource, self.decode(resource)(obj))
+        self._put(resource, self.decode(resource)(answer))
 
     def gone(self, resource: Resource, key: str, uid: str, answer: Json) -> None:
         """Store the answer to a deletion of ours: the object is on its way out, or it is not there any more."""
@@ -163,7 +163,7 @@ class RemoteStore:
             if self._takes((resource, key), key, copy.weight):
                 self._copies[key] = copy
                 self._changed(key)
-        elif isinstance(decoded, dict):
+        elif isinstance(decoded, Stored):
             self._put_job(resource, decoded)
 
     def _keep_end(self, resource: Resource, event: Removed) -> None:
@@ -172,21 +172,20 @@ class RemoteStore:
         if kind is None or known is None or known.uid != event.uid:
             return
         status = (event.obj or {}).get("status")
-        last = {**known, "status": status} if isinstance(status, dict) else known
+        last = Stored({**known, "status": status}) if isinstance(status, dict) else known
         if kind.finished(last) is None:
             return
         workload = copies.workload_of(known)
         if not self._is_known(workload):
             return
-        ends = self._ended.use(namespace_of(workload), workload, dict[str, Json])
+        ends = self._ended.use(namespace_of(workload), workload, dict[str, Stored])
         ends[event.key.partition("/")[2]] = last
 
-    def _put_job(self, resource: Resource, job: JobObject) -> None:
+    def _put_job(self, resource: Resource, job: Stored) -> None:
         ref = (resource, job.key)
         known = self._jobs.get(ref)
         if known is not None:
-            then, now = known["metadata"], job["metadata"]
-            if then["uid"] == now["uid"] and as_revision(then["resourceVersion"]) > as_revision(now["resourceVersion"]):
+            if known.uid == job.uid and known.revision > job.revision:
                 return
             self._forget_job(ref, known)
         workload = copies.workload_of(job)
@@ -252,7 +251,7 @@ class RemoteStore:
         if job is not None and job.uid == uid:
             self._forget_job(ref, job)
 
-    def _forget_job(self, ref: tuple[Resource, str], job: JobObject) -> None:
+    def _forget_job(self, ref: _Ref, job: Stored) -> None:
         del self._jobs[ref]
         self._leave(ref)
         workload = copies.workload_of(job)

@@ -10,7 +10,7 @@ from gangline.api import names
 from gangline.control.multikueue.plan import growing
 from gangline.control.multikueue.plan.steps import ClusterView, Mirror, Step, Stop, View, Wait, Withdraw
 from gangline.kube.resources import Json
-from gangline.objects import JobObject, WorkloadObject
+from gangline.objects import Stored
 
 
 def stop(view: View, evicted: Json) -> list[Step]:
@@ -41,7 +41,7 @@ def settle(view: View) -> list[Step]:
     waits = view.kind is not None and view.kind.pods_wait
     if not (told or waits) or any(_runs_in(view, cluster) for cluster in view.clusters.values()):
         return []
-    chosen = view.workload.status.get("clusterName")
+    chosen = view.workload.cluster
     lost = [
         cluster.lost_at
         for name, cluster in view.clusters.items()
@@ -56,14 +56,14 @@ def settles(view: View) -> bool:
     pods only wait.
     """
     waits = view.kind is not None and view.kind.pods_wait
-    return view.workload.deleting or (waits and not has(view.workload, names.FINISHED))
+    return view.workload.deleting or (waits and not view.workload.finished)
 
 
 def may_run(view: View) -> bool:
     """Whether pods of the workload may run in another cluster: in one that is connected, or in its own one, which is not given up
     yet.
     """
-    chosen = view.workload.status.get("clusterName")
+    chosen = view.workload.cluster
     return any(
         _runs_in(view, cluster) or (name == chosen and not cluster.connected and not _is_given_up(view, cluster))
         for name, cluster in view.clusters.items()
@@ -108,14 +108,10 @@ def mirrors(view: View, cluster: str) -> list[Mirror]:
     return found
 
 
-def idle(view: View, job: JobObject) -> Json | None:
+def idle(view: View, job: Stored) -> Json | None:
     """The status of a job here for which nothing runs; None if it has that."""
     return view.kind.mirrored(job, None) if view.kind is not None else None
 
 
 def patience(view: View) -> int:
     return int(view.settings.worker_lost_timeout * 1000)
-
-
-def has(workload: WorkloadObject, kind: str) -> bool:
-    return workload.is_true(kind)

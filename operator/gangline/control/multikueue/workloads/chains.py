@@ -10,8 +10,8 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue.clusters.copies import workload_of
 from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import Chain, ClusterView
-from gangline.kube.resources import Json, Resource
-from gangline.objects import JobObject, WorkloadObject
+from gangline.kube.resources import Resource
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 
 class Chains:
@@ -47,7 +47,7 @@ class Chains:
         before = store.copy(chain.replaces) if chain.replaces else None
         return replace(seen, jobs=jobs, blockers=blockers, before=before)
 
-    def _takes(self, workload: WorkloadObject, remote: Json) -> bool:
+    def _takes(self, workload: WorkloadObject, remote: Stored) -> bool:
         """Whether a job in a cluster that names another slice is the one of this slice: that other one is over here."""
         named = workload_of(remote)
         old = self._mirror.workloads.get(named)
@@ -55,7 +55,7 @@ class Chains:
             return named == slices.replacement_for(workload)
         return self._are_of_one_job(old, workload) and slices.has_ended(old)
 
-    def _belongs(self, workload: WorkloadObject, remote: Json) -> bool:
+    def _belongs(self, workload: WorkloadObject, remote: Stored) -> bool:
         """Whether a job in a cluster was sent for the same job here, whichever of its slices it names."""
         named = workload_of(remote)
         old = self._mirror.workloads.get(named)
@@ -97,5 +97,5 @@ class Chains:
         return False
 
     @staticmethod
-    def _are_of_one_job(one: Json, other: Json) -> bool:
+    def _are_of_one_job(one: WorkloadObject, other: WorkloadObject) -> bool:
         return one.controller_uid is not None and one.controller_uid == other.controller_uid

@@ -15,7 +15,7 @@ from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
-from gangline.objects import PodObject, Stored, WorkloadObject
+from gangline.objects import JobObject, PodObject, Stored, WorkloadObject
 
 #: unpacked pods that are kept at hand: a group is looked at again with every change of one of its pods
 _AT_HAND: Final = 1024
@@ -29,9 +29,8 @@ class WrittenPod(NamedTuple):
     version: str
 
     @classmethod
-    def of(cls, pod: PodObject) -> WrittenPod:
-        meta = pod["metadata"]
-        return cls(pod.key, meta["uid"], meta["resourceVersion"])
+    def of(cls, pod: Stored) -> WrittenPod:
+        return cls(pod.key, pod.uid, pod.resource_version)
 
 
 class LocalJobs:
@@ -40,11 +39,11 @@ class LocalJobs:
     """
 
     def __init__(self, mirror: Mirror, external: Collection[Resource]) -> None:
-        self.pods_of: Callable[[Json], Sequence[Member]] = lambda workload: ()
+        self.pods_of: Callable[[WorkloadObject], Sequence[Member]] = lambda workload: ()
         self._mirror = mirror
         self._external = external
 
-    def of(self, workload: WorkloadObject, kind: RunsElsewhere | None, owner: Stored | None) -> dict[str, Json]:
+    def of(self, workload: WorkloadObject, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, Stored]:
         """The jobs of a Workload by name; {} if they are not there."""
         if kind is None or owner is None:
             job = self._planned(workload)
@@ -58,9 +57,9 @@ class LocalJobs:
         job = self._planned(workload)
         return {} if job is None else {job.name: job}
 
-    def _planned(self, workload: WorkloadObject) -> Json | None:
-        job = self._mirror.job_of(workload)
-        return self._mirror.job(job) if job is not None else None
+    def _planned(self, workload: WorkloadObject) -> JobObject | None:
+        ref = self._mirror.job_of(workload)
+        return self._mirror.job(ref) if ref is not None else None
 
 
 def owner_of(workload: WorkloadObject) -> Json | None:
@@ -73,12 +72,12 @@ def owner_of(workload: WorkloadObject) -> Json | None:
     return named or workload.controller or next(iter(refs), None)
 
 
-def _as_seen(pod: Member) -> Json:
+def _as_seen(pod: Member) -> PodObject:
     found = _unpacked(pod.packed)
     meta = {**found["metadata"], "resourceVersion": pod.version}
     if pod.deleted:
         meta["deletionTimestamp"] = pod.deleted
-    return {**found, "metadata": meta}
+    return PodObject({**found, "metadata": meta})
 
 
 @lru_cache(maxsize=_AT_HAND)

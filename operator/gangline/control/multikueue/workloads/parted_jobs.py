@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import at
 from gangline.control.isolation.quarantine import Quarantine
@@ -118,5 +117,4 @@ class PartedJobs:
 
 def _speaks(workload: WorkloadObject) -> bool:
     """Whether the Workload speaks for its job: it holds quota, is on its way out, or has finished."""
-    reserved = workload.is_true(names.QUOTA_RESERVED) or "admission" in workload.status
-    return reserved or workload.deleting or workload.is_true(names.FINISHED)
+    return workload.quota_reserved or "admission" in workload.status or workload.deleting or workload.finished

@@ -125,7 +125,7 @@ class Views:
 
     def row(self, workload: WorkloadObject) -> Json | None:
         """The first of a workload's checks that is of this controller."""
-        for row in workload.status.get("admissionChecks") or ():
+        for row in workload.checks:
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
             if check is not None and activity.is_ours(check):
                 return row

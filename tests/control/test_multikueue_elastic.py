@@ -34,6 +34,7 @@ from gangline.control.multikueue.plan.steps import (
 from gangline.control.plan.replaced_slices import ReplacedSlices
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 Json = dict[str, Any]
 __all__ = ["room"]
@@ -47,21 +48,21 @@ def spec(pods: int) -> Json:
     return {**usual.SPEC, "podSets": [{**pod_set, "count": pods}]}
 
 
-def a_slice(pods: int, *conditions: Json, check: Json | None = None, **status: Any) -> Json:
+def a_slice(pods: int, *conditions: Json, check: Json | None = None, **status: Any) -> WorkloadObject:
     body = usual.workload(*conditions, check=check, **status)
     body["metadata"]["annotations"] = {names.ELASTIC: "true", names.SLICE_NAME: "old", names.REPLACEMENT_FOR: OLD}
     body["spec"] = {**spec(pods), "active": True}
     return body
 
 
-def job(pods: int, *, suspend: bool = False, **status: Any) -> Json:
+def job(pods: int, *, suspend: bool = False, **status: Any) -> JobObject:
     body = usual.job(suspend=suspend, **status)
     body["metadata"]["annotations"] = {names.ELASTIC: "true"}
     body["spec"] |= {"parallelism": pods, "completions": 100}
     return body
 
 
-def remote(pods: int, named: str = "wl", **status: Any) -> Json:
+def remote(pods: int, named: str = "wl", **status: Any) -> Stored:
     body = job(pods, active=2, **status)
     body["metadata"] |= {"uid": "r", "labels": {names.PREBUILT_WORKLOAD: named}}
     kind = elsewhere(kube.JOBS)
@@ -79,11 +80,11 @@ def copy(pods: int, *conditions: Json, **more: Any) -> Copy:
     )
 
 
-def there(copy: Copy | None, job: Json | None = None, **more: Any) -> ClusterView:
+def there(copy: Copy | None, job: Stored | None = None, **more: Any) -> ClusterView:
     return ClusterView(True, copy=copy, jobs={"train": job} if job is not None else {}, **more)
 
 
-def planned(workload: Json, here: Json, chain: Chain | None = None, **clusters: ClusterView) -> list[Step]:
+def planned(workload: WorkloadObject, here: Json, chain: Chain | None = None, **clusters: ClusterView) -> list[Step]:
     return planning.plan(replace(usual.view(workload, here, **clusters), chain=chain or Chain(replaces=OLD)))
 
 
@@ -297,7 +298,7 @@ async def test_the_job_goes_from_one_slice_to_the_next(room: Room) -> None:
     assert await first.carry_out() == ["create Workload"]
     assert await Worker.made["b"].carry_out() == []
 
-    sent = room.mirror.get(kube.WORKLOADS, "team/wl") or {}
+    sent = room.mirror.workloads["team/wl"]
     copied = copies.workload_body(sent, "multikueue", kube.WORKLOADS)
     copied["metadata"] |= {"uid": "there-Workload", "resourceVersion": "6"}
     first.store.answered(kube.WORKLOADS, {**copied, "status": {"conditions": [ADMITTED]}})

@@ -34,6 +34,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from gangline.kube.reflector import Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored, WorkloadObject, view
 
 KEY = "team/wl"
 METRICS = ("multikueue_workloads_dispatched_total", "multikueue_workloads_admitted_total")
@@ -135,10 +136,11 @@ class Room:
         self.put(kube.JOBS, job())
         self.put(kube.WORKLOADS, owned(workload()))
 
-    def put(self, resource: Resource, obj: Json) -> Json:
+    def put(self, resource: Resource, obj: Json) -> Stored:
         self.version += 1
         meta = {"uid": f"u{self.version}", **obj["metadata"], "resourceVersion": str(self.version)}
-        stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+        made = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+        stored = view(resource, made)
         self.mirror.upsert(resource, stored)
         return stored
 
@@ -179,9 +181,9 @@ class Room:
         self.events.append(note)
 
 
-def owned(workload: Json) -> Json:
+def owned(workload: Json) -> WorkloadObject:
     ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
-    return {**workload, "metadata": {**workload["metadata"], "ownerReferences": [ref]}}
+    return WorkloadObject({**workload, "metadata": {**workload["metadata"], "ownerReferences": [ref]}})
 
 
 @pytest.fixture
@@ -347,9 +349,8 @@ async def test_a_custom_resource_of_another_controller_is_sent_and_mirrored() ->
         assert await b.carry_out() == ["create Run"]
         there = b.store.job(resource, "team/train")
         assert there is not None
-        b.store.sink(resource)(
-            Upsert({**there, "metadata": {**there["metadata"], "resourceVersion": "9"}, "status": {"phase": "Up"}})
-        )
+        newer = {**there, "metadata": {**there.metadata, "resourceVersion": "9"}, "status": {"phase": "Up"}}
+        b.store.sink(resource)(Upsert(Stored(newer)))
         other.act()
         assert (other.mirror.get(resource, "team/train") or {})["status"] == {"phase": "Up"}
         await other.part.close()
@@ -360,11 +361,11 @@ async def test_a_custom_resource_of_another_controller_is_sent_and_mirrored() ->
 # --- pods, and what has pods that wait --------------------------------------------------------------------------------
 
 
-def group_workload(*conditions: Json, **status: Any) -> Json:
+def group_workload(*conditions: Json, **status: Any) -> WorkloadObject:
     refs = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"} for name in ("g-0", "g-1")]
     made = workload(*conditions, **status)
     marks = {names.IS_GROUP_WORKLOAD: "true"}
-    return {**made, "metadata": {**made["metadata"], "ownerReferences": refs, "annotations": marks}}
+    return WorkloadObject({**made, "metadata": {**made.metadata, "ownerReferences": refs, "annotations": marks}})
 
 
 @pytest.mark.usefixtures("room")
@@ -391,7 +392,7 @@ async def test_a_pod_group_is_sent_and_its_pods_show_how_far_they_are() -> None:
     there = b.store.job(kube.PODS, "team/g-0")
     assert there is not None and there["metadata"]["labels"][names.PREBUILT_WORKLOAD] == "wl"
     newer = {**there, "metadata": {**there["metadata"], "resourceVersion": "9"}, "status": {"phase": "Running"}}
-    b.store.sink(kube.PODS)(Upsert(newer))
+    b.store.sink(kube.PODS)(Upsert(Stored(newer)))
     room.act()
     room.act()
     [write] = room.submitted
@@ -400,8 +401,8 @@ async def test_a_pod_group_is_sent_and_its_pods_show_how_far_they_are() -> None:
     # refused for good: it is tried again after a pause, and the others go on
     assert write.on_error is not None
     write.on_error(Forbidden(403, "Forbidden", "no"))
-    assert not room.part.sends({"status": {}}) and room.part.sends(room.mirror.get(kube.WORKLOADS, KEY) or {})
-    assert room.part.may_run(room.mirror.get(kube.WORKLOADS, KEY) or {})
+    assert not room.part.sends(WorkloadObject({"status": {}})) and room.part.sends(room.mirror.workloads[KEY])
+    assert room.part.may_run(room.mirror.workloads[KEY])
     await room.part.close()
 
 

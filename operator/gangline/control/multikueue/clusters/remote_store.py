@@ -41,6 +41,8 @@ MOST_ENDED: Final = 1_000
 _OVERHEAD: Final = 1_000
 
 _Ref: TypeAlias = tuple[Resource, str]
+#: what is kept of an object: of a Workload its key and the copy, of a job the job
+_Kept: TypeAlias = tuple[str, Copy] | Stored
 
 
 class TooManyError(Exception):
@@ -135,7 +137,7 @@ class RemoteStore:
 
         return take
 
-    def decode(self, resource: Resource) -> Callable[[Json], object]:
+    def decode(self, resource: Resource) -> Callable[[Json], _Kept]:
         if resource == kube.WORKLOADS:
             return copies.read_workload
         kind = self._kinds.get(resource)
@@ -154,17 +156,17 @@ class RemoteStore:
         else:
             self._drop(resource, key, uid)
 
-    def _put(self, resource: Resource, decoded: object) -> None:
-        if isinstance(decoded, tuple):
-            key, copy = decoded
-            known = self._copies.get(key)
-            if known is not None and known.uid == copy.uid and as_revision(known.version) > as_revision(copy.version):
-                return
-            if self._takes((resource, key), key, copy.weight):
-                self._copies[key] = copy
-                self._changed(key)
-        elif isinstance(decoded, Stored):
-            self._put_job(resource, decoded)
+    def _put(self, resource: Resource, kept: _Kept) -> None:
+        if isinstance(kept, Stored):
+            self._put_job(resource, kept)
+            return
+        key, copy = kept
+        known = self._copies.get(key)
+        if known is not None and known.uid == copy.uid and as_revision(known.version) > as_revision(copy.version):
+            return
+        if self._takes((resource, key), key, copy.weight):
+            self._copies[key] = copy
+            self._changed(key)
 
     def _keep_end(self, resource: Resource, event: Removed) -> None:
         """Keep the end of a deleted job: it may delete itself after its end, before that end was copied to the job here."""

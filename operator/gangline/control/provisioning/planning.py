@@ -178,7 +178,7 @@ def _check_plan(view: View, row: Json) -> _CheckPlan | None:
         attempt,
         config.retry_strategy,
         admitted=admitted,
-        active=workload.spec.get("active", True),
+        active=workload.active,
         updates=partial(pod_set_updates, request, wanted, config),
     )
     again = after["state"] == check_state.PENDING and check_state.has_failed(request, admitted=admitted)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.kube import resources as kube
-from gangline.objects import JobObject, PodObject, Stored, WorkloadObject, view
+from gangline.objects import JobObject, NodeObject, PodObject, Stored, WorkloadObject, view
 
-__all__ = ["JobObject", "PodObject", "Stored", "WorkloadObject", "as_stored"]
+__all__ = ["JobObject", "NodeObject", "PodObject", "Stored", "WorkloadObject", "as_stored"]
 
 
 def as_stored(obj: dict[str, Any]) -> Any:

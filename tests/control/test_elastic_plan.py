@@ -9,7 +9,7 @@ import pytest
 from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, evicted, kinds
 from tests.control.test_plan import _merge as merge
 from tests.merging import merge_patch
-from tests.objects import PodObject, WorkloadObject, as_stored
+from tests.objects import JobObject, PodObject, WorkloadObject
 
 from gangline.api import names
 from gangline.api.read import parse
@@ -27,10 +27,10 @@ from gangline.jobs.base import Children
 Json = dict[str, Any]
 
 
-def elastic(pods: int, *, suspend: bool = True, generation: int = 1, **more: Any) -> Any:
+def elastic(pods: int, *, suspend: bool = True, generation: int = 1, **more: Any) -> JobObject:
     job = a_job(suspend=suspend, annotations={names.ELASTIC: "true"}, generation=generation, **more)
     job["spec"] |= {"parallelism": pods, "completions": 100}
-    return as_stored(job)
+    return job
 
 
 def admit(pods: int, *, checks: tuple[str, ...] = ()) -> Any:
@@ -39,7 +39,7 @@ def admit(pods: int, *, checks: tuple[str, ...] = ()) -> Any:
     return status_changes.admit(decision)
 
 
-def a_slice(pods: int, number: int = 1, old: Json | None = None, *changes: Any) -> WorkloadObject:
+def a_slice(pods: int, number: int = 1, old: WorkloadObject | None = None, *changes: Any) -> WorkloadObject:
     job = elastic(pods)
     body = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7, extra=str(number))
     body = slices.first(body) if old is None else slices.successor(body, old)
@@ -59,13 +59,13 @@ def steps(job: Json, *owned: Json, **view: Any) -> list[Step]:
     return result
 
 
-def running(pods: int, workload: Json, **more: Any) -> Any:
+def running(pods: int, workload: WorkloadObject, **more: Any) -> JobObject:
     job = elastic(pods, **more)
     infos = behind_gate(pod_set_infos(workload, Lookups()), JOB_KIND.resizable(job))
     patch = JOB_KIND.start(job, infos)
     assert patch is not None
     merge(job, patch.body)
-    return as_stored(job)
+    return job
 
 
 def changed(step: Step) -> Json:

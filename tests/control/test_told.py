@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.objects import as_stored
+from tests.objects import Stored, WorkloadObject
 
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
@@ -20,6 +20,7 @@ from gangline.control.status import run_changes, status_changes
 from gangline.control.status.change import Change
 from gangline.engine import model
 from gangline.kube import resources as kube
+from gangline.objects import view
 
 Json = dict[str, Any]
 NOW = 1_700_000_000_000
@@ -57,9 +58,9 @@ class Desk:
     def put(self, resource: Any, obj: Json) -> None:
         self.version += 1
         obj["metadata"] |= {"uid": obj["metadata"]["name"], "resourceVersion": str(self.version)}
-        self.mirror.upsert(resource, obj)
+        self.mirror.upsert(resource, view(resource, obj))
 
-    def record(self, obj: Json, kind: str, reason: str, note: str) -> None:
+    def record(self, obj: Stored, kind: str, reason: str, note: str) -> None:
         self.events.append(reason)
 
     def send(self, key: Any, verb: str, body: Json, *, done: Any, **_: Any) -> None:
@@ -131,7 +132,8 @@ def test_who_is_preempted_hears_how_long_is_left() -> None:
     desk = Desk()
     desk.decisions.carry_out(model.Preempt(KEY, "job-train", "InClusterQueue", "For team/urgent", "team/urgent", "u"))
     assert desk.told == [("Preempted", "For team/urgent. Its pods have 120s to stop")]
-    assert grace_of({"spec": {"podSets": [{"template": {"spec": {}}}]}}) == 30, "Kubernetes' default"
+    nothing_said = WorkloadObject({"spec": {"podSets": [{"template": {"spec": {}}}]}})
+    assert grace_of(nothing_said) == 30, "Kubernetes' default"
 
 
 def test_an_admission_is_told() -> None:
@@ -148,8 +150,8 @@ def test_an_admission_is_told() -> None:
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 
-def policy(**spec: Any) -> Any:
-    return as_stored({"metadata": {"name": "p"}, "spec": {"clusterQueues": {"names": ["cq"]}, **spec}})
+def policy(**spec: Any) -> Stored:
+    return Stored({"metadata": {"name": "p"}, "spec": {"clusterQueues": {"names": ["cq"]}, **spec}})
 
 
 def test_what_a_policy_says_of_overruns_reaches_the_engine() -> None:

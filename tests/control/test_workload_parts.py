@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import a_pod
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
-from tests.objects import WorkloadObject, as_stored
+from tests.objects import Stored, WorkloadObject, as_stored
 
 from gangline.api.read import conditions
 from gangline.control.decisions.carrying_out import Decisions
@@ -36,7 +36,7 @@ GATED = "kueue.x-k8s.io/admission-gated-by"
 class World:
     """A mirror, and in place of writes and recorder: changes are made at once, events are kept."""
 
-    def __init__(self, *objects: Json) -> None:
+    def __init__(self, *objects: Stored) -> None:
         self.mirror = Mirror(lambda change: None)
         for obj in objects:
             self.mirror.upsert(kube.BY_KIND[obj["kind"]], obj)
@@ -62,13 +62,13 @@ class World:
         self.patched.append({"uid": uid})
         done(None)
 
-    def record(self, obj: Json, kind: str, reason: str, note: str, *, one_series: bool = False) -> None:
-        self.events.append((obj["metadata"]["name"], kind, reason, note))
+    def record(self, obj: Stored, kind: str, reason: str, note: str, *, one_series: bool = False) -> None:
+        self.events.append((obj.name, kind, reason, note))
         if one_series:
             self.series.add(reason)
 
 
-def row(workload: Json, kind: str) -> tuple[str, str, str]:
+def row(workload: WorkloadObject, kind: str) -> tuple[str, str, str]:
     found = conditions.find(workload["status"]["conditions"], kind)
     assert found is not None
     return found["status"], found["reason"], found["message"]
@@ -112,18 +112,18 @@ def test_a_decision_that_was_made_meanwhile_stands() -> None:
 # --- priorities -------------------------------------------------------------------------------------------------------
 
 
-def a_class(value: int, name: str = "high") -> Any:
+def a_class(value: int, name: str = "high") -> Stored:
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(value)}
-    return as_stored(
+    return Stored(
         {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": meta, "value": value}
     )
 
 
-def of_class(name: str, priority: int, kind: str = "WorkloadPriorityClass", status: Any = None) -> Any:
+def of_class(name: str, priority: int, kind: str = "WorkloadPriorityClass", status: Any = None) -> WorkloadObject:
     workload = a_workload(a_job(), admitted=admitted if status is None else status)
     workload["metadata"] |= {"name": name, "uid": f"uid-{name}"}
     workload["spec"] |= {"priority": priority, "priorityClassRef": {"kind": kind, "name": "high"}}
-    return as_stored(workload)
+    return workload
 
 
 def finished(status: Json, now: int) -> None:
@@ -222,7 +222,7 @@ def orphaned(*changes: Change) -> WorkloadObject:
     """The Workload of a job that was deleted with --cascade=orphan."""
     workload = a_workload(a_job(), **{f"{number}": change for number, change in enumerate(changes)})
     del workload["metadata"]["ownerReferences"]
-    return WorkloadObject(workload)
+    return workload
 
 
 def preempted(status: Json, now: int) -> None:
@@ -365,7 +365,7 @@ def test_an_eviction_event_names_the_cause_of_a_deactivation_only() -> None:
     world = World(workload)
     for reason, cause in (("PodsReadyTimeout", "WaitForStart"), ("Deactivated", "RequeuingLimitExceeded")):
         decision = model.Evict(key_of(workload), "w", reason, "m", underlying_cause=cause)
-        decisions(world, Engine())._report_evicted(decision, workload["status"], workload)
+        decisions(world, Engine())._report_evicted(decision, workload, workload)
     assert [reason for _, _, reason, _ in world.events] == [
         "EvictedDueToPodsReadyTimeout",
         "EvictedDueToDeactivatedDueToRequeuingLimitExceeded",
@@ -406,7 +406,7 @@ def test_what_somebody_did_is_said_soon_and_what_it_waits_for_now_and_then() -> 
     assert delays == [1, 10, 10, 1, 10, 1]
 
 
-def two_workloads() -> tuple[Json, Json]:
+def two_workloads() -> tuple[WorkloadObject, WorkloadObject]:
     victim = a_workload(a_job(), admitted=admitted)
     other = a_job(name="o", uid="other")
     preemptor = a_workload(other)
@@ -424,7 +424,7 @@ def test_a_preemption_names_both_priorities_on_both_workloads() -> None:
         world = World(victim, preemptor)
         engine = Engine(model.Settings(gates={"PriorityBoost": gate}))
         decision = model.Preempt(key_of(victim), "w", "InClusterQueue", "make room", key_of(preemptor), "p")
-        decisions(world, engine)._report_preempted(decision, victim["status"], victim)
+        decisions(world, engine)._report_preempted(decision, victim, victim)
         both = f"preemptor {ranks}; preemptee effective priority: 3 (base: 3, boost: 0)"
         [evicted, preempted, by] = world.events
         assert evicted[1:] == ("Normal", "EvictedDueToPreempted", "make room")
@@ -498,14 +498,14 @@ def test_an_eviction_of_a_workload_that_waits_counts_in_its_status_alone() -> No
 # --- the first condition ----------------------------------------------------------------------------------------------
 
 
-def a_queue(kind: str, name: str, **spec: Any) -> Any:
+def a_queue(kind: str, name: str, **spec: Any) -> Stored:
     meta = {"name": name, "uid": name, "resourceVersion": "1"}
     if kind == "LocalQueue":
         meta["namespace"] = "ns"
     return as_stored({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec})
 
 
-def fresh(workload: Json, *queues: Json) -> World:
+def fresh(workload: WorkloadObject, *queues: Stored) -> World:
     """A part that sees the Workload appear."""
     world = World(*queues)
     part = FreshWorkloads(world.mirror, world)  # type: ignore[arg-type]

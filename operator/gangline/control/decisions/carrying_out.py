@@ -187,7 +187,7 @@ class Decisions(Part):
         else:
             ranks = f"preemptor {self._rank(decision.by)}; preemptee {self._rank(decision.workload)}"
             self._recorder.record(after, "Normal", "Preempted", f"{decision.message}; {ranks}")
-            queue = after.status.get("admission", before.get("admission") or {}).get("clusterQueue", "")
+            queue = after.admitted_by or before.admitted_by
             note = f"Preempted workload {decision.workload} (UID: {decision.uid}) in ClusterQueue {queue}; {ranks}"
             self._recorder.record(preemptor, "Normal", "PreemptedWorkload", note, one_series=True)
         self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")

@@ -114,8 +114,8 @@ class JobObject(Stored):
         return prebuilt_workload(self)
 
 
-class PodObject(Stored):
-    """A pod."""
+class PodObject(JobObject):
+    """A pod, which may be queued itself, like a job."""
 
     __slots__ = ()
 

@@ -24,8 +24,8 @@ class CardChoice:
     def __init__(
         self,
         topology: model.TopologyAssignment,
-        started: Iterable[Json],
-        claimed: Iterable[tuple[Json, Mapping[str, str], str]] = (),
+        started: Iterable[PodObject],
+        claimed: Iterable[tuple[PodObject, Mapping[str, str], str]] = (),
     ) -> None:
         self._level = topology.levels[-1]
         self._kept: dict[str, str] = {}
@@ -34,7 +34,7 @@ class CardChoice:
             return
         for pod in started:
             left = self._left.get((pod.spec.get("nodeSelector") or {}).get(self._level, ""))
-            told = _annotations(pod).get(names.CARDS)
+            told = pod.annotations.get(names.CARDS)
             if left and told in left:
                 left.remove(told)
             elif left:  # it started before its cards were chosen: some are its own
@@ -57,10 +57,6 @@ class CardChoice:
 
 def _text(pod: Iterable[model.CardSeat]) -> str:
     return ",".join(dict.fromkeys(seat.card for seat in pod))
-
-
-def _annotations(pod: PodObject) -> Mapping[str, str]:
-    return pod.annotations
 
 
 def _asks_hami(spec: Json) -> bool:

@@ -17,7 +17,7 @@ from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
-from gangline.objects import PodObject
+from gangline.objects import PodObject, WorkloadObject
 
 
 class ElasticGates(GateRemoval):
@@ -30,7 +30,9 @@ class ElasticGates(GateRemoval):
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.elastic, self._pods.changed_elastic
 
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(
+        self, key: str, workload: model.Workload, raw: WorkloadObject
+    ) -> Iterable[tuple[PodObject, Json]]:
         if self._writes.pending(kube.WORKLOADS, key):  # it may be cut just now
             self._changed.add(key)
             return

@@ -81,12 +81,14 @@ class GateRemoval(Part):
         """The changed workloads, and those of changed pods."""
 
     @abstractmethod
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(
+        self, key: str, workload: model.Workload, raw: WorkloadObject
+    ) -> Iterable[tuple[PodObject, Json]]:
         """Yields each pod that may start, and the merge patch that removes its gate. Implementations see pods through
         `_as_asked`.
         """
 
-    def _as_asked(self, pod: PodObject) -> Json:
+    def _as_asked(self, pod: PodObject) -> PodObject:
         """The pod as it will be once its gate is removed, if that was asked for and is not known to have failed."""
         asked = self._asked.get(pod.key)
         if asked is None:
@@ -95,9 +97,8 @@ class GateRemoval(Part):
         if not on_its_way and pod.resource_version != asked.version:
             del self._asked[pod.key]
             return pod
-        meta = pod["metadata"]
-        annotations = {**(meta.get("annotations") or {}), **asked.annotations}
-        return {**pod, "metadata": {**meta, "annotations": annotations}, "spec": {**pod.spec, **asked.spec}}
+        metadata = {**pod.metadata, "annotations": {**pod.annotations, **asked.annotations}}
+        return PodObject({**pod, "metadata": metadata, "spec": {**pod.spec, **asked.spec}})
 
     def act(self, now: int) -> None:
         while self._failures and self._failures[0][0] <= now:
@@ -119,7 +120,7 @@ class GateRemoval(Part):
         for pod, body in self._ungating(key, workload, raw):
             self._submit(key, raw, pod, body)
 
-    def _submit(self, key: str, raw: Json | None, pod: PodObject, body: Json) -> None:
+    def _submit(self, key: str, raw: WorkloadObject | None, pod: PodObject, body: Json) -> None:
         """Write the patch that removes a pod's gate, unless another write of the pod is on its way."""
         target, name = ObjectKey.of(kube.PODS, pod), pod.key
         if self._writer.pending(target):

@@ -23,7 +23,7 @@ from gangline.control.mirror.pod import METADATA_NAME, REQUIRED, Pod
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import Engine, model
 from gangline.kube.resources import Json
-from gangline.objects import NodeObject, PodObject, WorkloadObject
+from gangline.objects import PodObject, WorkloadObject
 
 #: pod set -> node -> how many of its pods have room there; pod sets that nodes do not bound are left out
 Places: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -64,7 +64,9 @@ class NodeGates(GateRemoval):
         for pod in self._pods.at_node_gate(key):  # of no gang, or of one that is gone: nobody keeps room for it
             self._submit(key, None, pod.manifest, ungated(pod.manifest, None))
 
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(
+        self, key: str, workload: model.Workload, raw: WorkloadObject
+    ) -> Iterable[tuple[PodObject, Json]]:
         if not self._pods.at_node_gate(key):
             return
         pods = [self._as_it_will_be(pod) for pod in self._pods.of(key)]
@@ -92,7 +94,7 @@ def with_volumes(workload: WorkloadObject) -> set[str]:
 
     Once a node has refused pods of the gang, the scheduler chooses the nodes of these.
     """
-    templates = {each["name"]: each.get("template") or {} for each in workload.spec.get("podSets") or ()}
+    templates = {each["name"]: each.get("template") or {} for each in workload.pod_sets}
     return {
         name
         for name, template in templates.items()
@@ -120,9 +122,9 @@ def destinations(
         free[name] = iter([node for node in nodes for _ in range(by_node[node] - at_nodes[name, node])])
     waiting = [pod for pod in pods if pod.at_node_gate and not pod.terminating]
     for pod in sorted(waiting, key=lambda pod: _rank(pod, counts.get(pod.pod_set, 0))):
-        affinity = pod.manifest["spec"].get("affinity") or {}
+        affinity = pod.manifest.spec.get("affinity") or {}
         if label := labels.get(pod.pod_set, ""):
-            follows = label in (pod.manifest["spec"].get("nodeSelector") or {})
+            follows = label in (pod.manifest.spec.get("nodeSelector") or {})
             mine = None if follows else domains(label)
             if mine is None:
                 yield pod, None
@@ -152,7 +154,7 @@ def ungated(pod: PodObject, affinity: Json | None) -> Json:
 def _only(affinity: Json, part: str, key: str, values: list[str]) -> Json:
     """The affinity, narrowed to these values: every term that matches a node matches only nodes that have one of them."""
     here = {"key": key, "operator": "In", "values": values}
-    node: NodeObject = affinity.get("nodeAffinity") or {}
+    node: Json = affinity.get("nodeAffinity") or {}
     terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
     narrowed = [{**term, part: [*(term.get(part) or ()), here]} for term in terms]
     return {**affinity, "nodeAffinity": {**node, REQUIRED: {"nodeSelectorTerms": narrowed}}}

@@ -21,7 +21,7 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.resources import Json, ObjectKey
-from gangline.objects import PodObject
+from gangline.objects import PodObject, Stored
 
 #: by it the controller of claims knows which claim of its pod a claim is
 _OF: Final = "resource.kubernetes.io/pod-claim-name"
@@ -61,7 +61,7 @@ class PodClaims:
         wanted = claim_of(pod, asked, cards)
         if wanted is None:
             return True
-        name, there = wanted.name, self._of(pod)
+        name, there = wanted["metadata"]["name"], self._of(pod)
         outdated = [claim for claim in there if claim.name != name or claim.deleting]
         for claim in outdated:
             if claim.deleting:
@@ -72,13 +72,13 @@ class PodClaims:
             self._send(workload, pod, wanted, "create", wanted)
         return bool(there) and not outdated
 
-    def _of(self, pod: PodObject) -> list[Json]:
+    def _of(self, pod: PodObject) -> list[Stored]:
         owned = self._mirror.controlled_by(pod, kube.RESOURCE_CLAIMS)
         return [claim for claim in owned if claim.annotations.get(_OF) == card_claims.CLAIM]
 
     def _send(self, workload: str, pod: PodObject, claim: Json, verb: Verb, body: Json) -> None:
         key = ObjectKey.of(kube.RESOURCE_CLAIMS, claim)
-        if self._writes.pending(kube.RESOURCE_CLAIMS, claim.key):
+        if self._writes.pending(kube.RESOURCE_CLAIMS, key.text):
             return
 
         def failed(error: ApiError) -> None:
@@ -98,15 +98,14 @@ def claim_of(pod: PodObject, asked: Mapping[str, Any], cards: str) -> Json | Non
     spec = card_claims.spec(asked, cards.split(",") if cards else ()) if _claims(pod) else None
     if spec is None:
         return None
-    meta = pod["metadata"]
-    digest = hashlib.sha256(json.dumps([meta["uid"], cards, spec], sort_keys=True).encode()).hexdigest()
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    digest = hashlib.sha256(json.dumps([pod.uid, cards, spec], sort_keys=True).encode()).hexdigest()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
     return {
         "apiVersion": kube.RESOURCE_CLAIMS.api_version,
         "kind": kube.RESOURCE_CLAIMS.kind,
         "metadata": {
-            "name": f"{meta['name'][:_LONGEST_NAME].rstrip('-.')}-{digest[:_DIGEST_LENGTH]}",
-            "namespace": meta["namespace"],
+            "name": f"{pod.name[:_LONGEST_NAME].rstrip('-.')}-{digest[:_DIGEST_LENGTH]}",
+            "namespace": pod.namespace,
             "annotations": {_OF: card_claims.CLAIM, names.CARDS: cards},
             "ownerReferences": [owner],
         },

@@ -23,7 +23,7 @@ from gangline.control.writes.events import EventRecorder
 from gangline.engine import model
 from gangline.jobs import podspec
 from gangline.kube.resources import Json
-from gangline.objects import PodObject
+from gangline.objects import PodObject, WorkloadObject
 
 Selector: TypeAlias = Mapping[str, str]
 
@@ -44,13 +44,14 @@ class PodGates(GateRemoval):
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.placed, self._pods.changed_placed
 
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(
+        self, key: str, workload: model.Workload, raw: WorkloadObject
+    ) -> Iterable[tuple[PodObject, Json]]:
         pods = [pod.manifest for pod in self._pods.of(key) if pod.placed and pod.manifest]
         if workload.unowned:  # as in Kueue: nobody can prove that a pod is of it, and its places bound how many are
             pods += self._owners.claimants(key)
-        pod_sets = raw.spec.get("podSets") or ()
-        asked = {pod_set["name"]: podspec.annotations_of(pod_set.get("template") or {}) for pod_set in pod_sets}
-        for pod, body in ungating(workload, pod_sets, [self._as_asked(pod) for pod in pods], self._claims.cards_of):
+        asked = {row["name"]: podspec.annotations_of(row.get("template") or {}) for row in raw.pod_sets}
+        for pod, body in ungating(workload, raw.pod_sets, [self._as_asked(pod) for pod in pods], self._claims.cards_of):
             cards = body["metadata"].get("annotations", {}).get(names.CARDS, "")
             if self._claims.are_there(key, pod, asked.get(_pod_set_of(pod), {}), cards):
                 yield pod, body
@@ -60,30 +61,30 @@ class PodGates(GateRemoval):
 
 
 def gated(pod: PodObject) -> bool:
-    return any(gate["name"] == names.TOPOLOGY_GATE for gate in pod.spec.get("schedulingGates") or ())
+    return names.TOPOLOGY_GATE in pod.gates
 
 
 def ended(pod: PodObject) -> bool:
-    return pod.status.get("phase") in ("Succeeded", "Failed") or pod.deleting
+    return pod.has_ended or pod.deleting
 
 
 def ungating(
     workload: model.Workload,
     pod_sets: Iterable[Json],
     pods: Iterable[PodObject],
-    claimed: Callable[[Json], str] = lambda pod: "",
-) -> list[tuple[Json, Json]]:
+    claimed: Callable[[PodObject], str] = lambda pod: "",
+) -> list[tuple[PodObject, Json]]:
     """The gated pods that have a domain, each with the merge patch that removes its gate. `pod_sets` come from the Workload's
     spec; `claimed`: the cards for which a pod that waits has a claim.
     """
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return []
-    by_pod_set: dict[str, list[Json]] = {}
+    by_pod_set: dict[str, list[PodObject]] = {}
     for pod in pods:
         by_pod_set.setdefault(_pod_set_of(pod), []).append(pod)
     asked = {pod_set["name"]: pod_set for pod_set in pod_sets}
     first = _first_indexes(workload.admission.pod_sets, asked)
-    patches: list[tuple[Json, Json]] = []
+    patches: list[tuple[PodObject, Json]] = []
     for assignment in workload.admission.pod_sets:
         if assignment.topology is None or assignment.delayed_topology == "Pending":
             continue
@@ -96,10 +97,9 @@ def ungating(
         for pod, place in placed:
             gates = [gate for gate in pod.spec["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
             selector = {**(pod.spec.get("nodeSelector") or {}), **place}
-            version = pod.resource_version
             told = choice.annotations(pod, place)
             body = {
-                "metadata": {"resourceVersion": version, **({"annotations": told} if told else {})},
+                "metadata": {"resourceVersion": pod.resource_version, **({"annotations": told} if told else {})},
                 "spec": {"nodeSelector": selector, "schedulingGates": gates},
             }
             patches.append((pod, body))
@@ -122,7 +122,7 @@ def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[st
     return {workers.name: leader.count for leader, workers in pairs}
 
 
-def rank_of(pod_set: Json, first: int = 0) -> Callable[[Json], int | None]:
+def rank_of(pod_set: Json, first: int = 0) -> Callable[[PodObject], int | None]:
     """Returns a function that reads a pod's rank in its pod set: index, or group × group size + index; None where it has none.
 
     Indexes begin at `first`, or later by the pod's own annotation.
@@ -151,8 +151,8 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 def places(
-    topology: model.TopologyAssignment, pods: Sequence[PodObject], rank: Callable[[Json], int | None]
-) -> list[tuple[Json, Selector]]:
+    topology: model.TopologyAssignment, pods: Sequence[PodObject], rank: Callable[[PodObject], int | None]
+) -> list[tuple[PodObject, Selector]]:
     """A domain for each gated pod, as node labels. Never more pods in a domain than the gang has there.
 
     After nodes were replaced, pods may run in another domain than their rank gives now: then free places are filled in order.

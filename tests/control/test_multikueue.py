@@ -99,8 +99,8 @@ def copy(*conditions: Json, **more: Any) -> Copy:
     return Copy(uid="c", version="7", conditions=list(conditions), **{**usual, **more})
 
 
-def by_name(*jobs: Json) -> dict[str, Stored]:
-    return {each["metadata"]["name"]: Stored(each) for each in jobs}
+def by_name(*jobs: Json) -> dict[str, JobObject]:
+    return {each["metadata"]["name"]: JobObject(each) for each in jobs}
 
 
 def there(*conditions: Json, job: Json | None = None, blocker: Json | None = None, **more: Any) -> ClusterView:
@@ -397,7 +397,7 @@ def test_what_is_sent() -> None:
     assert sent["annotations"] == {"a": "b"}
     long = copies.job_body(kind, here, {}, "w" * 64, "east")["metadata"]
     assert long["annotations"][names.PREBUILT_WORKLOAD] == "w" * 64
-    assert copies.workload_of(Stored({"metadata": long})) == f"team/{'w' * 64}"
+    assert copies.workload_of(JobObject({"metadata": long})) == f"team/{'w' * 64}"
 
 
 # --- it stops ---------------------------------------------------------------------------------------------------------
@@ -580,7 +580,7 @@ def test_the_quota_is_held_while_pods_may_run_elsewhere() -> None:
 def test_a_stateful_set_is_one_object() -> None:
     kind = elsewhere(kube.STATEFUL_SETS)
     meta = {"name": "db", "namespace": "team", "uid": "s"}
-    stored = Stored({"metadata": meta, "spec": {"replicas": 2}, "status": {}})
+    stored = JobObject({"metadata": meta, "spec": {"replicas": 2}, "status": {}})
     chosen = replace(group(workload(), a=running()), kind=kind, owner=("apps/v1", "StatefulSet"), jobs={"db": stored})
     assert planning.plan(chosen) == [SendJob("a", stored, {"replicas": 2})]
     remote = {**stored, "status": {"readyReplicas": 2}}
@@ -595,7 +595,7 @@ def test_a_stateful_set_is_one_object() -> None:
     assert body["labels"] == {names.MULTIKUEUE_ORIGIN: "east", names.PREBUILT_WORKLOAD: "wl"}
 
 
-LWS = Stored({"metadata": {"name": "llm", "namespace": "team", "uid": "l"}, "spec": {"replicas": 2}, "status": {}})
+LWS = JobObject({"metadata": {"name": "llm", "namespace": "team", "uid": "l"}, "spec": {"replicas": 2}, "status": {}})
 
 
 def set_of(workload: WorkloadObject, family: Family, **clusters: ClusterView) -> View:
@@ -624,7 +624,7 @@ def test_what_other_groups_use_is_not_deleted() -> None:
 
 
 def test_another_number_of_groups_is_passed_on_by_the_first() -> None:
-    fewer = Stored({**LWS, "spec": {"replicas": 1}})
+    fewer = JobObject({**LWS, "spec": {"replicas": 1}})
     there_ = ClusterView(True, copy=copy(ADMITTED, condition(names.QUOTA_RESERVED)), jobs={"llm": fewer})
     first, other = Family(True, leads=True, cluster="a"), Family(True, leads=False, cluster="a")
     assert planning.plan(set_of(workload(**READY), first, a=there_)) == [Follow("a", fewer, {"replicas": 2})]
@@ -632,7 +632,7 @@ def test_another_number_of_groups_is_passed_on_by_the_first() -> None:
 
 
 def test_a_leader_worker_set_of_very_many_groups_is_not_sent() -> None:
-    many = Stored({**LWS, "spec": {"replicas": 1001}})
+    many = JobObject({**LWS, "spec": {"replicas": 1001}})
     [step] = planning.plan(replace(set_of(workload(), Family(True, leads=True, cluster="")), jobs={"llm": many}))
     assert isinstance(step, SetCheck) and step.state == "Rejected"
     assert "it has 1001 groups, and at most 1000 are sent" in step.message

@@ -34,7 +34,7 @@ from gangline.control.multikueue.plan.steps import (
 from gangline.control.plan.replaced_slices import ReplacedSlices
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
-from gangline.objects import JobObject, Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 Json = dict[str, Any]
 __all__ = ["room"]
@@ -62,7 +62,7 @@ def job(pods: int, *, suspend: bool = False, **status: Any) -> JobObject:
     return body
 
 
-def remote(pods: int, named: str = "wl", **status: Any) -> Stored:
+def remote(pods: int, named: str = "wl", **status: Any) -> JobObject:
     body = job(pods, active=2, **status)
     body["metadata"] |= {"uid": "r", "labels": {names.PREBUILT_WORKLOAD: named}}
     kind = elsewhere(kube.JOBS)
@@ -80,7 +80,7 @@ def copy(pods: int, *conditions: Json, **more: Any) -> Copy:
     )
 
 
-def there(copy: Copy | None, job: Stored | None = None, **more: Any) -> ClusterView:
+def there(copy: Copy | None, job: JobObject | None = None, **more: Any) -> ClusterView:
     return ClusterView(True, copy=copy, jobs={"train": job} if job is not None else {}, **more)
 
 
@@ -250,7 +250,7 @@ def test_the_size_of_a_job_is_its_parallelism_and_its_completions() -> None:
     assert kind is not None
     assert kind.resized(job(2), job(6)) == {"parallelism": 6}
     assert kind.resized(job(6), job(6)) == {}
-    indexed = {**job(6), "spec": {**job(6)["spec"], "completions": 6}}
+    indexed = JobObject({**job(6), "spec": {**job(6).spec, "completions": 6}})
     assert kind.resized(job(2), indexed) == {"parallelism": 6, "completions": 6}
 
 

@@ -34,7 +34,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from gangline.kube.reflector import Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import Stored, WorkloadObject, view
+from gangline.objects import JobObject, Stored, WorkloadObject, view
 
 KEY = "team/wl"
 METRICS = ("multikueue_workloads_dispatched_total", "multikueue_workloads_admitted_total")
@@ -350,7 +350,7 @@ async def test_a_custom_resource_of_another_controller_is_sent_and_mirrored() ->
         there = b.store.job(resource, "team/train")
         assert there is not None
         newer = {**there, "metadata": {**there.metadata, "resourceVersion": "9"}, "status": {"phase": "Up"}}
-        b.store.sink(resource)(Upsert(Stored(newer)))
+        b.store.sink(resource)(Upsert(JobObject(newer)))
         other.act()
         assert (other.mirror.get(resource, "team/train") or {})["status"] == {"phase": "Up"}
         await other.part.close()
@@ -392,7 +392,7 @@ async def test_a_pod_group_is_sent_and_its_pods_show_how_far_they_are() -> None:
     there = b.store.job(kube.PODS, "team/g-0")
     assert there is not None and there["metadata"]["labels"][names.PREBUILT_WORKLOAD] == "wl"
     newer = {**there, "metadata": {**there["metadata"], "resourceVersion": "9"}, "status": {"phase": "Running"}}
-    b.store.sink(kube.PODS)(Upsert(Stored(newer)))
+    b.store.sink(kube.PODS)(Upsert(JobObject(newer)))
     room.act()
     room.act()
     [write] = room.submitted

@@ -215,12 +215,12 @@ class OwnedObjects(StoredObjects):
     def waits_with_ancestor(self, job: JobObject) -> bool:
         """Whether the object that owns this job holds no quota yet, and does not itself hold what it creates: as JobSets do."""
         found, _ = self._ancestor(job)
-        if found is None:
+        owner = self.job(found) if found is not None else None
+        if found is None or owner is None:
             return False
         kind = JOB_KINDS.get(found[0])
         if kind is not None and kind.declaration.holds_children:
             return False
-        owner = self.objects[found[0]][found[1]]
         if kind is not None and kind.declaration.remakes_children and kind.is_suspended(owner):
             return True  # its controller does not stop them
         return not any(map(_lets_children_run, self.workloads_of(owner)))
@@ -229,9 +229,9 @@ class OwnedObjects(StoredObjects):
         """Whether the job was created, suspended, by an owner that runs now and that will never start it (`remakes_children`)."""
         ref = self.owner_of(job)
         kind = None if ref is None else JOB_KINDS.get(ref[0])
-        if ref is None or kind is None or not kind.declaration.remakes_children:
+        owner = None if ref is None else self.job(ref)
+        if owner is None or kind is None or not kind.declaration.remakes_children:
             return False
-        owner = self.objects[ref[0]][ref[1]]
         if owner.deleting or kind.is_suspended(owner) or self.waits_with_ancestor(job):
             return False
         return owners.creates(owner, job)

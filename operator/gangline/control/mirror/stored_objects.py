@@ -127,13 +127,13 @@ class StoredObjects:
         found = self.nodes.get(node)
         return found.host_name if found is not None else node
 
-    def priority(self, job: Stored, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+    def priority(self, job: JobObject, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """The priority of a job, and the class that gives it: by the label, else the pods' PriorityClass
         (`workload.priority_source`), else the cluster's default one, else 0.
         """
         default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
         return priority_of(job, pod_sets, self._class, default)
 
-    def _class(self, reference: Json) -> Json | None:
+    def _class(self, reference: Json) -> Stored | None:
         """The object that a `priorityClassRef` names."""
         return self.objects[kube.BY_KIND[reference["kind"]]].get(reference["name"])

@@ -108,7 +108,7 @@ class JobPlanning(Part):
     # --- plans ---
 
     def _plan(self, ref: JobRef) -> None:
-        resource, key = ref
+        resource = ref[0]
         job = self._mirror.job(ref)
         if job is None or job.namespace in names.EXCLUDED_NAMESPACES:
             self._unseen.forget(ref)

@@ -42,7 +42,7 @@ class Lookups(Protocol):
         """Whether some node has all these labels."""
         ...
 
-    def priority(self, job: Stored, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+    def priority(self, job: JobObject, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
         ...
 

@@ -14,7 +14,7 @@ from gangline.control.serving.held_index import HeldIndex
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import BY_RESOURCE, KINDS
 from gangline.kube import resources as kube
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 _KINDS = {(each.declaration.resource.api_version, each.declaration.kind): each for each in KINDS}
 _POD = ("v1", "Pod")
@@ -37,16 +37,16 @@ class Families:
         self._mirror = mirror
         self._held = held
 
-    def pods_of(self, ref: JobRef, parent: Stored) -> list[HeldPod]:
+    def pods_of(self, ref: JobRef, parent: JobObject) -> list[HeldPod]:
         """The pods that the parent has made."""
         return [pod for pod in self._held.pods_of(ref) if self._has_made(ref, parent, pod)]
 
-    def _has_made(self, ref: JobRef, parent: Stored, pod: HeldPod) -> bool:
+    def _has_made(self, ref: JobRef, parent: JobObject, pod: HeldPod) -> bool:
         if ref[0] == kube.STATEFUL_SETS:
             return pod.owner[2] == parent.uid
         return self._is_of_set(pod, parent)
 
-    def _is_of_set(self, pod: HeldPod, parent: Stored, *, leads: bool = False) -> bool:
+    def _is_of_set(self, pod: HeldPod, parent: JobObject, *, leads: bool = False) -> bool:
         """Whether the pod's StatefulSet is the parent's. `leads`: only leaders are asked about."""
         made_by = self._stateful_set_of(pod)
         if made_by is None:

@@ -28,7 +28,7 @@ from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import parent as parents
 from gangline.jobs.serving.parent import Group, ServingKind
 from gangline.kube.resources import Json, key_of
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 #: Workloads of one parent that are made at once; the next ones follow
 AT_ONCE: Final = 200
@@ -39,7 +39,7 @@ class ParentView:
     """One parent with everything that belongs to it, as last seen."""
 
     kind: ServingKind
-    parent: Stored
+    parent: JobObject
     #: by their names
     workloads: Mapping[str, WorkloadObject]
     #: the pods that it has made

@@ -38,7 +38,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import ObjectKey, Resource
-from gangline.objects import JobObject, Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class ServingPlanning(Part):
             self._changed.add(ref)
 
     def _plan(self, ref: JobRef) -> None:
-        resource, key = ref
+        resource = ref[0]
         parent, kind = self._mirror.job(ref), BY_RESOURCE[resource]
         if resource not in self._enabled or parent is None or is_head(parent):
             return
@@ -200,7 +200,7 @@ class ServingPlanning(Part):
 
     # --- steps ---
 
-    def _carry_out(self, ref: JobRef, parent: Stored, step: serving_plan.Step) -> None:
+    def _carry_out(self, ref: JobRef, parent: JobObject, step: serving_plan.Step) -> None:
         match step:
             case plan_steps.Note(kind, reason, message):
                 self._recorder.record(parent, kind, reason, message)

@@ -13,13 +13,13 @@ from typing import Any, Final, cast
 import orjson
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import part_with_room, prebuilt_workload
+from gangline.api.admission.of_jobs.identifiers import part_with_room
 from gangline.api.jobkinds.declaration import Path, Suspension, at, put
 from gangline.api.read import conditions
 from gangline.control.mirror.slices import counts, is_slice
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.resources import Json, Resource
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 #: fields of a Workload's spec that may differ in another cluster: they follow the one here by other means, or are its own
 _OWN = frozenset({"active", "preemptionGates", "priority", "priorityClassRef"})
@@ -139,16 +139,16 @@ def read_workload(sent: Json) -> tuple[str, Copy]:
 
 
 def read_job(
-    sent: Json, suspension: Suspension, followed: Sequence[Path] = (), size: Callable[[Json], Json] | None = None
-) -> Stored:
+    sent: Json, suspension: Suspension, followed: Sequence[Path] = (), size: Callable[[JobObject], Json] | None = None
+) -> JobObject:
     """The job without its pod templates: of its spec, whether it is suspended, and what follows the job here; of an elastic one
     its size, too."""
-    obj = Stored(sent)
+    obj = JobObject(sent)
     meta = {name: value for name, value in obj.metadata.items() if name in _KEPT_METADATA}
     for part in ("labels", "annotations"):
         marks = {name: text for name, text in (obj.metadata.get(part) or {}).items() if name in _MARKS}
         meta[part] = {name: text for name, text in marks.items() if len(text) <= _LONGEST_MARK}
-    kept = Stored({"metadata": meta, "spec": {}, "status": obj.status})
+    kept = JobObject({"metadata": meta, "spec": {}, "status": obj.status})
     (suspension.hold if suspension.read(obj) else suspension.release)(kept)
     for path in followed:
         if (value := at(obj, path)) is not None:
@@ -158,9 +158,9 @@ def read_job(
     return kept
 
 
-def workload_of(job: Stored) -> str:
+def workload_of(job: JobObject) -> str:
     """The key of the Workload that a job in another cluster names, or that of the family of which it names the owner."""
-    named, uid = prebuilt_workload(job), job.annotations.get(names.MULTIKUEUE_ORIGIN_UID)
+    named, uid = job.prebuilt_workload, job.annotations.get(names.MULTIKUEUE_ORIGIN_UID)
     return f"{job.namespace}/{named}" if named or not uid else family_key(job.namespace, uid)
 
 
@@ -199,7 +199,7 @@ def renaming(workload: str) -> Json:
     return {part: {names.PREBUILT_WORKLOAD: workload if part == where else None} for part in ("labels", "annotations")}
 
 
-def job_body(kind: RunsElsewhere, job: Stored, spec: Json, workload: str, origin: str) -> Json:
+def job_body(kind: RunsElsewhere, job: JobObject, spec: Json, workload: str, origin: str) -> Json:
     """The job to create for a copy of this name, whose quota it will use."""
     labels: Json = {**job.labels, names.MULTIKUEUE_ORIGIN: origin}
     annotations: Json = {k: v for k, v in job.annotations.items() if k != names.STOPPING}

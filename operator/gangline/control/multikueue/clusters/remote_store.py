@@ -23,7 +23,7 @@ from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, as_revision, namespace_of
-from gangline.objects import Stored
+from gangline.objects import JobObject
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _OVERHEAD: Final = 1_000
 
 _Ref: TypeAlias = tuple[Resource, str]
 #: what is kept of an object: of a Workload its key and the copy, of a job the job
-_Kept: TypeAlias = tuple[str, Copy] | Stored
+_Kept: TypeAlias = tuple[str, Copy] | JobObject
 
 
 class TooManyError(Exception):
@@ -89,10 +89,10 @@ class RemoteStore:
         self._rooms: dict[str, _Room] = {}
         self._kinds = {kind.resource: kind for kind in kinds}
         self._copies: dict[str, Copy] = {}
-        self._jobs: dict[_Ref, Stored] = {}
+        self._jobs: dict[_Ref, JobObject] = {}
         self._by_workload: dict[str, set[_Ref]] = {}
         self._any_family = False
-        self._ended: tenants.SharedRoom[str, dict[str, Stored]] = tenants.SharedRoom(MOST_ENDED)
+        self._ended: tenants.SharedRoom[str, dict[str, JobObject]] = tenants.SharedRoom(MOST_ENDED)
 
     def __len__(self) -> int:
         return len(self._copies) + len(self._jobs)
@@ -108,13 +108,13 @@ class RemoteStore:
     def copy(self, workload: str) -> Copy | None:
         return self._copies.get(workload)
 
-    def jobs_of(self, workload: str) -> dict[str, Stored]:
+    def jobs_of(self, workload: str) -> dict[str, JobObject]:
         """The jobs that name this Workload, by their names: those of one kind, should there be several."""
         kind = self.kind_of_jobs(workload)
         found = sorted(key for resource, key in self._by_workload.get(workload, ()) if resource == kind)
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
-    def ended_jobs_of(self, workload: str) -> dict[str, Stored]:
+    def ended_jobs_of(self, workload: str) -> dict[str, JobObject]:
         """The jobs, by their names, that had finished when they were deleted there, by others than us."""
         return self._ended.get(namespace_of(workload), workload) or {}
 
@@ -122,7 +122,7 @@ class RemoteStore:
         found = self._by_workload.get(workload)
         return min(found, key=lambda ref: ref[1])[0] if found else None
 
-    def job(self, resource: Resource, key: str) -> Stored | None:
+    def job(self, resource: Resource, key: str) -> JobObject | None:
         return self._jobs.get((resource, key))
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
@@ -157,7 +157,7 @@ class RemoteStore:
             self._drop(resource, key, uid)
 
     def _put(self, resource: Resource, kept: _Kept) -> None:
-        if isinstance(kept, Stored):
+        if isinstance(kept, JobObject):
             self._put_job(resource, kept)
             return
         key, copy = kept
@@ -174,16 +174,16 @@ class RemoteStore:
         if kind is None or known is None or known.uid != event.uid:
             return
         status = (event.obj or {}).get("status")
-        last = Stored({**known, "status": status}) if isinstance(status, dict) else known
+        last = JobObject({**known, "status": status}) if isinstance(status, dict) else known
         if kind.finished(last) is None:
             return
         workload = copies.workload_of(known)
         if not self._is_known(workload):
             return
-        ends = self._ended.use(namespace_of(workload), workload, dict[str, Stored])
+        ends = self._ended.use(namespace_of(workload), workload, dict[str, JobObject])
         ends[event.key.partition("/")[2]] = last
 
-    def _put_job(self, resource: Resource, job: Stored) -> None:
+    def _put_job(self, resource: Resource, job: JobObject) -> None:
         ref = (resource, job.key)
         known = self._jobs.get(ref)
         if known is not None:
@@ -253,7 +253,7 @@ class RemoteStore:
         if job is not None and job.uid == uid:
             self._forget_job(ref, job)
 
-    def _forget_job(self, ref: _Ref, job: Stored) -> None:
+    def _forget_job(self, ref: _Ref, job: JobObject) -> None:
         del self._jobs[ref]
         self._leave(ref)
         workload = copies.workload_of(job)

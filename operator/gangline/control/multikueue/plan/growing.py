@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.control.mirror import slices
 from gangline.control.multikueue.clusters.copies import SIZE, Copy, shape
 from gangline.control.multikueue.plan import preemption
 from gangline.control.multikueue.plan.steps import Cut, Resize, Step, Stop, View, Withdraw
 from gangline.jobs import BY_RESOURCE
 from gangline.jobs.base import JobError
-from gangline.objects import Stored
+from gangline.objects import JobObject
 
 
 def replaced(view: View) -> list[Step]:
@@ -83,14 +82,14 @@ def cut(view: View) -> Iterator[Step]:
             yield Cut(name, copy)
 
 
-def resize(view: View, job: Stored, cluster: str, remote: Stored) -> Iterator[Step]:
+def resize(view: View, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
     """Make the job in the cluster as large as this one, but not larger than the slice with which it runs."""
     if view.chain is None or view.kind is None or view.clusters[cluster].busy:
         return
     admitted = slices.counts(view.workload.pod_sets)
     if any(count > admitted.get(name, 0) for name, count in _sizes(view, job).items()):
         return  # it grows: its next slice says when
-    named = prebuilt_workload(remote) == view.workload.name
+    named = remote.prebuilt_workload == view.workload.name
     if not named or (SIZE in remote and remote[SIZE] != view.kind.size_of(job)):
         yield Resize(cluster, remote, job)
 
@@ -106,7 +105,7 @@ def stop_before(view: View, name: str, message: str) -> Iterator[Step]:
         yield Stop(name, before, message, replaces)
 
 
-def _sizes(view: View, job: Stored) -> dict[str, int]:
+def _sizes(view: View, job: JobObject) -> dict[str, int]:
     kind = BY_RESOURCE.get(view.kind.resource) if view.kind is not None else None
     if kind is None:
         return {}

@@ -32,7 +32,7 @@ from gangline.control.multikueue.plan.steps import (
     Withdraw,
 )
 from gangline.kube.resources import Json
-from gangline.objects import Stored
+from gangline.objects import JobObject
 
 PENDING: Final = "Pending"
 READY: Final = "Ready"
@@ -231,7 +231,7 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
         yield Choose(row, cluster, placed)
 
 
-def _may_be_sent(view: View, job: Stored) -> bool:
+def _may_be_sent(view: View, job: JobObject) -> bool:
     """Whether a job may be created in the cluster. A pod that has ended does not run again."""
     ended = view.kind is None or (view.kind.pods_wait and at(job, ("status", "phase")) in _ENDED)
     return not ended and not job.deleting
@@ -262,7 +262,7 @@ def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
             yield Mirror(job, status)
 
 
-def _follow(view: View, job: Stored, cluster: str, remote: Stored) -> Iterator[Step]:
+def _follow(view: View, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
     """Pass on the fields that may change while the job runs."""
     if view.kind is None or not view.settings.jobs_follow or view.clusters[cluster].busy:
         return

@@ -10,7 +10,7 @@ from gangline.api import names
 from gangline.control.multikueue.plan import growing
 from gangline.control.multikueue.plan.steps import ClusterView, Mirror, Step, Stop, View, Wait, Withdraw
 from gangline.kube.resources import Json
-from gangline.objects import Stored
+from gangline.objects import JobObject
 
 
 def stop(view: View, evicted: Json) -> list[Step]:
@@ -108,7 +108,7 @@ def mirrors(view: View, cluster: str) -> list[Mirror]:
     return found
 
 
-def idle(view: View, job: Stored) -> Json | None:
+def idle(view: View, job: JobObject) -> Json | None:
     """The status of a job here for which nothing runs; None if it has that."""
     return view.kind.mirrored(job, None) if view.kind is not None else None
 

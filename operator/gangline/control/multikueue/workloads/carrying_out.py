@@ -26,7 +26,7 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict
 from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class CarryingOut:
             case _:
                 pass
 
-    def _mirror_status(self, key: str, resource: Resource, job: Stored, status: Json) -> None:
+    def _mirror_status(self, key: str, resource: Resource, job: JobObject, status: Json) -> None:
         if resource == kube.PODS:
             pod, body = WrittenPod.of(job), local_changes.mirrored(job, status)
             self.pods.send((kube.WORKLOADS, key), pod, "status", body, patch="merge")

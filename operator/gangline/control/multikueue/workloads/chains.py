@@ -11,7 +11,7 @@ from gangline.control.multikueue.clusters.copies import workload_of
 from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import Chain, ClusterView
 from gangline.kube.resources import Resource
-from gangline.objects import JobObject, Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 
 class Chains:
@@ -47,7 +47,7 @@ class Chains:
         before = store.copy(chain.replaces) if chain.replaces else None
         return replace(seen, jobs=jobs, blockers=blockers, before=before)
 
-    def _takes(self, workload: WorkloadObject, remote: Stored) -> bool:
+    def _takes(self, workload: WorkloadObject, remote: JobObject) -> bool:
         """Whether a job in a cluster that names another slice is the one of this slice: that other one is over here."""
         named = workload_of(remote)
         old = self._mirror.workloads.get(named)
@@ -55,7 +55,7 @@ class Chains:
             return named == slices.replacement_for(workload)
         return self._are_of_one_job(old, workload) and slices.has_ended(old)
 
-    def _belongs(self, workload: WorkloadObject, remote: Stored) -> bool:
+    def _belongs(self, workload: WorkloadObject, remote: JobObject) -> bool:
         """Whether a job in a cluster was sent for the same job here, whichever of its slices it names."""
         named = workload_of(remote)
         old = self._mirror.workloads.get(named)

@@ -12,7 +12,7 @@ from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import ClusterView, Family
 from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.serving.elsewhere import SENT
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 
 class Families:
@@ -20,7 +20,7 @@ class Families:
         self._mirror = mirror
         self._clusters: dict[str, str] = {}  # the cluster of each Workload, as its family was told last
 
-    def members(self, kind: RunsElsewhere | None, jobs: Mapping[str, Stored]) -> list[str]:
+    def members(self, kind: RunsElsewhere | None, jobs: Mapping[str, JobObject]) -> list[str]:
         """The keys of all Workloads of the object; [] for a kind that has one Workload only."""
         sent = SENT.get(kind.resource) if kind is not None and kind.shared else None
         if sent is None:
@@ -48,7 +48,7 @@ class Families:
     def forget(self, key: str) -> None:
         self._clusters.pop(key, None)
 
-    def left_in(self, name: str, store: RemoteStore, key: str) -> list[Stored]:
+    def left_in(self, name: str, store: RemoteStore, key: str) -> list[JobObject]:
         """The jobs of this family in a cluster where none of its Workloads runs or is about to."""
         kind = store.kind_of_jobs(key)
         sent = SENT.get(kind) if kind is not None else None
@@ -56,8 +56,8 @@ class Families:
             return []
         return [job for job in store.jobs_of(key).values() if not self._is_used(name, store, key, job, sent)]
 
-    def _is_used(self, name: str, store: RemoteStore, key: str, job: Stored, sent: RunsElsewhere) -> bool:
-        here = self._mirror.get(sent.resource, job.key)
+    def _is_used(self, name: str, store: RemoteStore, key: str, job: JobObject, sent: RunsElsewhere) -> bool:
+        here = self._mirror.job((sent.resource, job.key))
         if here is None or family_key(here.namespace, here.uid) != key:
             return False
         return any(

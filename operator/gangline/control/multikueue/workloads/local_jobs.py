@@ -15,7 +15,7 @@ from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
-from gangline.objects import JobObject, PodObject, Stored, WorkloadObject
+from gangline.objects import JobObject, PodObject, WorkloadObject
 
 #: unpacked pods that are kept at hand: a group is looked at again with every change of one of its pods
 _AT_HAND: Final = 1024
@@ -29,7 +29,7 @@ class WrittenPod(NamedTuple):
     version: str
 
     @classmethod
-    def of(cls, pod: Stored) -> WrittenPod:
+    def of(cls, pod: JobObject) -> WrittenPod:
         return cls(pod.key, pod.uid, pod.resource_version)
 
 
@@ -43,7 +43,7 @@ class LocalJobs:
         self._mirror = mirror
         self._external = external
 
-    def of(self, workload: WorkloadObject, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, Stored]:
+    def of(self, workload: WorkloadObject, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, JobObject]:
         """The jobs of a Workload by name; {} if they are not there."""
         if kind is None or owner is None:
             job = self._planned(workload)
@@ -52,7 +52,7 @@ class LocalJobs:
             owners = {row["uid"] for row in workload.owners}
             return {pod.name: _as_seen(pod) for pod in self.pods_of(workload) if pod.uid in owners}
         if kind.pods_wait or kind.resource in self._external:
-            job = self._mirror.get(kind.resource, f"{workload.namespace}/{owner['name']}")
+            job = self._mirror.job((kind.resource, f"{workload.namespace}/{owner['name']}"))
             return {owner["name"]: job} if job is not None and job.uid == owner["uid"] else {}
         job = self._planned(workload)
         return {} if job is None else {job.name: job}

@@ -27,7 +27,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import Json, Resource
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 #: A job with a field that the other cluster would drop is refused, by the name of the field, and does not run without it.
 _STRICT = {"fieldValidation": "Strict"}
@@ -119,7 +119,7 @@ def resize(step: Resize, kind: RunsElsewhere, workload: WorkloadObject) -> Work:
 
     async def work(client: ApiClient, store: RemoteStore) -> None:
         seen = step.remote
-        remote = Stored(await client.get(kind.resource, seen.namespace, seen.name, within=WRITE))
+        remote = JobObject(await client.get(kind.resource, seen.namespace, seen.name, within=WRITE))
         if remote.uid != seen.uid:
             return  # another one, which the watch will show
         change = copies.renaming(workload.name)

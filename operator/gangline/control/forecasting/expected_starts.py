@@ -182,7 +182,7 @@ class Expected:
         return now < self._asked_until or self._gpujob_waits() or self._wanted()
 
     def _gpujob_waits(self) -> bool:
-        for job in self._mirror.objects[kube.GPU_JOBS].values():
+        for job in self._mirror.jobs_of_kind(kube.GPU_JOBS).values():
             workload = self._workload_of(job)
             if workload is not None and workload.admission is None and not workload.finished:
                 return True
@@ -254,7 +254,7 @@ class Expected:
 
     def flush(self) -> int:
         """Write the statuses that have changed enough. Returns how many."""
-        jobs = self._mirror.objects[kube.GPU_JOBS]
+        jobs = self._mirror.jobs_of_kind(kube.GPU_JOBS)
         for gone in [key for key in self._recorded if key not in jobs]:
             del self._recorded[gone]
         sent = 0
@@ -293,7 +293,7 @@ class Expected:
 
     def _workload_of(self, job: JobObject) -> model.Workload | None:
         for raw in self._mirror.workloads_of(job):
-            return self._mirror.workload_value(kube.key_of(raw))
+            return self._mirror.workload_value(raw.key)
         return None
 
     def _moved(self, recorded: _Recorded, start: ExpectedStart) -> bool:

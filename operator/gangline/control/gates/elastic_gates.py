@@ -30,9 +30,7 @@ class ElasticGates(GateRemoval):
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.elastic, self._pods.changed_elastic
 
-    def _ungating(
-        self, key: str, workload: model.Workload, raw: WorkloadObject
-    ) -> Iterable[tuple[PodObject, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         if self._writes.pending(kube.WORKLOADS, key):  # it may be cut just now
             self._changed.add(key)
             return

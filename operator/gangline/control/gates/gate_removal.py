@@ -81,9 +81,7 @@ class GateRemoval(Part):
         """The changed workloads, and those of changed pods."""
 
     @abstractmethod
-    def _ungating(
-        self, key: str, workload: model.Workload, raw: WorkloadObject
-    ) -> Iterable[tuple[PodObject, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         """Yields each pod that may start, and the merge patch that removes its gate. Implementations see pods through
         `_as_asked`.
         """

@@ -64,9 +64,7 @@ class NodeGates(GateRemoval):
         for pod in self._pods.at_node_gate(key):  # of no gang, or of one that is gone: nobody keeps room for it
             self._submit(key, None, pod.manifest, ungated(pod.manifest, None))
 
-    def _ungating(
-        self, key: str, workload: model.Workload, raw: WorkloadObject
-    ) -> Iterable[tuple[PodObject, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         if not self._pods.at_node_gate(key):
             return
         pods = [self._as_it_will_be(pod) for pod in self._pods.of(key)]

@@ -44,9 +44,7 @@ class PodGates(GateRemoval):
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.placed, self._pods.changed_placed
 
-    def _ungating(
-        self, key: str, workload: model.Workload, raw: WorkloadObject
-    ) -> Iterable[tuple[PodObject, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         pods = [pod.manifest for pod in self._pods.of(key) if pod.placed and pod.manifest]
         if workload.unowned:  # as in Kueue: nobody can prove that a pod is of it, and its places bound how many are
             pods += self._owners.claimants(key)

@@ -157,20 +157,19 @@ class WorkloadTally(Part):
             _add(self.unadmitted, (facet.local_queue, *facet.why), by)
 
     def _facet(self, workload: WorkloadObject) -> Facet:
-        metadata, spec, status = workload["metadata"], workload.spec, workload.status
-        rows = {row["type"]: row for row in status.get("conditions") or ()}
+        rows = {row["type"]: row for row in workload.conditions}
         state = next((state for kind, state in _STATES if rows.get(kind, _NONE).get("status") == "True"), PENDING)
         why = None
-        if state not in (ADMITTED, FINISHED) and "deletionTimestamp" not in metadata:
+        if state not in (ADMITTED, FINISHED) and not workload.deleting:
             reserved = rows.get(names.QUOTA_RESERVED, _UNKNOWN)
             cause = "" if reserved.get("status") == "True" else reserved.get("reason", "")
             why = rows.get(names.ADMITTED, _NONE).get("reason", _NO_RESERVATION), cause
         ready = rows.get(names.PODS_READY, _NONE)
         return Facet(
             state,
-            f"{metadata.get('namespace', '')}/{spec.get('queueName') or ''}",
+            f"{workload.namespace}/{workload.queue_name}",
             why,
-            (status.get("admission") or _NONE).get("clusterQueue", ""),
+            workload.admitted_by,
             ready.get("status") == "True" and ready.get("reason") == "Started",
             self._metrics.custom.values(WORKLOAD, workload),
         )

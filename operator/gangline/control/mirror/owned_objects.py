@@ -155,8 +155,8 @@ class OwnedObjects(StoredObjects):
         found = (self.workloads[heir] for heir in self._heirs.of(key))
         return [each for each in found if key.startswith(f"{each.namespace}/")]
 
-    def has_workload(self, job: JobObject) -> bool:
-        """Whether there is a Workload that the job controls."""
+    def has_workload(self, job: Stored) -> bool:
+        """Whether there is a Workload that the job, or another object, controls."""
         return any(kind == kube.WORKLOADS for kind, _ in self._owned.get(job.uid, ()))
 
     def named_workload(self, job: JobObject) -> WorkloadObject | None:

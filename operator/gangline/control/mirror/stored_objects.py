@@ -60,6 +60,10 @@ class StoredObjects:
         """The object of a job kind, by its kind and key."""
         return cast("JobObject | None", self.objects[ref[0]].get(ref[1]))
 
+    def jobs_of_kind(self, resource: Resource) -> Mapping[str, JobObject]:
+        """The objects of a job kind by their keys."""
+        return cast("Mapping[str, JobObject]", self.objects[resource])
+
     def cluster_id(self) -> str:
         """The uid of kube-system, which no other cluster has; "" as long as it is not known."""
         found = self.get(kube.NAMESPACES, "kube-system")

@@ -24,7 +24,7 @@ from gangline.engine.model import Millis
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, Resource
-from gangline.objects import WorkloadObject
+from gangline.objects import JobObject, WorkloadObject
 
 #: kinds of notices, as in QueuePolicy.spec.notify.events
 KINDS: Final = (
@@ -198,19 +198,17 @@ class Notices(Part):
         return (policy.spec.get("notify") or ()) if policy is not None else ()
 
     def _queue_of(self, workload: WorkloadObject) -> str:
-        admission = workload.status.get("admission")
-        if admission:
-            return admission["clusterQueue"]
-        key = f"{workload.namespace}/{workload.spec.get('queueName', '')}"
-        local = self._mirror.local_queues.get(key)
-        return local.spec.get("clusterQueue", "") if local is not None else ""
+        if workload.admission:
+            return workload.admitted_by
+        local = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
+        return local.cluster_queue if local is not None else ""
 
     def _annotation(self, workload: WorkloadObject, name: str) -> str:
         """The annotation of the job or, where there is none, of the Workload."""
         job = self._job(workload)
-        return (((job or workload)["metadata"].get("annotations")) or {}).get(name, "").strip()
+        return (job or workload).annotations.get(name, "").strip()
 
-    def _job(self, workload: WorkloadObject) -> Json | None:
+    def _job(self, workload: WorkloadObject) -> JobObject | None:
         ref = self._mirror.job_of(workload)
         return self._mirror.job(ref) if ref is not None else None
 

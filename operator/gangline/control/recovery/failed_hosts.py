@@ -81,7 +81,7 @@ def failed_hosts(
     workload: model.Workload,
     *,
     busy: Collection[str],
-    node_of: Callable[[str], Json | None],
+    node_of: Callable[[str], NodeObject | None],
     tolerations: Callable[[str], Sequence[Json]],
     rules: Rules,
     now: int,
@@ -137,7 +137,7 @@ def _judge(
 
 def _worst(node: NodeObject, tolerations: Iterable[Sequence[Json]]) -> int:
     """The rank of the node's worst taint. 0: all its taints are tolerated; 1: some only for a while; 2: some are not."""
-    taints = [taint for taint in node.spec.get("taints") or () if taint.get("effect") in _EFFECTS]
+    taints = [taint for taint in node.taints if taint.get("effect") in _EFFECTS]
     if not taints:
         return 0
     worst = 0

@@ -69,11 +69,11 @@ def gone_for_certain(node: NodeObject | None) -> str:
     """Why no pod can run on the node any more, in a few words; "" where one might."""
     if node is None:
         return "its node was deleted"
-    taints = node.spec.get("taints") or ()
-    return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
+    is_out = any(taint.get("key") == OUT_OF_SERVICE for taint in node.taints)
+    return "its node is out of service" if is_out else ""
 
 
-def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
+def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], NodeObject | None]) -> bool:
     """Whether a pod of one of these Jobs holds resources or may take some, though its Job does not count it: it is on a reachable
     node, or the scheduler may bind it before its Job has it deleted. Pods that their Job has lost (`--cascade=orphan`) count.
 
@@ -87,7 +87,7 @@ def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str
 
 
 def started_pods(
-    pods: Iterable[Pod], node_of: Callable[[str], Json | None], starting: Callable[[Pod], bool]
+    pods: Iterable[Pod], node_of: Callable[[str], NodeObject | None], starting: Callable[[Pod], bool]
 ) -> Counter[str]:
     """Pod set -> its pods that are on reachable nodes, or will be: they have passed the gate of elastic jobs, or pass it.
 

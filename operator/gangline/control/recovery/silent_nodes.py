@@ -35,7 +35,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey
-from gangline.objects import NodeObject
+from gangline.objects import NodeObject, Stored
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class SilentNodes(Part):
             node = self._mirror.nodes.get(name)
             if node is None or is_silent(node) == silent:
                 return None
-            rest = [taint for taint in node.spec.get("taints") or () if taint.get("key") != names.SILENT]
+            rest = [taint for taint in node.taints if taint.get("key") != names.SILENT]
             taints = [*rest, dict(TAINT)] if silent else rest
             return {
                 "metadata": {"resourceVersion": node.resource_version},
@@ -155,7 +155,7 @@ class SilentNodes(Part):
                 task.cancel()
 
     async def _watch(self) -> None:
-        await Reflector(self._client, kube.LEASES, namespace=NAMESPACE).run(self.hear)
+        await Reflector(self._client, kube.LEASES, namespace=NAMESPACE, decode=Stored).run(self.hear)
 
     def hear(self, event: Event) -> None:
         """Note that a Lease was renewed, or is gone."""
@@ -225,12 +225,12 @@ class SilentNodes(Part):
 
 def is_silent(node: NodeObject) -> bool:
     """Whether the node has the taint of silent nodes."""
-    return any(taint.get("key") == names.SILENT for taint in node.spec.get("taints") or ())
+    return any(taint.get("key") == names.SILENT for taint in node.taints)
 
 
 def _place(node: NodeObject | None) -> tuple[str, int] | None:
     """The address and port of the node's kubelet; None for a node without an internal address."""
-    status = (node or {}).get("status") or {}
+    status = node.status if node is not None else {}
     rows = status.get("addresses") or ()
     address = next((row.get("address") for row in rows if row.get("type") == "InternalIP"), None)
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")

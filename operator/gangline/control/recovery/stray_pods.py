@@ -43,13 +43,10 @@ _ASKS: Final = (
 
 def awaited_host(pod: PodObject) -> str:
     """The host for which an unbound pod without gate waits, "" = for none."""
-    spec = pod.spec
-    written = pod.annotations
-    gated = any(gate.get("name") == names.TOPOLOGY_GATE for gate in spec.get("schedulingGates") or ())
-    phase = pod.status.get("phase") or "Pending"
-    if spec.get("nodeName") or gated or phase != "Pending" or not is_alive(pod):
+    written, is_pending = pod.annotations, pod.phase in ("", "Pending")
+    if pod.node or names.TOPOLOGY_GATE in pod.gates or not is_pending or not is_alive(pod):
         return ""
-    return (spec.get("nodeSelector") or {}).get(HOST) or "" if any(name in written for name in _ASKS) else ""
+    return (pod.spec.get("nodeSelector") or {}).get(HOST) or "" if any(name in written for name in _ASKS) else ""
 
 
 def is_stray(
@@ -116,15 +113,14 @@ class StrayPods(Part):
                 self._fail(key, pod)
 
     def _fail(self, workload: str, pod: PodObject) -> None:
-        meta = pod["metadata"]
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         row = {"type": CONDITION, "status": "True", "reason": REASON, "message": MESSAGE, "lastTransitionTime": at}
         body: Json = {
-            "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+            "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version},
             "status": {"phase": "Failed", "conditions": [row]},
         }
 
-        def failed(answer: Json) -> None:
+        def failed(answer: PodObject) -> None:
             self._attempts.resolved(workload)
             self._attempts.forgive(workload)
             self._recorder.record(answer, "Normal", EVENT, MESSAGE, "PodTerminated")

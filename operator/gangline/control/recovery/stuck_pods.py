@@ -53,37 +53,36 @@ class StuckPod:
     failed: bool
 
     @property
-    def object(self) -> Json:
+    def object(self) -> PodObject:
         """The pod as the object of an event."""
         namespace, _, name = self.key.rpartition("/")
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "uid": self.uid}}
+        metadata = {"name": name, "namespace": namespace, "uid": self.uid}
+        return PodObject({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 
 
 def stuck_pod(pod: PodObject) -> StuckPod | None:
     """The facts about a terminating pod that may be deleted by force; None for any other pod."""
-    meta, status = pod["metadata"], pod.status
-    if (meta.get("annotations") or {}).get(names.SAFE_TO_DELETE) != "true" or not meta.get("deletionTimestamp"):
+    if pod.annotations.get(names.SAFE_TO_DELETE) != "true" or not pod.deletion_time:
         return None
-    grace: int = meta.get("deletionGracePeriodSeconds") or 0
+    grace: int = pod.metadata.get("deletionGracePeriodSeconds") or 0
     failed = pod.condition(CONDITION) is not None
     if failed and not grace:
         return None  # it was deleted: what is left of it belongs to its finalizers
     return StuckPod(
         key=pod.key,
-        uid=meta["uid"],
-        version=meta["resourceVersion"],
-        node=pod.spec.get("nodeName") or "",
-        due=conditions.millis_of(meta["deletionTimestamp"]),
+        uid=pod.uid,
+        version=pod.resource_version,
+        node=pod.node,
+        due=conditions.millis_of(pod.deletion_time),
         grace=grace,
-        ended=status.get("phase") in ("Succeeded", "Failed"),
+        ended=pod.has_ended,
         failed=failed,
     )
 
 
 def is_unreachable(node: NodeObject | None) -> bool:
     """Whether Kubernetes has given up hearing of the node. A deleted node is none: Kubernetes deletes its pods itself."""
-    taints = ((node or {}).get("spec") or {}).get("taints") or ()
-    return any(taint.get("key") == UNREACHABLE for taint in taints)
+    return node is not None and any(taint.get("key") == UNREACHABLE for taint in node.taints)
 
 
 class StuckPods(Part):
@@ -170,7 +169,7 @@ class StuckPods(Part):
         self._send(pod, "delete", {"uid": pod.uid, "grace_seconds": 0}, done=lambda _: self._attempts.forgive(pod.key))
 
     def _send(self, pod: StuckPod, verb: Any, body: Mapping[str, Any], *, done: Any) -> None:
-        def written(answer: Json) -> None:
+        def written(answer: PodObject) -> None:
             self._attempts.resolved(pod.key)
             done(answer)
 

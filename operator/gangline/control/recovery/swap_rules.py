@@ -17,8 +17,8 @@ from gangline.objects import WorkloadObject
 
 def runs(workload: WorkloadObject) -> bool:
     """Whether the workload is admitted and neither evicted nor finished."""
-    here = "admission" in workload.status and workload.true_condition(names.ADMITTED)
-    return bool(here and not workload.true_condition(names.EVICTED) and not workload.true_condition(names.FINISHED))
+    here = "admission" in workload.status and workload.admitted
+    return here and not workload.evicted and not workload.finished
 
 
 def admitted_since(workload: WorkloadObject) -> int:
@@ -48,10 +48,8 @@ def is_fresh(pod: Pod, record: Record, swap: RecordedSwap) -> bool:
 
 def wanted_pods(workload: WorkloadObject) -> int:
     """How many pods an admitted gang has, less those that completed for good."""
-    status = workload.status
-    ended: Mapping[str, int] = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
-    rows = status["admission"].get("podSetAssignments") or ()
-    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in rows)
+    ended: Mapping[str, int] = {row["name"]: row["count"] for row in workload.status.get("reclaimablePods") or ()}
+    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in workload.assignments)
 
 
 def holds_back(workload: WorkloadObject, pods: Iterable[Pod]) -> bool:

@@ -42,12 +42,12 @@ from gangline.jobs.gpujob import status as gpujob_status
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import WorkloadObject
+from gangline.objects import PodObject, WorkloadObject
 
 #: returns the new record for the current one; the same record = no write
 Amend: TypeAlias = Callable[[Record], Record]
 #: called with the Workload once its record is written, or with None if the record did not change
-Written: TypeAlias = Callable[[Json | None], None]
+Written: TypeAlias = Callable[[WorkloadObject | None], None]
 
 SLOT: Final = "recovery"
 #: A restarted gang is left alone for this long, in milliseconds, unless it loses more nodes.
@@ -159,7 +159,7 @@ class Recoveries(Part):
     ) -> None:
         self._created.pop(workload, None)
 
-        def begun(answer: Json | None) -> None:
+        def begun(answer: WorkloadObject | None) -> None:
             then()
             if answer is None:
                 return
@@ -187,7 +187,7 @@ class Recoveries(Part):
             recorded = {names.RECOVERY: swap_record.write(after)}
             return {"metadata": {"resourceVersion": raw.resource_version, "annotations": recorded}}
 
-        def answered(answer: Json | None) -> None:
+        def answered(answer: WorkloadObject | None) -> None:
             self._closing.discard(workload)
             done(answer)
 
@@ -217,8 +217,7 @@ class Recoveries(Part):
         if not any(pod.alive and pod.node in self._unreachable_nodes for pod in self._pods.of(workload)):
             return False
         raw = self._mirror.workloads.get(workload)
-        admission = (raw.status.get("admission") or {}) if raw is not None else {}
-        return self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled
+        return self._mirror.recovery_of(raw.admitted_by if raw is not None else "").enabled
 
     def _is_node_of_interest(self, node: str) -> bool:
         known = self._mirror.nodes.get(node) is not None
@@ -262,7 +261,7 @@ class Recoveries(Part):
         elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _update_condition(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
+    def _update_condition(self, workload: str, raw: WorkloadObject, swap: RecordedSwap) -> None:
         """Make the condition match the record. Mostly it does already: it is written with the record, or right after."""
         row = raw.condition(names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
@@ -273,7 +272,7 @@ class Recoveries(Part):
         change = run_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
         self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
 
-    def _follow(self, workload: str, raw: Json, record: Record, swap: RecordedSwap, now: int) -> None:
+    def _follow(self, workload: str, raw: WorkloadObject, record: Record, swap: RecordedSwap, now: int) -> None:
         if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
             self._evict_after_all(workload, raw, swap)
             return
@@ -295,13 +294,12 @@ class Recoveries(Part):
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
 
-    def _evict_after_all(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
+    def _evict_after_all(self, workload: str, raw: WorkloadObject, swap: RecordedSwap) -> None:
         """Evict a gang whose recorded eviction did not happen: the recorder died, or another writer intervened."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
         else:
-            uid, message = raw.uid, missing(swap)
-            self._evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
+            self._evict(model.Evict(workload, raw.uid, "NodeFailures", missing(swap), avoid=swap.lost))
 
     def _hurry(self, workload: str, pods: Iterable[Pod], now: int) -> None:
         """Shorten the grace period of pods that hold up the next attempt, where the policy permits it."""
@@ -331,7 +329,7 @@ class Recoveries(Part):
         rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
         body = {"metadata": {"uid": pod.uid, "finalizers": rest or None}}
 
-        def done(answer: Json) -> None:
+        def done(answer: PodObject) -> None:
             self._pods.upsert(answer)
             self._changed.add(pod.workload)
 
@@ -352,7 +350,7 @@ class Recoveries(Part):
         def amend(record: Record) -> Record:
             return record.with_current(closed) if record.current == swap else record
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             self._created.pop(workload, None)
             if answer is None:
                 return
@@ -362,8 +360,7 @@ class Recoveries(Part):
             self._recorder.record(answer, "Normal", "Recovered", message)
             self._messages.publish(Recovered(answer, message))
             self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)
-            queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
-            self._metrics.recovered(queue, closed.stages())
+            self._metrics.recovered(answer.admitted_by, closed.stages())
 
         self._closing.add(workload)
         self._write(workload, amend, done, doubt=False)

@@ -21,7 +21,7 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
-from gangline.objects import PodObject, WorkloadObject
+from gangline.objects import NodeObject, PodObject, WorkloadObject
 
 #: replacement of failed nodes, Kueue's and with it the list
 GATE: Final = "TASFailedNodeReplacement"
@@ -58,7 +58,7 @@ class HostNames:
     def node(self, host: str) -> str:
         return self._nodes.get(host, host)
 
-    def found(self, host: str) -> Json | None:
+    def found(self, host: str) -> NodeObject | None:
         """The node with this host name; None if there is none."""
         return self._mirror.nodes.get(self.node(host))
 
@@ -134,16 +134,16 @@ class UnhealthyNodes(Part):
             self._times[key] = found.due
         hosts = in_order(value.unhealthy_nodes, found.failed)
         if hosts != value.unhealthy_nodes and value.admitted and not value.evicted and not value.finished:
-            change = listed(hosts, raw.status.get("admission"))
+            change = listed(hosts, raw.admission)
             self._writes.change(key, "unhealthy", change, priority=Priority.LIFECYCLE)
 
-    def _found(self, key: str, value: model.Workload, raw: Json, now: int) -> Found:
+    def _found(self, key: str, value: model.Workload, raw: WorkloadObject, now: int) -> Found:
         pods = self._pods.of(key)
         busy = {pod.node for pod in pods if pod.alive}
         succeeded = [self._names.host(pod.node) for pod in pods if pod.succeeded]
         busy.update(self._names.node(host) for host in done_on(value.admission, succeeded))
         if value.unowned:  # nobody can prove that a pod is of it
-            busy |= {pod.spec.get("nodeName") for pod in self._owners.claimants(key) if is_alive(pod)}
+            busy |= {pod.node for pod in self._owners.claimants(key) if is_alive(pod)}
         return failed_hosts(
             value,
             busy=busy,
@@ -162,16 +162,16 @@ class Tolerations:
         self._workload = workload
 
     def __call__(self, pod_set: str) -> list[Json]:
-        status = self._workload.status
         found: list[Json] = []
-        for each in self._workload.spec.get("podSets") or ():
+        for each in self._workload.pod_sets:
             if each.get("name", "main") == pod_set:
                 found += ((each.get("template") or {}).get("spec") or {}).get("tolerations") or ()
-        for each in (status.get("admission") or {}).get("podSetAssignments") or ():
+        for each in self._workload.assignments:
             if each.get("name", "main") == pod_set:
                 for flavor in sorted(set((each.get("flavors") or {}).values())):
-                    found += (self._mirror.flavor(flavor) or {"spec": {}})["spec"].get("tolerations") or ()
-        for check in status.get("admissionChecks") or ():
+                    named = self._mirror.flavor(flavor)
+                    found += named.spec.get("tolerations") or () if named is not None else ()
+        for check in self._workload.checks:
             for update in check.get("podSetUpdates") or ():
                 if update.get("name") == pod_set:
                     found += update.get("tolerations") or ()
@@ -180,7 +180,7 @@ class Tolerations:
 
 def is_alive(pod: PodObject) -> bool:
     """Whether the pod runs, or will run."""
-    return not pod.deleting and pod.status.get("phase") not in ("Succeeded", "Failed")
+    return not pod.deleting and not pod.has_ended
 
 
 def in_order(known: Sequence[str], failed: Iterable[str]) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ from gangline.engine import model
 from gangline.jobs.base import ShowsRefusedPods
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient, ApiError
-from gangline.kube.resources import Json, ObjectKey
-from gangline.objects import WorkloadObject
+from gangline.kube.resources import ObjectKey
+from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class RefusedPods(Part):
         elif found is not None and value.admitted_at <= self._now() - PATIENCE:
             suspect(found)
 
-    def _suspect(self, value: model.Workload, admission: model.Admission, raw: Json) -> _Suspect | None:
+    def _suspect(self, value: model.Workload, admission: model.Admission, raw: WorkloadObject) -> _Suspect | None:
         """The facts about an admitted gang that lacks pods; None if it has all of them."""
         ref = self._mirror.job_of(raw)
         job = self._mirror.job(ref) if ref is not None else None
@@ -151,7 +151,7 @@ class RefusedPods(Part):
         selector = f"reason={refusals.FAILED_CREATE},regarding.kind=Job"
         found: dict[str, Refusal] = {}
         async for page in self._client.pages(kube.EVENTS, namespace, field_selector=selector, limit=EVENTS):
-            for event in page.items:
+            for event in map(Stored, page.items):
                 uid = str((event.get("regarding") or {}).get("uid"))
                 refusal = self._read(namespace, event)
                 if refusal is not None and (uid not in found or refusal.at > found[uid].at):
@@ -159,7 +159,7 @@ class RefusedPods(Part):
             break  # one page: a namespace with more refused Jobs than this is told in parts
         return found
 
-    def _read(self, namespace: str, event: Json) -> Refusal | None:
+    def _read(self, namespace: str, event: Stored) -> Refusal | None:
         try:
             return refusals.read(event)
         except (ValueError, TypeError, AttributeError) as error:  # anybody may write an event
@@ -185,7 +185,7 @@ class RefusedPods(Part):
     # --- what is said ---
 
     def _refused(self, key: str, refusal: Refusal) -> None:
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is None:
                 return
             ref = self._mirror.job_of(answer)
@@ -200,7 +200,7 @@ class RefusedPods(Part):
     def _accepted(self, key: str) -> None:
         self._write(key, run_changes.pods_refused(False, "Accepted", "Its pods are created"), None)
 
-    def _write(self, key: str, change: Change, done: Callable[[Json | None], None] | None) -> None:
+    def _write(self, key: str, change: Change, done: Callable[[WorkloadObject | None], None] | None) -> None:
         if not self._writes.in_doubt(kube.WORKLOADS, key):
             self._writes.change(key, "pods-refused", change, priority=Priority.LIFECYCLE, done=done)
 
@@ -213,7 +213,7 @@ class RefusedPods(Part):
             return
         kind = JOB_KINDS[ref[0]]
         refused = row["status"] == "True"
-        if not isinstance(kind, ShowsRefusedPods) or (job.is_true(names.PODS_REFUSED)) == refused:
+        if not isinstance(kind, ShowsRefusedPods) or job.is_true(names.PODS_REFUSED) == refused:
             return
         at = conditions.timestamp(self._now())
         patch = kind.pods_refused(job, refused, row["reason"], row.get("message") or "", at)

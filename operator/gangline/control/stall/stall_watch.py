@@ -38,7 +38,7 @@ from gangline.engine import model
 from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey
-from gangline.objects import JobObject
+from gangline.objects import JobObject, Stored, WorkloadObject
 from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
@@ -258,7 +258,7 @@ class StallWatch(Part):
         if raw is None or self._writes.in_doubt(kube.WORKLOADS, value.key):
             return
         job = self._job(raw)
-        annotations = ((job or raw)["metadata"].get("annotations")) or {}
+        annotations = (job or raw).annotations
         if annotations.get(names.STALL, "").lower() in OPTED_OUT:
             return
         if report := annotations.get(names.PROGRESS):
@@ -277,7 +277,7 @@ class StallWatch(Part):
         if verdict.idle and run.watch.state == RUNNING:
             self._idle(value, raw, verdict)
 
-    def _evidence(self, value: model.Workload, run: _Run, job: JobObject, now: model.Millis) -> Evidence:
+    def _evidence(self, value: model.Workload, run: _Run, job: Stored, now: model.Millis) -> Evidence:
         progress, admission = run.progress, value.admission
         pods = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets) if admission else 0
         started = max(value.pods_ready_at, value.admitted_at)
@@ -294,14 +294,14 @@ class StallWatch(Part):
         seen = (self._telemetry.get(pod.key) for pod in self._pods.of(value.key) if pod.alive)
         return with_telemetry(evidence, [found for found in seen if found is not None], now)
 
-    def _job(self, raw: Json) -> Json | None:
+    def _job(self, raw: WorkloadObject) -> JobObject | None:
         ref = self._mirror.job_of(raw)
         return self._mirror.job(ref) if ref is not None else None
 
     # --- what is done ---
 
     def _act(
-        self, value: model.Workload, raw: Json, job: JobObject | None, policy: StallPolicy, verdict: Verdict
+        self, value: model.Workload, raw: WorkloadObject, job: JobObject | None, policy: StallPolicy, verdict: Verdict
     ) -> None:
         action = policy.action
         if action != "Notify" and _times_stalled(raw) >= policy.max_actions:
@@ -312,7 +312,7 @@ class StallWatch(Part):
         follows = {"Notify": "", "Restart": "; it is restarted", "Requeue": "; it is stopped and queued again"}[action]
         message = f"It hangs: {verdict.says}{follows}"
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is None:
                 return
             self._recorder.record(answer, "Warning", "Stalled", message)
@@ -324,7 +324,7 @@ class StallWatch(Part):
         change = run_changes.stalled(True, action, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
-    def _restart(self, raw: Json, job: JobObject | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
+    def _restart(self, raw: WorkloadObject, job: JobObject | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
         """The write that restarts the gang in place; None where its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
@@ -340,14 +340,14 @@ class StallWatch(Part):
         change = run_changes.stalled(False, reason, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
-    def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
+    def _idle(self, value: model.Workload, raw: WorkloadObject, verdict: Verdict) -> None:
         """Report a live gang whose GPUs are idle, once per run, because the GPUs are paid for."""
         row = raw.condition(names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == run_changes.IDLE):
             return
         message = f"It holds GPUs that it does not use: {verdict.says}"
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", "IdleGPUs", message)
                 self._notices.notify("Idle", answer, message)
@@ -356,18 +356,18 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
 
-def _since_stalled(raw: Json) -> model.Millis:
+def _since_stalled(raw: WorkloadObject) -> model.Millis:
     row = raw.condition(names.STALLED) or {}
     return conditions.millis_of(row.get("lastTransitionTime"))
 
 
-def _times_stalled(raw: Json) -> int:
+def _times_stalled(raw: WorkloadObject) -> int:
     """How often the workload has been evicted for a stall."""
     rows = (raw.status.get("schedulingStats") or {}).get("evictions") or ()
     return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
 
 
-def _promised(job: JobObject) -> model.Millis | None:
+def _promised(job: Stored) -> model.Millis | None:
     """The interval at which the run promises to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable
     value counts as none."""
     annotated = job.annotations.get(names.HEARTBEAT)

@@ -241,8 +241,9 @@ def _policies(sight: Sight, queue: ClusterQueue) -> Iterator[Remedy]:
 
 def _uncordoned(source: Source, queue: ClusterQueue | None) -> Iterator[Remedy]:
     """The cordoned nodes of the queue's flavors, taken into use again."""
-    flavors = [flavor.name for group in queue.groups for flavor in group.flavors] if queue is not None else []
-    wanted = [(source.mirror.flavor(name) or {"spec": {}})["spec"].get("nodeLabels") or {} for name in flavors]
+    offered = [flavor.name for group in queue.groups for flavor in group.flavors] if queue is not None else []
+    flavors = [source.mirror.flavor(name) for name in offered]
+    wanted = [(flavor.spec.get("nodeLabels") or {}) if flavor is not None else {} for flavor in flavors]
     cordoned: list[Node] = [
         node
         for node in source.engine.nodes().values()

@@ -64,7 +64,7 @@ def labels_of(mirror: Mirror, flavors: Iterable[str] | None = None) -> dict[str,
     """The node labels of these flavors (None = of all), by flavor in the order of names."""
     known = mirror.objects[kube.RESOURCE_FLAVORS]
     wanted = known if flavors is None else known.keys() & set(flavors)  # a missing one has no nodes
-    return {name: (known[name].get("spec") or {}).get("nodeLabels") or {} for name in sorted(wanted)}
+    return {name: known[name].spec.get("nodeLabels") or {} for name in sorted(wanted)}
 
 
 def flavors_of(node: NodeObject, labels: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from gangline.control.forecasting.evacuations import Move
 from gangline.engine import tolerates
 from gangline.engine.model import Taint
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 _TAINT: Final = Taint(names.VACATE)
 
@@ -31,7 +32,7 @@ def rows(
     sight: Sight,
     found: Iterable[str],
     moves: Iterable[Move],
-    view: Callable[[str, Json], WorkloadView | None],
+    view: Callable[[str, WorkloadObject], WorkloadView | None],
 ) -> list[Json]:
     """One row per gang, those that move first."""
     moving = {move.workload: move for move in moves}
@@ -63,7 +64,7 @@ def rows(
     return sorted(made, key=lambda row: (not row["moves"], row["namespace"], row["job"]))
 
 
-def obstacle(source: Source, key: str, raw: Json) -> str:
+def obstacle(source: Source, key: str, raw: WorkloadObject) -> str:
     """Why a gang stays on a node that is vacated."""
     value = source.mirror.workload_value(key)
     if value is None or value.admission is None:

@@ -16,6 +16,7 @@ from gangline.control.answers.workloads.snapshot import HOLDING, State, Workload
 from gangline.control.forecasting.run_facts import run_of
 from gangline.jobs.base import RuntimeHints
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: objects read before other tasks get their turn: about 2 ms
 SLICE: Final = 50
@@ -65,7 +66,7 @@ async def ended(source: Source, foresight: Foresight, namespace: str, since: flo
     return past.merged(existing, remembered, since)
 
 
-def read(source: Source, key: str, raw: Json, routes: Routes) -> WorkloadView | None:
+def read(source: Source, key: str, raw: WorkloadObject, routes: Routes) -> WorkloadView | None:
     """A Workload with its user; None for one that can't be read, which costs no other."""
     try:
         view = workload_view(raw, routes)
@@ -80,7 +81,7 @@ def user_of_workload(source: Source, key: str) -> str:
     return _user(source, raw) if raw is not None else ""
 
 
-def _user(source: Source, raw: Json) -> str:
+def _user(source: Source, raw: WorkloadObject) -> str:
     """The user whom its job names, else the one whom the Workload names."""
     job = source.mirror.job_of(raw)
     owner = source.mirror.job(job) if job is not None else None

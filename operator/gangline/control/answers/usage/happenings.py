@@ -31,6 +31,7 @@ from gangline.control.parts.part import Part
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event
 from gangline.kube.resources import Json, Resource
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +232,7 @@ class Happenings(Part):
         if known is not None or at >= since:
             self.log.add(str(state), of, self._cause(view) or message, reason)
 
-    def _told(self, what: str, raw: Json, text: str) -> None:
+    def _told(self, what: str, raw: WorkloadObject, text: str) -> None:
         if self._since is None:
             return
         try:
@@ -250,9 +251,8 @@ class Happenings(Part):
         by = next((each.key for each in self._mirror.workloads_of(job)), "") if job is not None else ""
         return f"preempted for {by or 'another job'} ({found.cause})"
 
-    def _view(self, raw: Json) -> WorkloadView:
-        namespace, queue = raw.namespace, raw.spec.get("queueName") or ""
-        local = self._mirror.local_queues.get(f"{namespace}/{queue}")
+    def _view(self, raw: WorkloadObject) -> WorkloadView:
+        local = self._mirror.local_queues.get(f"{raw.namespace}/{raw.queue_name}")
         view = workload_view(raw, routes_of([local] if local is not None else []))
         job = self._mirror.job_of(raw)
         owner = self._mirror.job(job) if job is not None else None

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, NodeObject, PodObject, Stored, WorkloadObject, view
 
-__all__ = ["JobObject", "NodeObject", "PodObject", "Stored", "WorkloadObject", "as_stored"]
+__all__ = ["JobObject", "NodeObject", "PodObject", "Stored", "WorkloadObject", "altered", "as_stored"]
+
+T = TypeVar("T", bound=dict[str, Any])
 
 
 def as_stored(obj: dict[str, Any]) -> Any:
     """The object with the names of its kind; that of a job, if it has no kind."""
     resource = kube.BY_KIND.get(str(obj.get("kind")))
     return view(resource, obj) if resource is not None else JobObject(obj)
+
+
+def altered(obj: T, **parts: Any) -> T:
+    """A copy of the object, of the same type, with other parts."""
+    return type(obj)({**obj, **parts})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_pod
+from tests.control.gang_pods import Listener, Recorder, Requests, T, a_pod
 from tests.control.test_unhealthy import HOST, a_workload
+from tests.objects import PodObject, altered
 
 from gangline.api import names
 from gangline.control.gates.elastic_gates import ElasticGates
@@ -46,7 +47,7 @@ class World:
             **({"owners": self.owners, "recorder": self.recorder} if gates is PodGates else {}),
         )
         self.mirror.upsert(kube.WORKLOADS, a_workload(*HOSTS, owner="train"))
-        self.at: dict[str, Json] = {}
+        self.at: dict[str, PodObject] = {}
 
     def comes(self, name: str) -> None:
         pod = a_pod(name, "", phase="Pending", ready=False)
@@ -71,7 +72,7 @@ class World:
         self.writer.writes.remove(write)
         self.writer.busy.discard(write.key)
         body: Any = write.body
-        written = {**self.at[name], "spec": {**self.at[name]["spec"], **body["spec"]}}
+        written = altered(self.at[name], spec={**self.at[name].spec, **body["spec"]})
         written["metadata"] = {**written["metadata"], "resourceVersion": "2"}
         if error is None or came_through:
             self.at[name] = written
@@ -144,7 +145,7 @@ def test_a_conflict_is_forgotten_for_the_next_try() -> None:
     world.look()
     world.answer("d", Conflict(409, "Conflict", "the object has been modified"))
     world.at["d"]["metadata"] = {**world.at["d"]["metadata"], "resourceVersion": "3"}
-    world.pods.upsert({**world.at["d"]})
+    world.pods.upsert(altered(world.at["d"]))
     assert world.look() == ["d"], "its newest version still waits"
     world.comes("a")
     assert world.look(T + 61_000) == ["a"]
@@ -159,7 +160,7 @@ def test_a_conflict_with_a_version_that_was_seen_before_its_answer_came() -> Non
     world.comes("d")
     world.look()
     world.at["d"]["metadata"] = {**world.at["d"]["metadata"], "resourceVersion": "3"}
-    world.pods.upsert({**world.at["d"]})
+    world.pods.upsert(altered(world.at["d"]))
     assert world.look() == [], "it may come through"
     world.answer("d", Conflict(409, "Conflict", "the object has been modified"))
     assert world.woken

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from tests.control.test_stall_watch import FakeWrites
 from tests.jobs.gangs import KIND, gpu_job
+from tests.objects import PodObject, Stored
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -29,10 +30,11 @@ QUOTA = 'Error creating: pods "x-0" is forbidden: exceeded quota: few, requested
 SECURITY = 'Error creating: pods "x-0" is forbidden: violates PodSecurity "restricted:latest": privileged'
 
 
-def event(note: str, at: int, *, uid: str = "uid-child", reason: str = "FailedCreate", **more: Any) -> Json:
+def event(note: str, at: int, *, uid: str = "uid-child", reason: str = "FailedCreate", **more: Any) -> Stored:
     times = {"deprecatedLastTimestamp": conditions.timestamp(at)}
     meta = {"name": "e", "creationTimestamp": conditions.timestamp(at)}
-    return {"metadata": meta, "reason": reason, "note": note, "regarding": {"kind": "Job", "uid": uid}, **times, **more}
+    regarding = {"kind": "Job", "uid": uid}
+    return Stored({"metadata": meta, "reason": reason, "note": note, "regarding": regarding, **times, **more})
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ class Room:
             "creationTimestamp": conditions.timestamp(created),
             "annotations": {names.WORKLOAD_ANNOTATION: "gpujob-llama"},
         }
-        self.pods.upsert({"metadata": meta, "spec": {}, "status": {"phase": "Pending"}})
+        self.pods.upsert(PodObject({"metadata": meta, "spec": {}, "status": {"phase": "Pending"}}))
 
     async def look(self) -> tuple[str, str]:
         """One look of its loop; status and reason of the condition."""

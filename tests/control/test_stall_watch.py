@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.control.test_forecasts import World
 from tests.jobs.gangs import KIND, gpu_job
+from tests.objects import PodObject
 
 from gangline.api.read import conditions
 from gangline.control.isolation.quarantine import Quarantine
@@ -128,7 +129,7 @@ class Place:
     def pod(self, index: int, **annotations: str) -> None:
         said = {"kueue.x-k8s.io/workload": "gpujob-llama", **annotations}
         meta = {"namespace": "team", "name": f"llama-worker-{index}", "uid": f"p{index}", "annotations": said}
-        pod: Json = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
+        pod = PodObject({"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}})
         self.pods.upsert(pod)
 
     def annotate(self, **annotations: str) -> None:
@@ -293,9 +294,9 @@ def test_what_is_kept_of_the_reports_of_pods_is_bounded() -> None:
     assert len(read_pod(pod_with("x" * 100_000), KEY).progress) == progress_reports.LONGEST + 1
 
 
-def pod_with(progress: str) -> Json:
+def pod_with(progress: str) -> PodObject:
     meta = {"namespace": "team", "name": "w", "uid": "p", "annotations": {"gangline.io/progress": progress}}
-    return {"metadata": meta, "spec": {}, "status": {}}
+    return PodObject({"metadata": meta, "spec": {}, "status": {}})
 
 
 def test_who_does_not_know_the_workload_can_not_report_for_it() -> None:

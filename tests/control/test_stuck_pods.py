@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
+from tests.objects import NodeObject, PodObject
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.recovery.stuck_pods import PATIENCE, StuckPods
@@ -18,7 +19,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 DUE = T - PATIENCE
 
 
-def stuck(due: int = DUE, *, annotation: str = "true", version: str = "1", **more: Any) -> Json:
+def stuck(due: int = DUE, *, annotation: str = "true", version: str = "1", **more: Any) -> PodObject:
     pod = a_pod("p", due=due, **more)
     pod["metadata"]["annotations"]["kueue.x-k8s.io/safe-to-forcefully-delete"] = annotation
     pod["metadata"]["deletionGracePeriodSeconds"] = 30
@@ -27,7 +28,7 @@ def stuck(due: int = DUE, *, annotation: str = "true", version: str = "1", **mor
 
 
 class World:
-    def __init__(self, pod: Json, node: Json | None) -> None:
+    def __init__(self, pod: PodObject, node: NodeObject | None) -> None:
         self.mirror = Mirror(observe=lambda change: None)
         self.writer, self.recorder, self.woken = Listener(), Recorder(), 0
         self.part = StuckPods(self.mirror, self.writer, self.recorder, self.wake)  # type: ignore[arg-type]
@@ -43,7 +44,7 @@ class World:
         return self.writer.take()
 
 
-def gone_node() -> Json:
+def gone_node() -> NodeObject:
     return a_node("n1", ready="Unknown", taint=UNREACHABLE)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
+from tests.objects import PodObject, WorkloadObject
 
 from gangline.api.read import conditions
 from gangline.control.gates.pod_gates import PodGates
@@ -132,7 +133,9 @@ def condition(kind: str) -> Json:
     }
 
 
-def a_workload(*hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), owner: str = "", **spec: Any) -> Json:
+def a_workload(
+    *hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), owner: str = "", **spec: Any
+) -> WorkloadObject:
     """Admitted on these hosts."""
     slices = [
         {"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": 1}} for host in hosts
@@ -142,23 +145,23 @@ def a_workload(*hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), o
         row["topologyAssignment"] = {"levels": [HOST], "slices": slices}
     template = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}], **spec}}
     owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}]
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {
-            "name": "w",
-            "namespace": "ns",
-            "uid": "u",
-            "resourceVersion": str(version),
-            **({"ownerReferences": owners} if owner else {}),
-        },
-        "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": max(1, len(hosts)), "template": template}]},
-        "status": {
-            "admission": {"clusterQueue": "cq", "podSetAssignments": [row]},
-            "conditions": [condition("QuotaReserved"), condition("Admitted")],
-            **({"unhealthyNodes": [{"name": host} for host in unhealthy]} if unhealthy else {}),
-        },
-    }
+    metadata = {"name": "w", "namespace": "ns", "uid": "u", "resourceVersion": str(version)}
+    return WorkloadObject(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": metadata | ({"ownerReferences": owners} if owner else {}),
+            "spec": {
+                "queueName": "lq",
+                "podSets": [{"name": "main", "count": max(1, len(hosts)), "template": template}],
+            },
+            "status": {
+                "admission": {"clusterQueue": "cq", "podSetAssignments": [row]},
+                "conditions": [condition("QuotaReserved"), condition("Admitted")],
+                **({"unhealthyNodes": [{"name": host} for host in unhealthy]} if unhealthy else {}),
+            },
+        }
+    )
 
 
 class World:
@@ -307,7 +310,7 @@ def test_what_tolerates_a_taint_is_looked_up_everywhere(where: str) -> None:
 # --- stray pods -------------------------------------------------------------------------------------------------------
 
 
-def a_late_pod(host: str = "n1", *, annotation: str = UNCONSTRAINED, gated: bool = False, **more: Any) -> Json:
+def a_late_pod(host: str = "n1", *, annotation: str = UNCONSTRAINED, gated: bool = False, **more: Any) -> PodObject:
     pod = a_pod("late", "", phase="Pending", ready=False, **more)
     pod["metadata"]["annotations"][annotation] = "true"
     pod["spec"]["nodeSelector"] = {HOST: host}

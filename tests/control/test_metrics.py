@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from tests.control.test_parts import Tape, an_object
+from tests.objects import altered
 
 from gangline.api.read.configuration import file
 from gangline.control.controller import Controller
@@ -486,7 +487,7 @@ def test_an_object_has_a_bounded_number_of_series() -> None:
     for number in range(MOST_OF_OWNER + 10):
         evicted = [{"type": "Evicted", "status": "True", "reason": f"Reason{number}"}]
         for status in (held, {"conditions": evicted}):
-            tally.observe(kube.WORKLOADS, Upsert(body | {"status": status}))
+            tally.observe(kube.WORKLOADS, Upsert(altered(body, status=status)))
     shown = [text for text in metrics.text() if text.startswith(b"kueue_workload_eviction_latency_seconds_bucket")]
     assert len(shown) == 10
 

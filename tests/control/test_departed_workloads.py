@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.context import a_context
 from tests.control.gang_pods import T, a_node, a_pod
 
 from gangline.control.isolation.quarantine import Quarantine
@@ -54,13 +55,15 @@ class Place:
         self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {"main": 2})
         self.owners = PodOwners(self.mirror)
         self.departed = DepartedWorkloads(
-            self.mirror,
-            self.pods,
-            self.owners,
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                owners=self.owners,
+                now=lambda: self.now,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            ),
             lambda resource, key: self.busy,
             self.told.append,
-            now=lambda: self.now,
-            quarantine=Quarantine(lambda subject, obj, what: None),
         )
         if suspended is not None:
             self.job(suspended)

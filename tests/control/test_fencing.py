@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 from tests.objects import PodObject
 
@@ -29,11 +30,8 @@ class World:
         self.writer, self.recorder = Listener(), Recorder()
         self.policy: model.Recovery | None = model.Recovery(**policy)
         self.fencing = Fencing(
-            self.mirror,
-            self.pods,
-            self.writer,
-            self.recorder,
-            lambda workload: self.policy,  # type: ignore[arg-type]
+            a_context(mirror=self.mirror, pods=self.pods, writer=self.writer, recorder=self.recorder),
+            lambda workload: self.policy,
         )
         for node in nodes:
             self.mirror.upsert(kube.NODES, node)

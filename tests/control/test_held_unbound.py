@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import T, a_pod
 from tests.control.test_unhealthy import a_workload
 from tests.objects import PodObject, altered
@@ -31,7 +32,7 @@ class World:
     def __init__(self, **conditions: Any) -> None:
         self.mirror = Mirror(observe=lambda change: None)
         self.pods = PodIndex(lambda change: None, self.mirror.pod_counts)
-        self.part = HeldUnbound(self.mirror, self.pods)
+        self.part = HeldUnbound(a_context(mirror=self.mirror, pods=self.pods))
         self.now = T
         self.workload = a_workload(owner="train")
         row = {"name": "main", "count": 2, "flavors": {}, "resourceUsage": {"nvidia.com/gpu": "16", "cpu": "4"}}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control import test_multikueue as usual
 from tests.control.test_multikueue import ADMITTED, EMPTY, NOW, condition, lost, row
 from tests.control.test_multikueue_part import Room, Worker, owned, room
@@ -329,12 +330,14 @@ async def test_a_job_that_is_still_needed_is_not_taken_for_a_leftover(room: Room
 async def test_the_next_slice_gets_the_cluster_before_the_old_one_is_over(room: Room) -> None:
     room.part.act(usual.NOW)
     part = ReplacedSlices(
-        room.mirror,
-        cast(Any, room),
-        cast(Any, room),
-        cast(Any, SimpleNamespace(kueue=SimpleNamespace(slice_replaced=lambda *_: None))),
-        Quarantine(lambda subject, obj, what: pytest.fail(what)),
-        wake=lambda: None,
+        a_context(
+            mirror=room.mirror,
+            writes=cast(Any, room),
+            recorder=cast(Any, room),
+            metrics=cast(Any, SimpleNamespace(kueue=SimpleNamespace(slice_replaced=lambda *_: None))),
+            quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
+            wake=lambda: None,
+        )
     )
     old = owned(a_slice(2, check=row("Ready"), **RUNS))
     old["metadata"] = {

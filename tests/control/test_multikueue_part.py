@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control.test_multikueue import ADMITTED, job, row, workload
 from tests.jobs.plain_pods import a_pod, gang
 
@@ -113,16 +114,18 @@ class Room:
         managed = configuration.load({"integrations": {"frameworks": ["batch/job", *frameworks]}}).jobs
         self.mirror = Mirror(lambda change: None, messages=self.messages, managed=managed)
         self.part = MultiKueue(
-            cast(Any, None),
-            self.mirror,
-            cast(Any, self),
-            cast(Any, self),
-            cast(Any, self),
-            self.metrics,
+            a_context(
+                client=cast(Any, None),
+                mirror=self.mirror,
+                writes=cast(Any, self),
+                writer=cast(Any, self),
+                recorder=cast(Any, self),
+                metrics=self.metrics,
+                wake=lambda: None,
+                now=lambda: START,
+                quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
+            ),
             settings or Settings(gc_interval=60),
-            wake=lambda: None,
-            now=lambda: START,
-            quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
         )
         parameters = {"apiGroup": names.GROUP, "kind": "MultiKueueConfig", "name": "all"}
         self.put(kube.MULTI_KUEUE_CONFIGS, {"metadata": {"name": "all"}, "spec": {"clusters": ["a", "b"]}})

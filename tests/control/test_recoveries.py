@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
 from tests.objects import PodObject, WorkloadObject, altered
 
@@ -60,16 +61,18 @@ class World:
         self.writer, self.recorder, self.requests = Listener(), Recorder(), Requests()
         self.metrics, self.failures, self.messages = Metrics(), [], Messages()
         self.recoveries = Recoveries(
-            self.mirror,
-            self.pods,
-            self.requests,  # type: ignore[arg-type]
-            self.writer,  # type: ignore[arg-type]
-            self.recorder,  # type: ignore[arg-type]
-            self.metrics,
-            self.messages,
-            note_failure=self.failures.append,
-            now=lambda: T,
-            quarantine=Quarantine(lambda subject, obj, what: None),
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                writes=self.requests,
+                writer=self.writer,
+                recorder=self.recorder,
+                metrics=self.metrics,
+                messages=self.messages,
+                now=lambda: T,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            ),
+            self.failures.append,
         )
         self.mirror.upsert(kube.WORKLOADS, workload)
         for pod in pods:

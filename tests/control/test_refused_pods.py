@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control.test_stall_watch import FakeWrites
 from tests.jobs.gangs import KIND, gpu_job
 from tests.objects import PodObject, Stored
@@ -115,13 +116,15 @@ class Room:
         for resource, obj in ((kube.GPU_JOBS, job), (kube.JOBS, child), (kube.WORKLOADS, body)):
             self.mirror.upsert(resource, obj)
         self.refused = RefusedPods(
-            cast(Any, self.client),
-            self.mirror,
-            cast(Any, self.writes),
-            self.pods,
-            cast(Any, self),
-            now=lambda: self.now,
-            quarantine=Quarantine(lambda *_: None),
+            a_context(
+                client=cast(Any, self.client),
+                mirror=self.mirror,
+                writes=cast(Any, self.writes),
+                pods=self.pods,
+                recorder=cast(Any, self),
+                now=lambda: self.now,
+                quarantine=Quarantine(lambda *_: None),
+            )
         )
 
     def record(self, obj: Json, kind: str, reason: str, message: str) -> None:

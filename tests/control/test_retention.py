@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.test_plan import JOB_KIND, NOW, a_job
 from tests.objects import WorkloadObject, as_stored
 
@@ -30,7 +31,7 @@ class World:
         self.mirror = Mirror(lambda change: None)
         self.asked: dict[str, tuple[Json, Callable[[Any], None], Callable[[ApiError], None]]] = {}
         self.events: list[tuple[str, str, str]] = []
-        self.part = Retainer(self.mirror, self, self, policy)  # type: ignore[arg-type]
+        self.part = Retainer(a_context(mirror=self.mirror, writes=self, recorder=self), policy)  # type: ignore[arg-type]
 
     def send(self, key: ObjectKey, verb: str, body: Json, *, done: Any, failed: Any, **_: Any) -> None:
         assert verb == "delete"

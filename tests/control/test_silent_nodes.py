@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Listener, a_node, a_pod
 from tests.objects import Stored
 
@@ -43,10 +44,7 @@ class World:
         self.probed: list[str] = []
         self.now = 0.0
         self.silence = SilentNodes(
-            None,  # type: ignore[arg-type]
-            self.mirror,
-            self.pods,
-            self.writer,  # type: ignore[arg-type]
+            a_context(client=None, mirror=self.mirror, pods=self.pods, writer=self.writer),
             lambda workload: model.Recovery(probe_nodes=asks),
             probe=self.probe,
             clock=lambda: self.now,

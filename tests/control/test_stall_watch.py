@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.test_forecasts import World
 from tests.jobs.gangs import KIND, gpu_job
 from tests.objects import PodObject
@@ -91,16 +92,20 @@ class Place:
         self.metrics = Metrics()
         self.source = FakeSource()
         self.watch = StallWatch(
-            self.mirror,
-            self.writes,  # type: ignore[arg-type]
-            self.pods,
+            a_context(
+                mirror=self.mirror,
+                writes=self.writes,
+                pods=self.pods,
+                recorder=self,
+                metrics=self.metrics,
+                notices=Notices(
+                    self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now
+                ),
+                messages=self.messages,
+                now=lambda: self.now,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            ),
             self.facts.append,
-            self,  # type: ignore[arg-type]
-            self.metrics,
-            Notices(self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now),
-            self.messages,
-            now=lambda: self.now,
-            quarantine=Quarantine(lambda subject, obj, what: None),
             source=self.source,
         )
         self.put(kube.CLUSTER_QUEUES, {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 from tests.objects import NodeObject, PodObject
 
@@ -31,7 +32,7 @@ class World:
     def __init__(self, pod: PodObject, node: NodeObject | None) -> None:
         self.mirror = Mirror(observe=lambda change: None)
         self.writer, self.recorder, self.woken = Listener(), Recorder(), 0
-        self.part = StuckPods(self.mirror, self.writer, self.recorder, self.wake)  # type: ignore[arg-type]
+        self.part = StuckPods(a_context(mirror=self.mirror, writer=self.writer, recorder=self.recorder, wake=self.wake))  # type: ignore[arg-type]
         if node is not None:
             self.mirror.upsert(kube.NODES, node)
         self.part.observe(kube.PODS, Upsert(pod))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
 from tests.objects import PodObject, WorkloadObject
 
@@ -172,14 +173,18 @@ class World:
         self.owners = PodOwners(self.mirror)
         self.pods = PodIndex(lambda change: None, self.mirror.pod_counts, owners=self.owners)
         self.writes, self.writer, self.recorder = Requests(), Listener(), Recorder()
-        self.part = UnhealthyNodes(self.mirror, self.pods, self.owners, self.writes, gates=gates)  # type: ignore[arg-type]
+        self.part = UnhealthyNodes(
+            a_context(mirror=self.mirror, pods=self.pods, owners=self.owners, writes=self.writes, gates=gates)
+        )  # type: ignore[arg-type]
         self.strays = StrayPods(
-            self.mirror,
-            self.owners,
-            self.writer,  # type: ignore[arg-type]
-            self.recorder,  # type: ignore[arg-type]
-            lambda: None,
-            Quarantine(lambda subject, obj, what: None),
+            a_context(
+                mirror=self.mirror,
+                owners=self.owners,
+                writer=self.writer,
+                recorder=self.recorder,
+                wake=lambda: None,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            )
         )
         for node in nodes:
             self.mirror.upsert(kube.NODES, node)
@@ -265,7 +270,9 @@ def test_a_node_where_all_its_pods_ended_well_loses_a_job_nothing() -> None:
     world.put(a_workload("n1", owner="train"))
     assert world.written() == [["n1"]], "its pod is gone"
     world.pods = PodIndex(lambda change: None, world.mirror.pod_counts)  # claims are trusted
-    world.part = UnhealthyNodes(world.mirror, world.pods, world.owners, world.writes, gates={})  # type: ignore[arg-type]
+    world.part = UnhealthyNodes(
+        a_context(mirror=world.mirror, pods=world.pods, owners=world.owners, writes=world.writes, gates={})
+    )  # type: ignore[arg-type]
     world.part.lead()
     world.pods.upsert(a_pod("p", "n1", phase="Failed"))
     assert world.written() == [["n1"]]

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import a_pod
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 from tests.objects import Stored, WorkloadObject, as_stored
@@ -85,7 +86,7 @@ def test_a_workload_whose_last_gate_was_removed_is_said_to_be_admissible_once() 
     workload = a_workload(a_job(), gated=gated)
     workload["metadata"]["annotations"] = {GATED: "a.b/c"}
     world = World(workload)
-    part = ClearedGates(world.mirror, world, world)  # type: ignore[arg-type]
+    part = ClearedGates(a_context(mirror=world.mirror, writes=world, recorder=world))  # type: ignore[arg-type]
     world.mirror.changes.workloads.add(key_of(workload))
     part.act(NOW)
     assert world.events == []
@@ -131,7 +132,9 @@ def finished(status: Json, now: int) -> None:
 
 
 def followers(world: World) -> ClassPriorities:
-    return ClassPriorities(world.mirror, world, Quarantine(lambda *_: None), wake=lambda: None)  # type: ignore[arg-type]
+    return ClassPriorities(
+        a_context(mirror=world.mirror, writes=world, quarantine=Quarantine(lambda *_: None), wake=lambda: None)
+    )  # type: ignore[arg-type]
 
 
 def test_running_workloads_follow_the_new_value_of_their_class() -> None:
@@ -215,7 +218,12 @@ class Nothing:
 def unowned(world: World, *pods: Pod) -> UnownedWorkloads:
     nothing: Any = Nothing()
     departed: Any = Running(*pods)
-    return UnownedWorkloads(world.mirror, nothing, nothing, departed, world, Quarantine(lambda *_: None))  # type: ignore[arg-type]
+    return UnownedWorkloads(
+        a_context(
+            mirror=world.mirror, pods=nothing, owners=nothing, writes=world, quarantine=Quarantine(lambda *_: None)
+        ),
+        departed,
+    )  # type: ignore[arg-type]
 
 
 def orphaned(*changes: Change) -> WorkloadObject:
@@ -379,7 +387,18 @@ def decisions(world: World, engine: Engine) -> Decisions:
     class Notices:
         def notify(self, *_: Any) -> None: ...
 
-    return Decisions(world.mirror, world, engine, None, Notices(), world, Metrics(), Messages())  # type: ignore[arg-type]
+    return Decisions(
+        a_context(
+            mirror=world.mirror,
+            writes=world,
+            engine=engine,
+            notices=Notices(),
+            recorder=world,
+            metrics=Metrics(),
+            messages=Messages(),
+        ),
+        None,
+    )  # type: ignore[arg-type]
 
 
 def test_what_somebody_did_is_said_soon_and_what_it_waits_for_now_and_then() -> None:
@@ -508,7 +527,7 @@ def a_queue(kind: str, name: str, **spec: Any) -> Stored:
 def fresh(workload: WorkloadObject, *queues: Stored) -> World:
     """A part that sees the Workload appear."""
     world = World(*queues)
-    part = FreshWorkloads(world.mirror, world)  # type: ignore[arg-type]
+    part = FreshWorkloads(a_context(mirror=world.mirror, writes=world))  # type: ignore[arg-type]
     workload["status"] = workload.get("status") or {}
     world.mirror.upsert(kube.WORKLOADS, workload)
     part.act(NOW)
@@ -536,7 +555,7 @@ def test_a_reason_that_is_about_to_be_written_is_not_replaced() -> None:
     world = World()
     slots: list[str] = []
     world.change = lambda key, slot, change, **_: slots.append(slot)  # type: ignore[method-assign, misc]
-    part = FreshWorkloads(world.mirror, world)  # type: ignore[arg-type]
+    part = FreshWorkloads(a_context(mirror=world.mirror, writes=world))  # type: ignore[arg-type]
     workload = a_workload(a_job())
     workload["status"] = {}
     for obj in (

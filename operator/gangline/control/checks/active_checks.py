@@ -10,11 +10,9 @@ from typing import TypeAlias
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.checks.activity import Activity
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Synced
 from gangline.kube.resources import ObjectKey, Resource
@@ -34,12 +32,12 @@ class ActiveChecks(Part):
     name = "checks"
     kinds = (kube.PROVISIONING_REQUESTS,)
 
-    def __init__(self, mirror: Mirror, writes: Writes, quarantine: Quarantine, judges: Mapping[str, Judge]) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._quarantine = quarantine
+    def __init__(self, context: Context, judges: Mapping[str, Judge]) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._quarantine = context.quarantine
         self._judges = judges
-        self._changed = mirror.changes.checks.subscribe(worth=lambda key: True)
+        self._changed = context.mirror.changes.checks.subscribe(worth=lambda key: True)
         self._look_at_all = False
 
     def observe(self, resource: Resource, event: Event) -> None:

@@ -5,41 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.notify.notices import Notices
+from gangline.control.kernel.context import Context
 from gangline.control.parts.messages import (
     DeliveryFailed,
-    Messages,
     NoticeLimited,
     Recovered,
     StartExpected,
     StartMoved,
 )
-from gangline.control.writes.events import EventRecorder
 from gangline.kube import resources as kube
 
 
 class Announcements:
     """A listener without state of its own. `leading` says whether this process may notify users."""
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        notices: Notices,
-        recorder: EventRecorder,
-        messages: Messages,
-        *,
-        leading: Callable[[], bool],
-    ) -> None:
-        self._mirror = mirror
-        self._notices = notices
-        self._recorder = recorder
+    def __init__(self, context: Context, *, leading: Callable[[], bool]) -> None:
+        self._mirror = context.mirror
+        self._notices = context.notices
+        self._recorder = context.recorder
         self._leading = leading
-        messages.subscribe(Recovered, self._recovered)
-        messages.subscribe(StartExpected, self._start_expected)
-        messages.subscribe(StartMoved, self._start_moved)
-        messages.subscribe(NoticeLimited, self._notice_limited)
-        messages.subscribe(DeliveryFailed, self._delivery_failed)
+        context.messages.subscribe(Recovered, self._recovered)
+        context.messages.subscribe(StartExpected, self._start_expected)
+        context.messages.subscribe(StartMoved, self._start_moved)
+        context.messages.subscribe(NoticeLimited, self._notice_limited)
+        context.messages.subscribe(DeliveryFailed, self._delivery_failed)
 
     def _recovered(self, message: Recovered) -> None:
         self._notices.notify("Swapped", message.workload, message.text)

@@ -10,20 +10,16 @@ from gangline.api import names
 from gangline.api.read import conditions, counting, render
 from gangline.api.read.reading import ParseError
 from gangline.control import decision_log
+from gangline.control.kernel.context import Context
 from gangline.control.metrics.recording import queued_since
 from gangline.control.mirror import slices
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import EvictionWanted, Messages
+from gangline.control.parts.messages import EvictionWanted
 from gangline.control.parts.part import Part
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.status import gate_changes, older_words, run_changes, status_changes
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
-from gangline.engine import OVERRUN_STATES, Engine, model
+from gangline.engine import OVERRUN_STATES, model
 from gangline.jobs.pods import composition
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
@@ -45,30 +41,18 @@ class Decisions(Part):
     name = "pending reasons"
     kinds = (kube.WORKLOADS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        engine: Engine,
-        recoveries: Recoveries,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        messages: Messages,
-        *,
-        older_words: bool = False,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._engine = engine
-        self._recorder = recorder
-        self._metrics = metrics
+    def __init__(self, context: Context, recoveries: Recoveries, *, older_words: bool = False) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._engine = context.engine
+        self._recorder = context.recorder
+        self._metrics = context.metrics
         self._recoveries = recoveries
-        self._notices = notices
+        self._notices = context.notices
         self._older_words = older_words
         #: workload -> the last pending reason, and time.monotonic() of its write
         self._pending_written: dict[str, tuple[str, float]] = {}
-        messages.subscribe(EvictionWanted, lambda message: self._write_eviction(message.decision))
+        context.messages.subscribe(EvictionWanted, lambda message: self._write_eviction(message.decision))
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Removed):

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.status import status_changes
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.objects import WorkloadObject
@@ -26,10 +25,10 @@ class FreshWorkloads(Part):
 
     name = "fresh"
 
-    def __init__(self, mirror: Mirror, writes: Writes) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._arrived = mirror.changes.arrived.subscribe(worth=mirror.has(kube.WORKLOADS))
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._arrived = context.mirror.changes.arrived.subscribe(worth=context.mirror.has(kube.WORKLOADS))
 
     def act(self, now: int) -> None:
         for key in sorted(self._arrived.take()):

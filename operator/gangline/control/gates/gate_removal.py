@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kernel.context import Context
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.engine.model.units import SECOND
 from gangline.kube import resources as kube
@@ -49,31 +44,20 @@ class GateRemoval(Part):
     #: what fails if an object is in the way
     doing: ClassVar[str]
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writes: Writes,
-        writer: Writer,
-        metrics: Metrics,
-        *,
-        now: Callable[[], int],
-        quarantine: Quarantine,
-        wake: Callable[[], None],
-    ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._writes = writes
-        self._writer = writer
-        self._metrics = metrics
-        self._now = now
-        self._quarantine = quarantine
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writes = context.writes
+        self._writer = context.writer
+        self._metrics = context.metrics
+        self._now = context.now
+        self._quarantine = context.quarantine
+        self._wake = context.wake
         self._asked: dict[str, _Asked] = {}  # by the key of the pod
         #: when it is over, keys of workload and pod; without the latter the workload is only looked at again
         self._failures: deque[tuple[int, str, str, _Asked | None]] = deque()
         of_workloads, of_pods = self._changes()
-        self._changed = of_workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._changed = of_workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS))
         of_pods.feed(self._changed)
 
     @abstractmethod

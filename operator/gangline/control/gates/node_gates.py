@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.control.gates.gate_removal import GateRemoval
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import METADATA_NAME, REQUIRED, Pod
 from gangline.control.parts.changed_keys import ChangedKeys
-from gangline.engine import Engine, model
+from gangline.engine import model
 from gangline.kube.resources import Json
 from gangline.objects import PodObject, WorkloadObject
 
@@ -40,9 +41,9 @@ class NodeGates(GateRemoval):
     gate = names.DOMAIN_GATE
     doing = "sending its pods to nodes"
 
-    def __init__(self, *parts: Any, engine: Engine, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self._engine = engine
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._engine = context.engine
         #: workloads with pods for which no node has room yet
         self._lacking: set[str] = set()
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gangline import bounded
 from gangline.api import names
 from gangline.control.gates.card_choice import CardChoice
 from gangline.control.gates.gate_removal import GateRemoval
 from gangline.control.gates.pod_claims import PodClaims
-from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.kernel.context import Context
 from gangline.control.parts.changed_keys import ChangedKeys
-from gangline.control.writes.events import EventRecorder
 from gangline.engine import model
 from gangline.jobs import podspec
 from gangline.kube.resources import Json
@@ -35,11 +34,13 @@ class PodGates(GateRemoval):
     gate = names.TOPOLOGY_GATE
     doing = "placing its pods"
 
-    def __init__(self, *parts: Any, owners: PodOwners, recorder: EventRecorder, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self._owners = owners
-        owners.changed.feed(self._changed)
-        self._claims = PodClaims(self._mirror, self._writes, recorder, again=self._look_again, later=self._look_later)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._owners = context.owners
+        self._owners.changed.feed(self._changed)
+        self._claims = PodClaims(
+            self._mirror, self._writes, context.recorder, again=self._look_again, later=self._look_later
+        )
 
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.placed, self._pods.changed_placed

@@ -7,10 +7,8 @@ from functools import partial
 from typing import Final
 
 from gangline.control.inventory.card_inventory import CardInventory
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.watched_kinds import INVENTORY
 from gangline.control.parts.part import Part
 from gangline.control.selecting import SelectorQueue
@@ -57,24 +55,21 @@ class InventoryFeed(Part):
 
     def __init__(
         self,
-        mirror: Mirror,
-        pods: PodIndex,
-        quarantine: Quarantine,
+        context: Context,
         *,
-        now: Callable[[], int],
         count_anew: Callable[[], None],
         tell: Callable[[NodeCards], None] = lambda cards: None,
         selectors: SelectorQueue | None = None,
     ) -> None:
-        self.cards = CardInventory(pods.workload_of)
-        self._mirror = mirror
-        self._quarantine = quarantine
-        self._now = now
+        self.cards = CardInventory(context.pods.workload_of)
+        self._mirror = context.mirror
+        self._quarantine = context.quarantine
+        self._now = context.now
         self._count_anew = count_anew
         self._supplied = False
         self._tell = tell
         self._selectors = selectors
-        self._moved = pods.changed_nodes.subscribe(worth=lambda node: True)
+        self._moved = context.pods.changed_nodes.subscribe(worth=lambda node: True)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):

@@ -15,15 +15,13 @@ from typing import Final
 from gangline.api import quantity
 from gangline.api.read import conditions
 from gangline.control.checks.activity import UnusableError
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.multikueue.clusters.remote_queues import Amounts
 from gangline.control.parts.part import Part
 from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event
@@ -51,21 +49,14 @@ class ManagerQuotas(Part):
     kinds = (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.ADMISSION_CHECKS, kube.MULTI_KUEUE_CONFIGS)
 
     def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        clusters: Callable[[], Mapping[str, RemoteCluster]],
-        *,
-        patience: float,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
+        self, context: Context, clusters: Callable[[], Mapping[str, RemoteCluster]], *, patience: float
     ) -> None:
-        self._mirror = mirror
-        self._writes = writes
+        self._mirror = context.mirror
+        self._writes = context.writes
         self._clusters = clusters
         self._patience = patience
-        self._wake = wake
-        self._quarantine = quarantine
+        self._wake = context.wake
+        self._quarantine = context.quarantine
         self._changed = False
         self._looked = 0
         self._automations: dict[str, Automation] = {}

@@ -9,10 +9,8 @@ from gangline.api import names
 from gangline.api.read.configuration.multikueue import MultiKueue as Settings
 from gangline.api.read.configuration.multikueue import sent as kinds_sent
 from gangline.control.checks.activity import Activity
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.metrics.recording import KueueMetrics
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters import copies
 from gangline.control.multikueue.clusters.clusters import Clusters
@@ -26,13 +24,9 @@ from gangline.control.multikueue.workloads.views import Pair, Views
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
-from gangline.control.writes.events import EventRecorder
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.jobs import EXTERNAL, elsewhere
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Resource
 from gangline.objects import Stored, WorkloadObject
@@ -43,32 +37,19 @@ class MultiKueue(Part):
 
     name = "multikueue"
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        writes: Writes,
-        writer: Writer,
-        recorder: EventRecorder,
-        metrics: KueueMetrics,
-        settings: Settings,
-        *,
-        wake: Callable[[], None],
-        now: Callable[[], int],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
+    def __init__(self, context: Context, settings: Settings) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
         self._settings = settings
-        self._wake = wake
-        self._now = now
-        self._quarantine = quarantine
-        sent = [kind for each in kinds_sent(mirror.managed, settings) if (kind := elsewhere(each)) is not None]
+        self._wake = context.wake
+        self._now = context.now
+        self._quarantine = context.quarantine
+        sent = [kind for each in kinds_sent(context.mirror.managed, settings) if (kind := elsewhere(each)) is not None]
         waiting = [kind.resource for kind in sent if kind.pods_wait] if settings.enabled else []
         self.kinds = (kube.MULTI_KUEUE_CLUSTERS, *EXTERNAL, *waiting)
-        self.jobs = LocalJobs(mirror, EXTERNAL.keys())
+        self.jobs = LocalJobs(context.mirror, EXTERNAL.keys())
         patience = int(settings.worker_lost_timeout * 1000)
-        self._parted = PartedJobs(mirror, writes, quarantine, sent, patience, wake=wake)
+        self._parted = PartedJobs(context.mirror, context.writes, context.quarantine, sent, patience, wake=context.wake)
         #: Workloads of pod groups that have changed
         self.changed_groups: Callable[[], Collection[str]] = lambda: ()
         #: called with a Workload whose pods wait here: how far it is elsewhere may have changed
@@ -76,32 +57,34 @@ class MultiKueue(Part):
         #: called when quotas of queues in other clusters may have changed
         self.moved_quotas: Callable[[], None] = lambda: None
         self._clusters = Clusters(
-            client,
-            mirror,
-            writes,
-            recorder,
+            context.client,
+            context.mirror,
+            context.writes,
+            context.recorder,
             settings,
             sent,
             changed=self._note,
             moved=self._note_move,
-            may_write=writer.may_write,
-            now=now,
-            quarantine=quarantine,
+            may_write=context.writer.may_write,
+            now=context.now,
+            quarantine=context.quarantine,
             quotas=self._note_quotas if settings.sums_quotas else None,
             is_known=self._is_known,
         )
-        exists = mirror.has(kube.WORKLOADS)
+        exists = context.mirror.has(kube.WORKLOADS)
         self._leading = False
         # deleted Workloads stay in it while this process leads, for their copies have to go
-        self._changed = mirror.changes.checked.subscribe(worth=lambda key: self._leading or exists(key))
-        self._changed_jobs = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
-        self._changed_checks = mirror.changes.checks.subscribe(worth=lambda key: True)
+        self._changed = context.mirror.changes.checked.subscribe(worth=lambda key: self._leading or exists(key))
+        self._changed_jobs = context.mirror.changes.jobs.subscribe(
+            worth=lambda ref: ref[1] in context.mirror.objects[ref[0]]
+        )
+        self._changed_checks = context.mirror.changes.checks.subscribe(worth=lambda key: True)
         self._moved = False
         self._look_at_all = False
         self._tidied = 0  # when copies without a workload were last looked for
         self._there = Attempts[Pair](lambda pair: self._after_pause(pair[1]))  # writes in other clusters
         self._views = Views(
-            mirror,
+            context.mirror,
             settings,
             {(kind.api_version, kind.kind): kind for kind in sent},
             self._clusters.all,
@@ -110,11 +93,11 @@ class MultiKueue(Part):
         )
         self._chains, self._families = self._views.chains, self._views.families
         self._steps = CarryingOut(
-            mirror,
-            writes,
-            writer,
-            recorder,
-            metrics,
+            context.mirror,
+            context.writes,
+            context.writer,
+            context.recorder,
+            context.metrics.kueue,
             settings.origin,
             self._clusters.all,
             self._there,
@@ -123,7 +106,7 @@ class MultiKueue(Part):
             withdrawn=self._look_at_slices,
             begin_round=self._views.begin_round,
         )
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if resource == kube.MULTI_KUEUE_CLUSTERS:

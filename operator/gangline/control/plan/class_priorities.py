@@ -7,17 +7,14 @@ anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from gangline.api import names
 from gangline.api.read import parse
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.plan import plan_steps
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Upsert
@@ -33,11 +30,11 @@ class ClassPriorities(Part):
     name = "class priorities"
     kinds = (kube.WORKLOAD_PRIORITY_CLASSES,)
 
-    def __init__(self, mirror: Mirror, writes: Writes, quarantine: Quarantine, *, wake: Callable[[], None]) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._quarantine = quarantine
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._quarantine = context.quarantine
+        self._wake = context.wake
         self._values: dict[str, object] = {}  # class -> its value as last seen
         self._changed: set[str] = set()  # classes
         self._outdated: set[str] = set()  # Workloads that may have another priority than their class

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.status import gate_changes
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.objects import WorkloadObject
 
@@ -18,11 +16,11 @@ class ClearedGates(Part):
 
     name = "gates"
 
-    def __init__(self, mirror: Mirror, writes: Writes, recorder: EventRecorder) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._changed = context.mirror.changes.workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS))
 
     def act(self, now: int) -> None:
         for key in sorted(self._changed.take()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -12,15 +12,11 @@ from gangline.api.admission.of_jobs import elastic
 from gangline.api.jobkinds import ray
 from gangline.api.jobkinds.declaration import at
 from gangline.control.isolation import intake
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod
-from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import ObjectRead, WriteResolved
 from gangline.control.parts.part import Part
@@ -32,14 +28,12 @@ from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.recovery.fencing import lingering, started_pods
 from gangline.control.recovery.swap_rules import are_in_the_way, holds_back
 from gangline.control.recovery.swaps import Recoveries
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError, JobKind, UnknownClassError
 from gangline.jobs.workload import admitted_counts
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import ObjectKey, Resource
+from gangline.kube.resources import ObjectKey
 from gangline.objects import JobObject, Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
@@ -60,36 +54,25 @@ class JobPlanning(Part):
 
     name = "plans"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        recoveries: Recoveries,
-        writes: Writes,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        *,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-        served: Callable[[Resource], bool] = lambda resource: True,
-    ) -> None:
-        self._served = served
-        self._mirror = mirror
-        self._pods = pods
+    def __init__(self, context: Context, recoveries: Recoveries) -> None:
+        self._served = context.served
+        self._mirror = context.mirror
+        self._pods = context.pods
         self._recoveries = recoveries
-        self._writes = writes
-        self._workload_writes = WorkloadWrites(writes, metrics, notices)
-        self._recorder = recorder
-        self._wake = wake
-        self._quarantine = quarantine
-        self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
+        self._writes = context.writes
+        self._workload_writes = WorkloadWrites(context.writes, context.metrics, context.notices)
+        self._recorder = context.recorder
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        self._changed = context.mirror.changes.jobs.subscribe(
+            worth=lambda ref: ref[1] in context.mirror.objects[ref[0]]
+        )
         self._attempts = Attempts[JobRef](self._again)
         self._unseen = UnseenStops(self._again)
         self._starts = Starts()
-        self._recreations = Recreations(recorder)
-        mirror.messages.subscribe(WriteResolved, self._resolved)
-        mirror.messages.subscribe(ObjectRead, lambda message: wake())
+        self._recreations = Recreations(context.recorder)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(ObjectRead, lambda message: context.wake())
 
     def lead(self) -> None:
         self._changed.update(self._mirror.jobs())

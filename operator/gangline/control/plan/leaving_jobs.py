@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from gangline.control.kernel.context import Context
 from gangline.control.mirror import slices
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.part import Part
 from gangline.control.plan import job_workload
@@ -18,11 +17,11 @@ class LeavingJobs(Part):
 
     name = "leaving"
 
-    def __init__(self, mirror: Mirror, pods: PodIndex) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._changed = pods.changed.subscribe(worth=mirror.has(kube.WORKLOADS))
-        self._changed_nodes = mirror.changes.nodes.subscribe(worth=lambda node: bool(pods.on(node)))
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._changed = context.pods.changed.subscribe(worth=context.mirror.has(kube.WORKLOADS))
+        self._changed_nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: bool(context.pods.on(node)))
 
     def act(self, now: int) -> None:
         on_nodes = {pod.workload for node in self._changed_nodes.take() for pod in self._pods.on(node)}

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.slices import REPLACED, replacement_for
-from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
 from gangline.control.status import run_changes
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
@@ -33,24 +28,15 @@ class ReplacedSlices(Part):
 
     name = "slices"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        quarantine: Quarantine,
-        *,
-        wake: Callable[[], None],
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._metrics = metrics
-        self._quarantine = quarantine
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._quarantine = context.quarantine
+        self._wake = context.wake
         # as the mirror changes: what comes while a write is in doubt is known only later than its event
-        self._changed = mirror.changes.elastic.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._changed = context.mirror.changes.elastic.subscribe(worth=context.mirror.has(kube.WORKLOADS))
         self._attempts = Attempts[str](self._again)
         self._over: set[str] = (
             set()

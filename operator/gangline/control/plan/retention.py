@@ -9,11 +9,9 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.configuration.retention import Retention
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -36,12 +34,12 @@ class Retainer(Part):
 
     name = "retention"
 
-    def __init__(self, mirror: Mirror, writes: Writes, recorder: EventRecorder, policy: Retention) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
+    def __init__(self, context: Context, policy: Retention) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
         self._policy = policy
-        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._changed = context.mirror.changes.workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS))
         self._times: dict[str, int] = {}  # Workload -> when it is due
         self._order: list[tuple[int, str]] = []  # a heap; an entry without an equal one in _times is void
         self._under_way: dict[ObjectKey, int] = {}  # object -> when its deletion began

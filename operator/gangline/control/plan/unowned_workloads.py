@@ -18,10 +18,8 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads.parse_workload import variant_of
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners, lost_its_job
+from gangline.control.kernel.context import Context
+from gangline.control.mirror.pod_owners import lost_its_job
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WorkloadDeparted, WriteResolved
 from gangline.control.parts.part import Part
@@ -29,7 +27,6 @@ from gangline.control.plan import job_workload, plan_steps
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.status import run_changes, status_changes
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import ObjectKey
@@ -46,34 +43,29 @@ class UnownedWorkloads(Part):
 
     def __init__(
         self,
-        mirror: Mirror,
-        pods: PodIndex,
-        owners: PodOwners,
+        context: Context,
         departed: DepartedWorkloads,
-        writes: Writes,
-        quarantine: Quarantine,
         *,
-        wake: Callable[[], None] = lambda: None,
         planned: Callable[[WorkloadObject], bool] = lambda workload: False,
     ) -> None:
         """Look after these Workloads. `planned`: whether pods of the Workload's own plan for it."""
-        self._mirror = mirror
+        self._mirror = context.mirror
         self._departed = departed
-        self._writes = writes
-        self._quarantine = quarantine
+        self._writes = context.writes
+        self._quarantine = context.quarantine
         self._planned = planned
-        self._wake = wake
+        self._wake = context.wake
         self._kept: set[str] = set()  # Workloads that are let go once none of their pods runs
         self._in_flight: set[str] = set()  # Workloads to look at again when their writes are resolved
         self._deadlines: dict[str, int] = {}  # evicted Workloads -> when the patience with their authors ends
         self._attempts: Attempts[str] = Attempts(self._look_again)  # by Workload: writes that stop its pods
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = mirror.changes.unowned.subscribe(worth=exists)
-        self._changed_nodes = mirror.changes.nodes.subscribe(worth=lambda node: bool(self._kept))
-        self._changed_pods = pods.changed.subscribe(worth=exists)
-        owners.changed.feed(self._changed_pods)
-        mirror.messages.subscribe(WorkloadDeparted, lambda message: self._kept.discard(message.workload.key))
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.mirror.changes.unowned.subscribe(worth=exists)
+        self._changed_nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: bool(self._kept))
+        self._changed_pods = context.pods.changed.subscribe(worth=exists)
+        context.owners.changed.feed(self._changed_pods)
+        context.mirror.messages.subscribe(WorkloadDeparted, lambda message: self._kept.discard(message.workload.key))
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def _resolved(self, message: WriteResolved) -> None:
         key = message.key.text

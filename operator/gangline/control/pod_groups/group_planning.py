@@ -9,13 +9,10 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import HeadError, Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
+from gangline.control.mirror.mirror import HeadError
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
@@ -27,11 +24,8 @@ from gangline.control.pod_groups.demand import Demand
 from gangline.control.pod_groups.elsewhere import NOWHERE
 from gangline.control.pod_groups.group_index import POD_GROUPS, GroupIndex
 from gangline.control.recovery.fencing import out_of_reach_since
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.pod_writes import PodWrites
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.jobs.base import JobError, PodSetInfo, UnknownClassError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.group import IncompleteError, PodGroup
@@ -58,44 +52,33 @@ class GroupPlanning(Part):
     name = "pod groups"
     kinds = (kube.PODS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writes: Writes,
-        writer: Writer,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        *,
-        now: Callable[[], int],
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        managed = mirror.managed
+    def __init__(self, context: Context) -> None:
+        managed = context.mirror.managed
         self.enabled = managed.pods or bool(managed.pods_of)
         #: what the parent of a Workload wants of its pod group (`control.serving`)
         self.demand_of: Callable[[WorkloadObject], Demand | None] = lambda workload: None
         #: other clusters, in which pods of a group may run
         self.elsewhere = NOWHERE
-        self._mirror = mirror
-        self._pods = pods
-        self._writes = writes
-        self._workload_writes = WorkloadWrites(writes, metrics, notices)
-        self._recreations = Recreations(recorder)
-        self._recorder = recorder
-        self._metrics = metrics
-        self._now = now
-        self._wake = wake
-        self._quarantine = quarantine
-        self._index = GroupIndex(mirror.intake, lambda pod, why: mirror.complain(pod, HeadError(why)))
-        self._pod_writes = PodWrites(writer, self._report)
-        exists = mirror.has(kube.WORKLOADS)
-        self._workloads = mirror.changes.unowned.subscribe(worth=lambda key: self.enabled and exists(key))
-        self._nodes = mirror.changes.nodes.subscribe(worth=lambda node: self.enabled and bool(pods.on(node)))
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writes = context.writes
+        self._workload_writes = WorkloadWrites(context.writes, context.metrics, context.notices)
+        self._recreations = Recreations(context.recorder)
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._now = context.now
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        self._index = GroupIndex(context.mirror.intake, lambda pod, why: context.mirror.complain(pod, HeadError(why)))
+        self._pod_writes = PodWrites(context.writer, self._report)
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._workloads = context.mirror.changes.unowned.subscribe(worth=lambda key: self.enabled and exists(key))
+        self._nodes = context.mirror.changes.nodes.subscribe(
+            worth=lambda node: self.enabled and bool(context.pods.on(node))
+        )
         self._attempts = Attempts[JobRef](self._again)
         self._not_kept: dict[JobRef, Sequence[str]] = {}  # of started pods, until their group is planned
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     # --- in ---
 

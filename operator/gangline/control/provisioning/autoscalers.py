@@ -16,10 +16,10 @@ from gangline.api import names
 from gangline.api.read import autoscalers
 from gangline.api.read.autoscalers import NodeGroup, NodePool
 from gangline.api.read.reading import ParseError
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient, ApiError
+from gangline.kube.client import ApiError
 from gangline.kube.errors import NotFound
 from gangline.objects import Stored
 
@@ -34,11 +34,11 @@ class Autoscalers(Part):
 
     name = "autoscalers"
 
-    def __init__(self, client: ApiClient, mirror: Mirror, *, now: Callable[[], int], wake: Callable[[], None]) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._now = now
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._mirror = context.mirror
+        self._now = context.now
+        self._wake = context.wake
 
     async def run(self, leading: Callable[[], bool]) -> None:
         """Run until cancelled."""

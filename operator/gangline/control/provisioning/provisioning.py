@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from gangline.api.read import conditions
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.control.checks.activity import Activity
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.provisioning import activity, planning
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Verb
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError
 from gangline.kube.reflector import Event, Synced
@@ -38,30 +35,20 @@ class Provisioning(Part):
     name = "provisioning"
     kinds = (kube.PROVISIONING_REQUESTS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        recorder: EventRecorder,
-        *,
-        served: Callable[[Resource], bool],
-        gates: Mapping[str, bool],
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._served = served
-        self._clean_up = gates.get("CleanupProvisioningRequestsOnEviction", True)
-        self._wake = wake
-        self._quarantine = quarantine
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = mirror.changes.checked.subscribe(worth=exists)
-        self._changed_checks = mirror.changes.checks.subscribe(worth=mirror.has(kube.ADMISSION_CHECKS))
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._served = context.served
+        self._clean_up = context.gates.get("CleanupProvisioningRequestsOnEviction", True)
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.mirror.changes.checked.subscribe(worth=exists)
+        self._changed_checks = context.mirror.changes.checks.subscribe(worth=context.mirror.has(kube.ADMISSION_CHECKS))
         self._look_at_all = False
         self._attempts = Attempts[str](self._again)  # of workloads
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
         """Look at all workloads again after a full list: the kind may be served only now."""

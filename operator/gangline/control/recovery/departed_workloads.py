@@ -15,11 +15,8 @@ from functools import partial
 from typing import Final
 
 from gangline.api.read import parse
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import Pod, read_pod
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WorkloadDeparted
@@ -57,31 +54,27 @@ class DepartedWorkloads(Part):
     name = "departed"
 
     def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        owners: PodOwners,
-        pending: Callable[[Resource, str], bool],
-        observe: Callable[[model.Change], None],
-        *,
-        now: Callable[[], model.Millis],
-        quarantine: Quarantine,
+        self, context: Context, pending: Callable[[Resource, str], bool], observe: Callable[[model.Change], None]
     ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._owners = owners
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._owners = context.owners
         self._pending = pending
         self._observe = observe
-        self._quarantine = quarantine
-        self._now = now
+        self._quarantine = context.quarantine
+        self._now = context.now
         self._remnants: dict[str, _Remnant] = {}  # by the engine's key for it
         self._of: dict[str, dict[str, None]] = {}  # Workload -> its remnants, by that key
         self._running_jobs: dict[str, None] = {}  # remnants whose job has not stopped
-        self._changed: KeySet[str] = pods.changed.subscribe(worth=self._of.__contains__)
-        owners.changed.feed(self._changed)
-        self._changed_nodes: KeySet[str] = mirror.changes.nodes.subscribe(worth=lambda node: bool(self._remnants))
+        self._changed: KeySet[str] = context.pods.changed.subscribe(worth=self._of.__contains__)
+        context.owners.changed.feed(self._changed)
+        self._changed_nodes: KeySet[str] = context.mirror.changes.nodes.subscribe(
+            worth=lambda node: bool(self._remnants)
+        )
         self._waiting: dict[str, None] = {}  # remnants to be looked at
-        mirror.messages.subscribe(WorkloadDeparted, lambda message: self.departed(message.workload, now()))
+        context.mirror.messages.subscribe(
+            WorkloadDeparted, lambda message: self.departed(message.workload, context.now())
+        )
 
     def settle(self) -> None:
         """Look at what has changed, in turn."""

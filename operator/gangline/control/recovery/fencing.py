@@ -24,14 +24,11 @@ from typing import Final
 
 from gangline.api import jobkinds, names
 from gangline.api.read import conditions
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
-from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.parts.part import Part
 from gangline.control.recovery.silent_nodes import is_silent
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey
@@ -126,23 +123,16 @@ class Fencing(Part):
 
     name = "fencing"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writer: Writer,
-        recorder: EventRecorder,
-        policy: Callable[[str], model.Recovery | None],
-    ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._writer = writer
-        self._recorder = recorder
+    def __init__(self, context: Context, policy: Callable[[str], model.Recovery | None]) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writer = context.writer
+        self._recorder = context.recorder
         self._policy = policy
         self._troubled: set[str] = set()
         self._told: set[str] = set()  # uids of pods whose gang waits for them
-        self._changed = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
-        pods.changed_nodes.feed(self._changed)
+        self._changed = context.mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
+        context.pods.changed_nodes.feed(self._changed)
 
     def _is_node_of_interest(self, node: str) -> bool:
         return self._mirror.nodes.get(node) is not None or bool(self._pods.on(node))

@@ -23,15 +23,12 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.recovery.node_leases import NAMESPACE, NodeLeases
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey
@@ -73,19 +70,16 @@ class SilentNodes(Part):
 
     def __init__(
         self,
-        client: ApiClient,
-        mirror: Mirror,
-        pods: PodIndex,
-        writer: Writer,
+        context: Context,
         policy: Callable[[str], model.Recovery | None],
         *,
         probe: Probe = answers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._pods = pods
-        self._writer = writer
+        self._client = context.client
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writer = context.writer
         self._policy = policy
         self._probe = probe
         self._clock = clock
@@ -93,7 +87,7 @@ class SilentNodes(Part):
         self._answered: set[str] = set()  # nodes that have answered
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._tainted: set[str] = set()
-        self._changed = mirror.changes.nodes.subscribe(worth=mirror.has(kube.NODES))
+        self._changed = context.mirror.changes.nodes.subscribe(worth=context.mirror.has(kube.NODES))
         self._next_first = 0.0
 
     # --- the taint ----------------------------------------------------------------------------------------------------

@@ -13,16 +13,12 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
 from gangline.control.recovery.failed_hosts import HOST, hosts_of, keeps_away
 from gangline.control.recovery.unhealthy_nodes import HostNames, Tolerations, is_alive
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
@@ -66,26 +62,18 @@ class StrayPods(Part):
 
     name = "stray pods"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        owners: PodOwners,
-        writer: Writer,
-        recorder: EventRecorder,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._owners = owners
-        self._writer = writer
-        self._recorder = recorder
-        self._wake = wake
-        self._quarantine = quarantine
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = owners.changed.subscribe(worth=exists)
-        mirror.changes.placed.feed(self._changed)
-        mirror.changes.unowned.feed(self._changed)
-        self._names = HostNames(mirror)
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._owners = context.owners
+        self._writer = context.writer
+        self._recorder = context.recorder
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.owners.changed.subscribe(worth=exists)
+        context.mirror.changes.placed.feed(self._changed)
+        context.mirror.changes.unowned.feed(self._changed)
+        self._names = HostNames(context.mirror)
         self._waiting: dict[str, set[str]] = {}  # Workload -> hosts for which pods that claim it wait
         self._attempts: Attempts[str] = Attempts(self._again)
 

@@ -8,7 +8,7 @@ recovers gangs (`fencing`); what is left behind, and annotated, is deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -16,12 +16,10 @@ from typing import Any, Final
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Removed, Upsert
@@ -91,16 +89,16 @@ class StuckPods(Part):
     name = "stuck pods"
     kinds = (kube.PODS,)
 
-    def __init__(self, mirror: Mirror, writer: Writer, recorder: EventRecorder, wake: Callable[[], None]) -> None:
-        self._mirror = mirror
-        self._writer = writer
-        self._recorder = recorder
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writer = context.writer
+        self._recorder = context.recorder
         self._pods: dict[str, StuckPod] = {}
         self._on: dict[str, set[str]] = {}  # node -> keys of its stuck pods
         self._look: set[str] = set()
         self._times: dict[str, int] = {}  # when the patience with a pod ends
-        self._nodes = mirror.changes.nodes.subscribe(worth=lambda node: node in self._on)
-        self._wake = wake
+        self._nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: node in self._on)
+        self._wake = context.wake
         self._attempts: Attempts[str] = Attempts(self._again)
 
     def observe(self, resource: Resource, event: Event) -> None:

@@ -22,21 +22,15 @@ from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import REQUEUE, RESTART, Record, RecordedSwap
 from gangline.control import decision_log
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import EvictionWanted, Messages, Recovered
+from gangline.control.parts.messages import EvictionWanted, Recovered
 from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import out_of_reach_since
 from gangline.control.recovery.swap_rules import admitted_since, describe, is_fresh, is_lost, missing, runs, wanted_pods
 from gangline.control.status import run_changes
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.gpujob import status as gpujob_status
 from gangline.kube import resources as kube
@@ -65,36 +59,24 @@ class Recoveries(Part):
     name = "recoveries"
     kinds = (kube.WORKLOADS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writes: Writes,
-        writer: Writer,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        messages: Messages,
-        note_failure: Callable[[str], None],
-        now: Callable[[], int],
-        quarantine: Quarantine,
-    ) -> None:
-        self._quarantine = quarantine
-        self._mirror = mirror
-        self._pods = pods
-        self._writes = writes
-        self._writer = writer
-        self._recorder = recorder
-        self._metrics = metrics
-        self._messages = messages
+    def __init__(self, context: Context, note_failure: Callable[[str], None]) -> None:
+        self._quarantine = context.quarantine
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writes = context.writes
+        self._writer = context.writer
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._messages = context.messages
         self._note_failure = note_failure
-        self._now = now
+        self._now = context.now
         self._created: dict[str, int] = {}  # Workload -> when its pods were complete again, in milliseconds
         self._closing: set[str] = set()
         self._serial = itertools.count()
         self._unreachable_nodes: set[str] = set()
-        self._changed = mirror.changes.recovering.subscribe(worth=mirror.has(kube.WORKLOADS))
-        pods.changed.feed(self._changed)
-        self._changed_nodes = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
+        self._changed = context.mirror.changes.recovering.subscribe(worth=context.mirror.has(kube.WORKLOADS))
+        context.pods.changed.feed(self._changed)
+        self._changed_nodes = context.mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 

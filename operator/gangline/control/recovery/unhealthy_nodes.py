@@ -7,17 +7,15 @@ or the gang is evicted. A node that returns before that is taken off the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.parts.part import Part
 from gangline.control.recovery.failed_hosts import Found, Rules, done_on, failed_hosts, hosts_of
 from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -68,21 +66,19 @@ class UnhealthyNodes(Part):
 
     name = "nodes"
 
-    def __init__(
-        self, mirror: Mirror, pods: PodIndex, owners: PodOwners, writes: Writes, *, gates: Mapping[str, bool]
-    ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._owners = owners
-        self._writes = writes
-        self._rules = Rules.of(gates)
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = mirror.changes.placed.subscribe(worth=exists)
-        self._changed_pods = pods.changed.subscribe(worth=exists)
-        owners.changed.feed(self._changed_pods)
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._owners = context.owners
+        self._writes = context.writes
+        self._rules = Rules.of(context.gates)
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.mirror.changes.placed.subscribe(worth=exists)
+        self._changed_pods = context.pods.changed.subscribe(worth=exists)
+        context.owners.changed.feed(self._changed_pods)
         self._hosts: dict[str, frozenset[str]] = {}  # placed Workload -> its hosts
         self._at: dict[str, set[str]] = {}  # host -> the Workloads with pods there
-        self._names = HostNames(mirror)
+        self._names = HostNames(context.mirror)
         self._troubled: set[str] = set()  # Workloads with a host that is not as it should be
         self._times: dict[str, int] = {}
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.control.isolation.intake import is_head
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
@@ -26,10 +22,7 @@ from gangline.control.pod_groups.group_planning import GroupPlanning
 from gangline.control.serving import serving_plan
 from gangline.control.serving.families import Families, parent_named
 from gangline.control.serving.held_index import HeldIndex
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.pod_writes import PodWrites
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.jobs.base import JobError, UnknownClassError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.held import SET_NAME
@@ -51,39 +44,27 @@ class ServingPlanning(Part):
 
     name = "serving"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        groups: GroupPlanning,
-        writes: Writes,
-        writer: Writer,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        *,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        frameworks = mirror.managed.pods_of & BY_FRAMEWORK.keys()
+    def __init__(self, context: Context, groups: GroupPlanning) -> None:
+        frameworks = context.mirror.managed.pods_of & BY_FRAMEWORK.keys()
         self.kinds = (kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS, kube.PODS) if frameworks else ()
-        self._mirror = mirror
+        self._mirror = context.mirror
         self._groups = groups
-        self._writes = writes
-        self._recorder = recorder
-        self._workload_writes = WorkloadWrites(writes, metrics, notices)
-        self._recreations = Recreations(recorder)
-        self._wake = wake
-        self._quarantine = quarantine
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._workload_writes = WorkloadWrites(context.writes, context.metrics, context.notices)
+        self._recreations = Recreations(context.recorder)
+        self._wake = context.wake
+        self._quarantine = context.quarantine
         self._enabled = {BY_FRAMEWORK[each].declaration.resource for each in frameworks}
         self._held = HeldIndex(frameworks)
-        self._families = Families(mirror, self._held)
+        self._families = Families(context.mirror, self._held)
         self._changed: set[JobRef] = set()
         self._owned: dict[JobRef, set[str]] = {}  # parent -> its Workloads
         self._parents: dict[str, JobRef] = {}  # Workload -> its parent
-        self._pod_writes = PodWrites(writer, self._report)
-        self._workloads = mirror.changes.unowned.subscribe(worth=lambda key: bool(frameworks))
+        self._pod_writes = PodWrites(context.writer, self._report)
+        self._workloads = context.mirror.changes.unowned.subscribe(worth=lambda key: bool(frameworks))
         self._attempts = Attempts[JobRef](self._again)
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     # --- in ---
 

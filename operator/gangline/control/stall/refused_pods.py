@@ -16,22 +16,18 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.part import Part
 from gangline.control.stall import refusals
 from gangline.control.stall.refusals import Refusal
 from gangline.control.status import run_changes
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.base import ShowsRefusedPods
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient, ApiError
+from gangline.kube.client import ApiError
 from gangline.kube.resources import ObjectKey
 from gangline.objects import Stored, WorkloadObject
 
@@ -60,24 +56,14 @@ class _Suspect:
 class RefusedPods(Part):
     name = "refused pods"
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        writes: Writes,
-        pods: PodIndex,
-        recorder: EventRecorder,
-        *,
-        now: Callable[[], model.Millis],
-        quarantine: Quarantine,
-    ) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._writes = writes
-        self._pods = pods
-        self._recorder = recorder
-        self._now = now
-        self._quarantine = quarantine
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._pods = context.pods
+        self._recorder = context.recorder
+        self._now = context.now
+        self._quarantine = context.quarantine
         self._last = ""  # the namespace whose events were read last
 
     async def run(self, leading: Callable[[], bool]) -> None:

@@ -17,23 +17,18 @@ from typing import Any, Final
 from gangline.api import names, quantity
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import Pod
-from gangline.control.mirror.pod_index import PodIndex, PodReported
+from gangline.control.mirror.pod_index import PodReported
 from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import Messages, OwnPaceEnded
+from gangline.control.parts.messages import OwnPaceEnded
 from gangline.control.parts.part import Part
 from gangline.control.stall import progress_reports, stall_verdict
 from gangline.control.stall.pod_telemetry import PodTelemetry, with_telemetry
 from gangline.control.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.stall.stall_verdict import RUNNING, STALLED, Evidence, Verdict, Watch
 from gangline.control.status import run_changes
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
@@ -81,35 +76,23 @@ class StallWatch(Part):
     name = "stalls"
 
     def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        pods: PodIndex,
-        observe: Callable[[model.Change], None],
-        recorder: EventRecorder,
-        metrics: Metrics,
-        notices: Notices,
-        messages: Messages,
-        *,
-        now: Callable[[], model.Millis],
-        quarantine: Quarantine,
-        source: Source | None = None,
+        self, context: Context, observe: Callable[[model.Change], None], *, source: Source | None = None
     ) -> None:
-        self._quarantine = quarantine
-        self._mirror = mirror
-        self._writes = writes
-        self._pods = pods
+        self._quarantine = context.quarantine
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._pods = context.pods
         self._observe = observe
-        self._recorder = recorder
-        self._metrics = metrics
-        self._notices = notices
-        self._messages = messages
-        self._now = now
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._notices = context.notices
+        self._messages = context.messages
+        self._now = context.now
         self._source = source
         self._runs: dict[str, _Run] = {}
         self._telemetry: dict[str, PodTelemetry] = {}
         self._source_failed = False
-        messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
+        context.messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
 
     # --- policies ---
 

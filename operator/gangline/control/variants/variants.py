@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WriteResolved
@@ -18,9 +17,7 @@ from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, Delet
 from gangline.control.plan.recreations import Recreations
 from gangline.control.status import gate_changes
 from gangline.control.variants import bodies, family
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
@@ -42,26 +39,17 @@ class Variants(Part):
     name = "variants"
     kinds = (kube.WORKLOADS, kube.LOCAL_QUEUES, kube.CLUSTER_QUEUES)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        recorder: EventRecorder,
-        *,
-        gates: Mapping[str, bool],
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._recreations = Recreations(recorder)
-        self._concurrent = gates.get("ConcurrentAdmission", False)
-        self._lists_gates = gates.get("MultiKueueOrchestratedPreemption", False)
-        self._wake = wake
-        self._quarantine = quarantine
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._recreations = Recreations(context.recorder)
+        self._concurrent = context.gates.get("ConcurrentAdmission", False)
+        self._lists_gates = context.gates.get("MultiKueueOrchestratedPreemption", False)
+        self._wake = context.wake
+        self._quarantine = context.quarantine
         #: Workloads to look at: parents, those that may become parents, and variants without a parent
-        self._changed = KeySet[str](mirror.has(kube.WORKLOADS))
+        self._changed = KeySet[str](context.mirror.has(kube.WORKLOADS))
         #: Workloads that variants name as their parent
         self._parents: set[str] = set()
         #: what decided about the families of each queue when it was last seen: of a LocalQueue, and of a ClusterQueue
@@ -71,7 +59,7 @@ class Variants(Part):
         #: families to look at later, in any case
         self._later: dict[str, int] = {}
         self._attempts = Attempts[str](self._again)
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     # --- what changed ---
 

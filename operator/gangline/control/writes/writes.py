@@ -30,7 +30,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Backoff
 from gangline.kube.resources import Json, ObjectKey, Resource, revision
-from gangline.objects import Stored, view
+from gangline.objects import view
 
 log = logging.getLogger(__name__)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.engine import Engine
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Upsert
@@ -30,12 +28,12 @@ class ObjectsInUse(Part):
     name = "objects in use"
     kinds = MARKED
 
-    def __init__(self, mirror: Mirror, writes: Writes, engine: Engine, wake: Callable[[], None]) -> None:
+    def __init__(self, context: Context) -> None:
         """Look after the finalizers. `wake` asks for another round."""
-        self._mirror = mirror
-        self._writes = writes
-        self._engine = engine
-        self._wake = wake
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._engine = context.engine
+        self._wake = context.wake
         self._unmarked: set[tuple[Resource, str]] = set()
         #: objects whose finalizers are being written
         self._sent: set[tuple[Resource, str]] = set()

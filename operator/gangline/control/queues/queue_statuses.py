@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gangline.api import quantity
 from gangline.api.read import merge
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.placing.plugins import PLUGINS
 from gangline.control.status import policy_status, queue_status
 from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
-from gangline.engine import BACKFILL, Engine, FallenBack
+from gangline.engine import BACKFILL, FallenBack
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -80,7 +78,7 @@ def _backfill(seconds: Mapping[str, Mapping[str, float]], queue: str) -> float:
     return seconds.get(queue, {}).get(BACKFILL, 0.0)
 
 
-class QueueWrites(Part):
+class QueueStatuses(Part):
     """Writes the statuses of queues and policies that may have changed. Equal statuses are not written."""
 
     name = "queues"
@@ -88,23 +86,19 @@ class QueueWrites(Part):
 
     def __init__(
         self,
-        mirror: Mirror,
-        writes: Writes,
-        writer: Writer,
-        engine: Engine,
-        now: Callable[[], int],
+        context: Context,
         *,
         fair: bool,
         fallen_back: Callable[[], Mapping[str, FallenBack]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
     ) -> None:
-        self._mirror = mirror
+        self._mirror = context.mirror
         self._fallen_back = fallen_back
         self._automation_of = automation_of
-        self._writes = writes
-        self._writer = writer
-        self._engine = engine
-        self._now = now
+        self._writes = context.writes
+        self._writer = context.writer
+        self._engine = context.engine
+        self._now = context.now
         self._fair = fair
         #: cohorts that borrowed when their status was last written
         self._borrowing: set[str] = set()
@@ -115,7 +109,7 @@ class QueueWrites(Part):
         self._delays_due = 0.0
         #: objects whose next status write is queued already: it is rendered when it is sent
         self._queued: set[tuple[Resource, str]] = set()
-        self._changed_policies = mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
+        self._changed_policies = context.mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
         self._policies_due = False
         #: of scorers, as the policies' statuses say
         self._troubles: dict[str, str] = {}

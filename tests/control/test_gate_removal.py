@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from tests.context import a_context
 from tests.control.gang_pods import Listener, Recorder, Requests, T, a_pod
 from tests.control.test_unhealthy import HOST, a_workload
 from tests.objects import PodObject, altered
@@ -13,11 +14,9 @@ from gangline.api import names
 from gangline.control.gates.elastic_gates import ElasticGates
 from gangline.control.gates.gate_removal import GateRemoval
 from gangline.control.gates.pod_gates import PodGates
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.operator_metrics import Metrics
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, Forbidden
 
@@ -36,15 +35,16 @@ class World:
         self.recorder = Recorder()
         self.woken = False
         self.gates = gates(
-            self.mirror,
-            self.pods,
-            self.writes,
-            self.writer,
-            Metrics(),
-            now=lambda: T,
-            quarantine=Quarantine(lambda subject, obj, what: None),
-            wake=lambda: setattr(self, "woken", True),
-            **({"owners": self.owners, "recorder": self.recorder} if gates is PodGates else {}),
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                owners=self.owners,
+                writes=self.writes,
+                writer=self.writer,
+                recorder=self.recorder,
+                now=lambda: T,
+                wake=lambda: setattr(self, "woken", True),
+            )
         )
         self.mirror.upsert(kube.WORKLOADS, a_workload(*HOSTS, owner="train"))
         self.at: dict[str, PodObject] = {}

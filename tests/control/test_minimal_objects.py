@@ -18,6 +18,7 @@ from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
+from gangline.objects import Stored, view
 
 Json = dict[str, Any]
 RESOURCES = {resource.kind: resource for resource in resources()}
@@ -55,13 +56,13 @@ def put(controller: Controller, kind: str, obj: Json) -> None:
     controller.sink(resource)(Upsert(intake.received(resource, obj)))
 
 
-def whole(kind: str, body: Json, name: str = "a", version: str = "") -> Json:
+def whole(kind: str, body: Json, name: str = "a", version: str = "") -> Stored:
     resource = RESOURCES[kind]
     meta: Json = {"name": name, "uid": f"uid-{kind}-{name}", "resourceVersion": "7", "generation": 1}
     if resource.namespaced:
         meta["namespace"] = "ns"
     group_version = f"{resource.group}/{version or resource.version}".lstrip("/")
-    return {"apiVersion": group_version, "kind": kind, "metadata": meta, **body}
+    return view(resource, {"apiVersion": group_version, "kind": kind, "metadata": meta, **body})
 
 
 def cases() -> list[Any]:

@@ -17,7 +17,6 @@ from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read import configuration
 from gangline.api.read.configuration.multikueue import MultiKueue as Settings
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.metrics.recording import KueueMetrics
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue.clusters import clusters as clusters_module
@@ -25,6 +24,7 @@ from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
 from gangline.control.multikueue.clusters.remote_cluster import CONNECTED, State
 from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.multikueue import MultiKueue
+from gangline.control.operator_metrics import Metrics
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages
 from gangline.control.writes.outgoing import Write
@@ -109,7 +109,7 @@ class Room:
         self.submitted: list[Write] = []
         self.events: list[str] = []
         self.slots: list[str] = []
-        self.metrics = KueueMetrics()
+        self.metrics = Metrics()
         self.messages = Messages()
         managed = configuration.load({"integrations": {"frameworks": ["batch/job", *frameworks]}}).jobs
         self.mirror = Mirror(lambda change: None, messages=self.messages, managed=managed)
@@ -222,7 +222,7 @@ async def test_from_the_nomination_to_the_cluster_that_runs_it(room: Room) -> No
     status = room.status()
     assert (status["clusterName"], status["admissionChecks"][0]["state"]) == ("b", "Ready")
     assert room.events == ['The workload was admitted on "b"']
-    series = {name: len(room.metrics._families[name].texts("cq")) for name in METRICS}
+    series = {name: len(room.metrics.kueue._families[name].texts("cq")) for name in METRICS}
     assert series == dict(zip(METRICS, (2, 1), strict=True))
     room.mirror.remove(kube.WORKLOADS, KEY)
     room.act()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Requests, T, a_node, a_pod
 from tests.control.test_unhealthy import a_workload
 from tests.objects import PodObject, altered
@@ -14,13 +15,9 @@ from tests.objects import PodObject, altered
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
 from gangline.control.gates.node_gates import NodeGates, Places, destinations, ungated
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import GATE, Pod, only_node, read_pod
 from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict
@@ -229,15 +226,15 @@ class World:
 
     def part(self) -> NodeGates:
         return NodeGates(
-            self.mirror,
-            self.pods,
-            cast(Writes, Requests()),
-            cast(Writer, self.writer),
-            Metrics(),
-            now=lambda: T,
-            quarantine=Quarantine(lambda subject, obj, what: None),
-            wake=lambda: setattr(self, "woken", True),
-            engine=self.engine,
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                writes=Requests(),
+                writer=self.writer,
+                now=lambda: T,
+                wake=lambda: setattr(self, "woken", True),
+                engine=self.engine,
+            )
         )
 
     def comes(self, pod: PodObject) -> None:

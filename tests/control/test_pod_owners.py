@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.control.gang_pods import T, a_node, a_pod
-from tests.objects import PodObject, as_stored
+from tests.objects import PodObject, altered, as_stored
 
 from gangline.api import names
 from gangline.api.jobkinds.spark import SPARK_APPLICATION
@@ -183,7 +183,7 @@ def test_a_stranger_is_in_no_gang_and_keeps_its_gates() -> None:
     pods.upsert(pod)
     assert pods.of("ns/w") == []
     assert pods.at_node_gate("") == []
-    pods.upsert({**pod, "metadata": {**pod["metadata"], "annotations": {}}})
+    pods.upsert(altered(pod, metadata={**pod["metadata"], "annotations": {}}))
     assert [each.workload for each in pods.at_node_gate("")] == [""], "it claims nothing, and nobody keeps it"
 
 

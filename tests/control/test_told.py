@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.objects import Stored, WorkloadObject
 
 from gangline.api.read import conditions, policy_reader
@@ -15,7 +16,6 @@ from gangline.control.decisions.carrying_out import Decisions, grace_of
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import Messages
 from gangline.control.status import run_changes, status_changes
 from gangline.control.status.change import Change
 from gangline.engine import model
@@ -39,8 +39,9 @@ class Desk:
         self.version = 0
         deliver = lambda receiver, terms, notice: self.told.append((notice.kind, notice.text))  # noqa: E731
         notices = Notices(self.mirror, deliver, now=lambda: NOW)
-        parts: Any = (self.mirror, self, None, None, notices, self, self.metrics, Messages())
-        self.decisions = Decisions(*parts)
+        context = a_context(mirror=self.mirror, writes=self, notices=notices, recorder=self, metrics=self.metrics)
+        nothing: Any = None
+        self.decisions = Decisions(context, nothing)
         every = [{"secretRef": {"name": "s"}, "events": ["Admitted", "Overrun", "Evicted", "Preempted"]}]
         policy = {"clusterQueues": {"names": ["cq"]}, "notify": every}
         self.put(kube.QUEUE_POLICIES, {"metadata": {"name": "p"}, "spec": policy})

@@ -16,7 +16,6 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.operator_metrics import Metrics
 from gangline.control.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
 from gangline.control.recovery.stray_pods import StrayPods, awaited_host
 from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes, in_order, listed
@@ -403,16 +402,15 @@ def test_only_pods_that_were_given_a_place_wait_for_it(pod: Json, host: str) -> 
 def test_a_workload_without_owner_gives_its_places_to_pods_that_claim_it() -> None:
     world = World(a_node("n1"), a_node("n2"))
     gates = PodGates(
-        world.mirror,
-        world.pods,
-        world.writes,
-        world.writer,
-        Metrics(),
-        owners=world.owners,
-        recorder=Recorder(),
-        now=lambda: T,
-        quarantine=Quarantine(lambda subject, obj, what: None),
-        wake=lambda: None,
+        a_context(
+            mirror=world.mirror,
+            pods=world.pods,
+            writes=world.writes,
+            writer=world.writer,
+            owners=world.owners,
+            recorder=Recorder(),
+            now=lambda: T,
+        )
     )
     for name in ("a", "b", "c"):
         pod = a_pod(name, "", phase="Pending", ready=False)

@@ -90,6 +90,7 @@ from gangline.engine import Engine, IsolatedEngine, model
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Resource
+from gangline.objects import view
 from gangline.telemetry import Source
 
 if TYPE_CHECKING:
@@ -354,6 +355,7 @@ class Controller:
         """Returns the function that receives the events of the reflector of `resource`."""
 
         def take(event: Event) -> None:
+            event = Upsert(view(resource, event.obj)) if isinstance(event, Upsert) else event
             self._inbox.put(resource, event)
             self.wake()
 

@@ -37,7 +37,7 @@ class WorkloadObject(Stored):
 
     @property
     def max_execution_seconds(self) -> int | None:
-        """For how long it may run; None without a limit."""
+        """The number of seconds that it may run; None without a limit."""
         return self.spec.get("maximumExecutionTimeSeconds")
 
     @property

@@ -122,7 +122,7 @@ class Decisions(Part):
     def _ask_checks(self, decision: model.AskChecks) -> None:
         """Write the checks of a workload into its status; of one that waits only after a while, like the reason why it waits."""
         raw = self._mirror.workloads.get(decision.workload)
-        if raw is not None and (raw.condition(names.QUOTA_RESERVED) or {}).get("status") != "True":
+        if raw is not None and not raw.quota_reserved:
             change = status_changes.list_checks(decision)
             later = time.monotonic() + PENDING_DELAY
             self._writes.change(decision.workload, "checks", change, priority=Priority.PENDING_REASON, not_before=later)
@@ -210,7 +210,6 @@ class Decisions(Part):
         workload = self._mirror.workloads.get(decision.workload)
         if workload is None:
             return
-        meta = workload["metadata"]
 
         def inactive(_: Stored | None) -> None:
             self._report_cause(decision, workload)
@@ -219,7 +218,7 @@ class Decisions(Part):
         self._writes.send(
             ObjectKey.of(kube.WORKLOADS, workload),
             "patch",
-            {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"active": False}},
+            {"metadata": {"resourceVersion": workload.resource_version}, "spec": {"active": False}},
             priority=Priority.LIFECYCLE,
             slot="deactivate",
             doubt=True,
@@ -366,7 +365,7 @@ def _lowered(message: str) -> str:
 
 def grace_of(workload: WorkloadObject) -> int:
     """How long the workload's pods may take to stop, in seconds."""
-    specs = (pod_set["template"].get("spec") or {} for pod_set in workload.spec.get("podSets") or ())
+    specs = (pod_set["template"].get("spec") or {} for pod_set in workload.pod_sets)
     return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
 
 

@@ -41,14 +41,11 @@ class FreshWorkloads(Part):
         """Whether the Workload has no condition yet and waits to be tried. If something keeps it from being tried, another part
         says so.
         """
-        spec, meta = workload.spec, workload["metadata"]
-        if workload.condition(names.QUOTA_RESERVED) is not None or workload.true_condition(names.FINISHED):
+        if workload.condition(names.QUOTA_RESERVED) is not None or workload.finished:
             return False
-        if workload.deleting or spec.get("active") is False:
+        if workload.deleting or not workload.active or workload.annotations.get(names.ADMISSION_GATED_BY):
             return False
-        if (meta.get("annotations") or {}).get(names.ADMISSION_GATED_BY):
-            return False
-        queue = self._mirror.local_queues.get(f"{meta['namespace']}/{spec.get('queueName') or ''}")
+        queue = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
         if queue is None or queue.spec.get("stopPolicy", "None") != "None":
             return False
-        return self._mirror.get(kube.CLUSTER_QUEUES, queue.spec.get("clusterQueue") or "") is not None
+        return self._mirror.get(kube.CLUSTER_QUEUES, queue.cluster_queue) is not None

@@ -82,7 +82,7 @@ def head(resource: Resource, obj: Stored, why: str) -> Stored:
     found = {
         "apiVersion": obj.get("apiVersion"),
         "kind": obj.get("kind"),
-        "metadata": _metadata(obj["metadata"]),
+        "metadata": _metadata(obj.metadata),
         "spec": _spec(resource, obj),
         "status": _status(resource, obj),
         REASON: why,
@@ -150,7 +150,7 @@ def _status(resource: Resource, obj: Stored) -> Json:
 
 def slim(obj: Stored) -> None:
     """Drop in place what nothing here reads: who wrote which field, and what kubectl remembers of its last command."""
-    metadata = obj["metadata"]
+    metadata = obj.metadata
     metadata.pop("managedFields", None)
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:

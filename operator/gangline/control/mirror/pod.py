@@ -129,9 +129,8 @@ def claimed_workload(pod: PodObject) -> str | None:
     """The key of the Workload that a pod's JSON claims to belong to; of an elastic job, its first slice. Anyone who creates pods
     can write it.
     """
-    meta = pod["metadata"]
-    name = claimed_slice(pod) or (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
-    return f"{meta['namespace']}/{name}" if name else None
+    name = claimed_slice(pod) or pod.annotations.get(names.WORKLOAD_ANNOTATION)
+    return f"{pod.namespace}/{name}" if name else None
 
 
 def claimed_slice(pod: PodObject) -> str:
@@ -141,12 +140,12 @@ def claimed_slice(pod: PodObject) -> str:
 
 def waits_at_elastic_gate(pod: PodObject) -> bool:
     """Whether the pod waits until a slice of its job is admitted with so many pods."""
-    return any(gate.get("name") == names.ELASTIC_GATE for gate in pod.spec.get("schedulingGates") or ())
+    return names.ELASTIC_GATE in pod.gates
 
 
 def waits_at_node_gate(pod: PodObject) -> bool:
     """Whether the pod waits until it is known to which node or domain it is sent, whatever gang it belongs to."""
-    return not pod.deleting and names.DOMAIN_GATE in _gates(pod)
+    return not pod.deleting and names.DOMAIN_GATE in pod.gates
 
 
 def only_node(spec: Json) -> str:
@@ -164,49 +163,44 @@ def _named_node(term: Json) -> str:
     return ""
 
 
-def _gates(pod: PodObject) -> set[str]:
-    return {gate.get("name", "") for gate in pod.spec.get("schedulingGates") or ()}
-
-
 def read_pod(pod: PodObject, workload: str) -> Pod:
     """The pod of a Workload that it was proven to belong to ("" = of none)."""
-    meta, spec, status = pod["metadata"], pod.spec, pod.status
-    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    annotations, labels = pod.annotations, pod.labels
     group, groups = bounded.whole(labels.get(_GROUP)), bounded.whole(labels.get(_GROUPS))
-    gates, placed = _gates(pod), names.TAS_LABEL in labels
+    gates, placed = set(pod.gates), names.TAS_LABEL in labels
     waits, owner = names.ELASTIC_GATE in gates, pod.controller
     # one that is queued by itself waits at the gate of topologies, and for its node once it has lost the gate of its admission
     at_gates = names.DOMAIN_GATE in gates or (bool(workload) and not placed and names.TOPOLOGY_GATE in gates)
     gated = at_gates and not pod.deleting and not waits and names.ADMISSION_GATE not in gates
-    free = not (gates & _OURS or placed or spec.get("nodeName") or pod.deleting)
-    sent = only_node(spec) if free else ""
+    free = not (gates & _OURS or placed or pod.node or pod.deleting)
+    sent = only_node(pod.spec) if free else ""
     return Pod(
         key=pod.key,
-        uid=meta.get("uid", ""),
+        uid=pod.uid,
         workload=workload,
         pod_set=labels.get(names.PODSET, "main"),
         job=owner["name"] if owner is not None else "",
-        node=spec.get("nodeName") or "",
+        node=pod.node,
         attempt=bounded.whole(annotations.get(names.ATTEMPT)) or 0,
-        created=conditions.millis_of(meta.get("creationTimestamp")),
+        created=conditions.millis_of(pod.created),
         index=bounded.whole(labels.get(_INDEX)),
         group=(group, groups) if group is not None and groups else None,
         ready=pod.is_true("Ready"),
-        ended=status.get("phase") in ("Succeeded", "Failed"),
-        succeeded=status.get("phase") == "Succeeded",
-        due=conditions.millis_of(meta.get("deletionTimestamp")),
-        finalizers=tuple(meta.get("finalizers") or ()),
-        host=(spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "",
+        ended=pod.has_ended,
+        succeeded=pod.phase == "Succeeded",
+        due=conditions.millis_of(pod.deletion_time),
+        finalizers=tuple(pod.finalizers),
+        host=(pod.spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "",
         sent=sent,
         refused=_refused(pod) if sent else "",
         unschedulable=_is_unschedulable(pod),
-        keeps_name=_keeps_name(meta, owner),
-        failed_by_node=_failed_by_node(status),
-        completed=status.get("phase") == "Succeeded" or _completed(pod),
+        keeps_name=_keeps_name(pod, owner),
+        failed_by_node=_failed_by_node(pod.status),
+        completed=pod.phase == "Succeeded" or _completed(pod),
         placed=placed,
         at_node_gate=gated,
         at_elastic_gate=waits,
-        gated=bool(spec.get("schedulingGates")),
+        gated=bool(pod.gates),
         elastic=bool(claimed_slice(pod)),
         progress=(annotations.get(names.PROGRESS) or "")[: LONGEST_PROGRESS + 1],
         unscheduled=_unscheduled(pod),
@@ -221,20 +215,20 @@ def _kept(pod: PodObject) -> PodObject:
     for kind in ("initContainers", "containers"):
         if rows := spec.get(kind):
             spec[kind] = [{name: row[name] for name in ("name", "resources") if name in row} for row in rows]
-    metadata = {name: value for name, value in pod["metadata"].items() if name != "managedFields"}
+    metadata = {name: value for name, value in pod.metadata.items() if name != "managedFields"}
     return PodObject({**pod, "metadata": metadata, "spec": spec, "status": {"phase": pod.status.get("phase")}})
 
 
-def _keeps_name(meta: Json, owner: Json | None) -> bool:
+def _keeps_name(pod: PodObject, owner: Json | None) -> bool:
     """Whether the pod's controller names pods itself, as those of Kubeflow do. Executors of Spark, whose owner is a pod, differ
     by run.
 
     The place of a pod that is queued itself is its group's, whatever its successor is called.
     """
-    queued = (meta.get("labels") or {}).get(names.MANAGED) == "true"
+    queued = pod.labels.get(names.MANAGED) == "true"
     if owner is None or queued or owner.get("kind") == kube.PODS.kind:
         return False
-    return owner.get("kind") == kube.STATEFUL_SETS.kind or not meta.get("generateName")
+    return owner.get("kind") == kube.STATEFUL_SETS.kind or not pod.metadata.get("generateName")
 
 
 def _unscheduled(pod: PodObject) -> str:

@@ -22,7 +22,7 @@ from gangline.control.parts.part import Part
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Resource, key_of, revision
+from gangline.kube.resources import Resource, key_of
 from gangline.objects import PodObject
 
 
@@ -142,9 +142,9 @@ class PodIndex:
 
     def _is_outdated(self, key: str, manifest: PodObject) -> bool:
         known = self._pods.get(key)
-        if known is None or known.uid != manifest["metadata"].get("uid"):
+        if known is None or known.uid != manifest.uid:
             return False
-        return 0 < revision(manifest) < known.version
+        return 0 < manifest.revision < known.version
 
     def move(self, old: str, new: str) -> None:
         """Move the pods of one slice of an elastic job to another one."""

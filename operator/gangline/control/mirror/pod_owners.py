@@ -34,8 +34,7 @@ from gangline.objects import NodeObject, PodObject, WorkloadObject
 
 def lost_its_job(workload: WorkloadObject) -> bool:
     """Whether the Workload belonged to a job once, which is gone, or from which it was parted."""
-    meta = workload["metadata"]
-    return not meta.get("ownerReferences") and names.JOB_UID in (meta.get("labels") or {})
+    return not workload.owners and names.JOB_UID in workload.labels
 
 
 @dataclass(slots=True)
@@ -181,7 +180,7 @@ class PodOwners:
         ref = self.mirror.owner_of(pod)
         if ref is None or ref[0] != kube.JOBS:
             return ref is not None
-        selector = (self.mirror.objects[ref[0]][ref[1]]["spec"].get("selector") or {}).get("matchLabels") or {}
+        selector = (self.mirror.objects[ref[0]][ref[1]].spec.get("selector") or {}).get("matchLabels") or {}
         return selector.items() <= pod.labels.items()
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gangline.kube.resources import ObjectKey, revision
+from gangline.kube.resources import ObjectKey
 from gangline.objects import Stored
 
 
@@ -85,8 +85,8 @@ class Tracking:
         track.doubts -= doubt
         newest: Stored | None = None
         # a write that changes nothing answers with the version it found
-        if answer is not None and revision(answer) > track.shown and answer["metadata"]["uid"] != track.gone:
-            track.shown = self._answered[key] = revision(answer)
+        if answer is not None and answer.revision > track.shown and answer.uid != track.gone:
+            track.shown = self._answered[key] = answer.revision
             track.held = None
             newest = answer
         if not track.doubts and track.held is not None:

@@ -125,8 +125,7 @@ def plan_head(view: JobView, why: str) -> list[Step]:
         patch = Patch({"spec": merge.difference(job.spec, held["spec"])})
         return [*steps, PatchJob(patch), Note("Normal", "Stopped", why)]
     if kind.owns_children and (rest := [child for child in view.children.jobs if not child.deleting]):
-        metas = [child["metadata"] for child in rest]
-        deletes = [Delete(kube.JOBS, meta["namespace"], meta["name"], meta["uid"]) for meta in metas]
+        deletes = [Delete(kube.JOBS, child.namespace, child.name, child.uid) for child in rest]
         return [*steps, *_steps(deletes)]
     if view.may_start_pods or view.lingering or kind.is_active(job, view.children):
         return steps
@@ -182,8 +181,7 @@ def _make_anew(view: JobView) -> list[Step]:
     job, kind = view.job, view.kind
     if not view.made_while_held or job.deleting or not kind.is_suspended(job) or kind.is_active(job, view.children):
         return []
-    meta, resource = job["metadata"], kind.declaration.resource
-    return [Own(Delete(resource, meta["namespace"], meta["name"], meta["uid"], "Background"))]
+    return [Own(Delete(kind.declaration.resource, job.namespace, job.name, job.uid, "Background"))]
 
 
 def _unqueued(view: JobView) -> list[Step]:

@@ -35,9 +35,8 @@ def choose(view: JobView) -> tuple[WorkloadObject | None, list[WorkloadObject]]:
     pod_sets = view.pod_sets()
 
     def rank(workload: WorkloadObject) -> tuple[bool, bool, bool, str, str]:
-        meta = workload["metadata"]
         other = not workloads.equivalent(workload, pod_sets, view.job)
-        return workload.deleting, not workload.holds_quota, other, meta.get("creationTimestamp", ""), meta["name"]
+        return workload.deleting, not workload.holds_quota, other, workload.created, workload.name
 
     order = sorted(view.workloads, key=rank)
     return order[0], order[1:]

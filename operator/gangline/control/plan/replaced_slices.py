@@ -123,6 +123,5 @@ def _inherit(cluster: str, status: Json, now: int) -> None:
 
 def _is_successor(new: WorkloadObject, old: WorkloadObject) -> bool:
     """Whether both Workloads are in one namespace and of one job: nobody ends the Workload of another."""
-    mine, its = new["metadata"], old["metadata"]
-    jobs = [(meta.get("labels") or {}).get(names.JOB_UID, "") for meta in (mine, its)]
-    return mine["namespace"] == its["namespace"] and jobs[0] == jobs[1] and mine["uid"] != its["uid"]
+    same_job = new.labels.get(names.JOB_UID, "") == old.labels.get(names.JOB_UID, "")
+    return new.namespace == old.namespace and same_job and new.uid != old.uid

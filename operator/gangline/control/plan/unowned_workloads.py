@@ -97,7 +97,7 @@ class UnownedWorkloads(Part):
         if self._writes.pending(kube.WORKLOADS, key):
             self._in_flight.add(key)
             return
-        if variant_of(workload["metadata"]):  # it goes with its parent
+        if variant_of(workload.metadata):  # it goes with its parent
             return
         if lost_its_job(workload):
             self._outlive(key, workload)
@@ -106,7 +106,7 @@ class UnownedWorkloads(Part):
                 self._drop_finalizer(workload)
         elif status_changes.is_left_behind(workload.status):
             self._writes.change(key, "release", status_changes.clear_left_behind, priority=Priority.LIFECYCLE)
-        elif not workload["metadata"].get("ownerReferences"):
+        elif not workload.owners:
             self._give_back(key, workload, now)
 
     def _give_back(self, key: str, workload: WorkloadObject, now: int) -> None:

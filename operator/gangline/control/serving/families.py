@@ -22,11 +22,10 @@ _POD = ("v1", "Pod")
 
 def parent_named(workload: WorkloadObject) -> tuple[JobRef, str] | None:
     """The parent that owns a Workload, and its uid; None for Workloads of others."""
-    meta = workload["metadata"]
-    for row in meta.get("ownerReferences") or ():
-        kind = _KINDS.get((row.get("apiVersion"), row.get("kind")))
+    for row in workload.owners:
+        kind = _KINDS.get((row.get("apiVersion") or "", row.get("kind") or ""))
         if kind is not None:
-            return (kind.declaration.resource, f"{meta['namespace']}/{row['name']}"), row["uid"]
+            return (kind.declaration.resource, f"{workload.namespace}/{row['name']}"), row["uid"]
     return None
 
 
@@ -66,9 +65,11 @@ class Families:
 
     def is_outdated(self, pod: HeldPod) -> bool:
         """Whether the pod's StatefulSet has another revision by now, and rolls it out only once this pod has gone or is ready."""
-        status = (self._stateful_set_of(pod) or {}).get("status") or {}
-        current, update = status.get("currentRevision"), status.get("updateRevision")
-        return bool(pod.revision) and pod.revision == current and current != update
+        found = self._stateful_set_of(pod)
+        if found is None or not pod.revision:
+            return False
+        current, update = found.status.get("currentRevision"), found.status.get("updateRevision")
+        return pod.revision == current and current != update
 
     def demand(self, workload: WorkloadObject) -> Demand | None:
         """The demand of a parent for the group of a Workload; None where no parent has it."""

@@ -152,8 +152,7 @@ def _ownership(view: ParentView, workload: WorkloadObject, group: Group) -> Json
     """The owner and annotations for a Workload that an older version, or a manager cluster, has made for the parent; {} if it has
     them.
     """
-    meta = workload["metadata"]
-    owners: Sequence[Json] = meta.get("ownerReferences") or ()
+    owners = workload.owners
     if any(row["uid"] == view.parent.uid for row in owners):
         return {}
     notes = parents.owner_notes(view.kind, view.parent, group)

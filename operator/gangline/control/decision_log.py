@@ -24,7 +24,7 @@ def note(what: str, workload: WorkloadObject, cause: str, **more: Any) -> None:
     """Log a decision. `workload` as the API server answered the write; `more`: particulars of this kind of decision, None is left
     out.
     """
-    admission = workload.status.get("admission") or {}
+    admission = workload.admission or {}
     logs.tell(
         log,
         what,

@@ -13,7 +13,7 @@ from gangline.api.read import conditions, parse, render
 from gangline.jobs import BY_RESOURCE, runtime_hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
-from gangline.objects import JobObject, Stored
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 #: of the format; a reader refuses a newer one
 VERSION: Final = 1
@@ -65,7 +65,7 @@ def entry(resource: Resource, obj: Stored, job: JobFacts = NOTHING) -> Json:
     """The object as it stands in a record, without its time. Raises ParseError for a Workload that cannot be read."""
     body: Json = {"put": resource.kind, "name": obj.key}
     if resource == kube.WORKLOADS:
-        return body | _workload(obj, job)
+        return body | _workload(WorkloadObject(obj), job)
     if resource == kube.NODES:
         return body | _node(obj)
     left_out = _LEFT_OUT.get(resource, frozenset())
@@ -86,11 +86,11 @@ def _node(obj: Stored) -> Json:
     )
 
 
-def _workload(obj: Stored, job: JobFacts) -> Json:
+def _workload(obj: WorkloadObject, job: JobFacts) -> Json:
     workload = parse.workload(obj)
     owner = obj.controller
     limits = [limit for limit in (job.limit, workload.max_execution_seconds) if limit]
-    bodies = obj.spec.get("podSets") or ()
+    bodies = obj.pod_sets
     return _present(
         uid=workload.uid,
         created=workload.created,

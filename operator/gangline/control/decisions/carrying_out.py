@@ -92,7 +92,7 @@ class Decisions(Part):
         raw = self._mirror.workloads.get(decision.workload)
         change = status_changes.admit(decision, pods_follow=self._pods_follow(raw))
         old = self._mirror.workloads.get(slices.replacement_for(raw)) if raw is not None else None
-        if raw is not None and old is not None and raw.spec.get("maximumExecutionTimeSeconds") is not None:
+        if raw is not None and old is not None and raw.max_execution_seconds is not None:
             change = status_changes.going_on(change, slices.ran_for(old, decision.at))
         self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
@@ -229,7 +229,7 @@ class Decisions(Part):
     def _report_cause(self, decision: model.Evict, workload: WorkloadObject) -> None:
         """Record the event that Kueue has for the cause of a deactivation; other causes have none."""
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
-            limit = workload.spec.get("maximumExecutionTimeSeconds", 0)
+            limit = workload.max_execution_seconds or 0
             note = f"The maximum execution time ({limit}s) exceeded"
             self._recorder.record(workload, "Warning", "MaximumExecutionTimeExceeded", note)
         elif decision.underlying_cause == "AdmissionCheck":

@@ -22,7 +22,7 @@ from gangline.control.parts.part import Part
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Resource, key_of
+from gangline.kube.resources import Resource
 from gangline.objects import PodObject
 
 
@@ -98,7 +98,7 @@ class PodIndex:
 
         The watch may bring a version that is older than the answer to a write: it would give the pod a gate again that it lost.
         """
-        key, claim = key_of(manifest), claimed_workload(manifest)
+        key, claim = manifest.key, claimed_workload(manifest)
         if self._is_outdated(key, manifest):
             return
         self._forget_manifest(key)

@@ -92,7 +92,7 @@ class PodOwners:
         """Whether the namespace has room for the JSON of a pod. If so, it counts, instead of what was kept of the pod before;
         if not, the pod's owner hears of it.
         """
-        weight, runs = measure(kube.PODS, pod).weight, bool(pod.spec.get("nodeName"))
+        weight, runs = measure(kube.PODS, pod).weight, bool(pod.node)
         why = self.mirror.intake.keep(kube.PODS, key, weight, runs=runs)
         if why:
             self.mirror.complain(pod, HeadError(why))
@@ -104,8 +104,7 @@ class PodOwners:
             return False
         if names.LEFT_BEHIND not in pod.annotations:
             return False
-        node = pod.spec.get("nodeName") or ""
-        return bool(node) and self.out_of_reach(self.mirror.nodes.get(node))
+        return bool(pod.node) and self.out_of_reach(self.mirror.nodes.get(pod.node))
 
     def claimants(self, workload: str) -> list[PodObject]:
         """The pods that claim to belong to the Workload without proof."""

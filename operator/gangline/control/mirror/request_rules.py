@@ -227,7 +227,7 @@ class RequestRules:
         self._changed_namespaces, self._changed_classes, self._changed_claims = set(), set(), {}
 
         def concerns(workload: WorkloadObject) -> bool:
-            namespace, pod_sets = workload.namespace, workload.spec.get("podSets")
+            namespace, pod_sets = workload.namespace, workload.pod_sets
             return (
                 everybody
                 or namespace in namespaces

@@ -38,4 +38,4 @@ class ClearedGates(Part):
 def _is_cleared(workload: WorkloadObject) -> bool:
     if workload.annotations.get(names.ADMISSION_GATED_BY):
         return False
-    return gate_changes.is_gated(workload.status.get("conditions") or [])
+    return gate_changes.is_gated(workload.conditions)

@@ -198,7 +198,7 @@ def _hold(view: JobView, workload: WorkloadObject) -> list[Step] | None:
     unrunnable = view.kind.declaration.on_hold
     if unrunnable is None:
         return None
-    is_held = status_changes.is_on_hold(workload.status.get("conditions") or [])
+    is_held = status_changes.is_on_hold(workload.conditions)
     if not unrunnable(view.job):
         return [ChangeStatus(workload, "hold", status_changes.end_hold)] if is_held else None
     if is_held or view.children.jobs or view.lingering:
@@ -297,7 +297,7 @@ def in_sync(view: JobView, workload: WorkloadObject) -> bool:
     """
     pod_sets = view.kind.pod_sets(view.job)
     if view.elastic:
-        recorded, now = slices.counts(workload.spec.get("podSets") or []), slices.counts(pod_sets)
+        recorded, now = slices.counts(workload.pod_sets), slices.counts(pod_sets)
         sent = names.MULTIKUEUE_ORIGIN in view.job.labels
         if sent or slices.is_cut(recorded, now):
             pod_sets = slices.resized(pod_sets, recorded)
@@ -356,7 +356,7 @@ def _start_accepted(workload: WorkloadObject) -> list[Step]:
 
 def _checks_so_far(workload: WorkloadObject) -> list[Step]:
     """An event with the messages of admission checks whose controllers still decide."""
-    checks = workload.status.get("admissionChecks") or () if workload.holds_quota else ()
+    checks = workload.checks if workload.holds_quota else ()
     told = [
         f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")
     ]

@@ -60,9 +60,8 @@ class ReplacedSlices(Part):
             return
         if replaced in self._over:
             return
-        cluster = old.status.get("clusterName")
-        if cluster and not new.status.get("clusterName"):
-            self._send_after(key, cluster)
+        if old.cluster and not new.cluster:
+            self._send_after(key, old.cluster)
             return
         uid, job = new.uid, new.labels.get(names.JOB_UID, "")
         message = _MESSAGE.format(uid=uid, job=job)
@@ -99,10 +98,9 @@ class ReplacedSlices(Part):
         if old is None:
             return
         self._over.add(old.key)
-        queue = (old.status.get("admission") or {}).get("clusterQueue", "")
         self._recorder.record(old, "Normal", REPLACED, message)
-        if queue:
-            self._metrics.kueue.slice_replaced(old, queue)
+        if old.admitted_by:
+            self._metrics.kueue.slice_replaced(old, old.admitted_by)
 
     def _failed(self, key: str, error: ApiError) -> None:
         self._attempts.resolved(key)

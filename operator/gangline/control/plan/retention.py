@@ -125,4 +125,4 @@ class Retainer(Part):
 
 
 def _deactivated(workload: WorkloadObject, evicted: Json) -> bool:
-    return workload.spec.get("active") is False and evicted.get("reason", "").startswith(_DEACTIVATED)
+    return not workload.active and evicted.get("reason", "").startswith(_DEACTIVATED)

@@ -121,8 +121,7 @@ class UnownedWorkloads(Part):
             self._deadlines[key] = patience_ends
         else:
             self._stop(key)
-        inactive = workload.spec.get("active") is False
-        if (inactive or now >= patience_ends) and not self._still_runs(key):
+        if (not workload.active or now >= patience_ends) and not self._still_runs(key):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
     def _outlive(self, key: str, workload: WorkloadObject) -> None:

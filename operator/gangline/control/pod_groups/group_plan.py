@@ -126,7 +126,7 @@ def is_arriving(view: GroupView) -> bool:
         return True
     if view.workload.deleting or view.workload.finished:
         return False
-    wanted = sum(item.get("count", 1) for item in view.workload.spec.get("podSets") or ())
+    wanted = sum(item.get("count", 1) for item in view.workload.pod_sets)
     return len(view.group.pods) < wanted
 
 
@@ -264,7 +264,7 @@ def _abandon(workload: WorkloadObject) -> list[Step]:
 
 def _with_workload(view: GroupView, workload: WorkloadObject, lookups: Lookups) -> list[Step]:
     group = view.group
-    counts = {item["name"]: item.get("count", 1) for item in workload.spec.get("podSets") or ()}
+    counts = {item["name"]: item.get("count", 1) for item in workload.pod_sets}
     if group.parent:
         return _of_parent(view, workload, counts, lookups)
     if group.prebuilt and not workloads.in_sync(workload, composition.pod_sets(group), group.leader.manifest()):
@@ -362,7 +362,7 @@ def _adopt(kept: PodGroup, workload: WorkloadObject) -> list[Step]:
 def _say_what_is_missing(kept: PodGroup, workload: WorkloadObject, missing: bool, now: int) -> list[Step]:
     if kept.alone:
         return []
-    rows = workload.status.get("conditions") or []
+    rows = workload.conditions
     told: Json = {"conditions": [dict(row) for row in rows]}
     change = run_changes.missing_pods(missing)
     change(told, now)

@@ -178,7 +178,7 @@ def _following(view: ParentView, workload: WorkloadObject, group: Group, lookups
 
 
 def _is_of_shape(workload: WorkloadObject, group: Group) -> bool:
-    return parents.same_pod_sets(group.pod_sets, workload.spec.get("podSets") or ())
+    return parents.same_pod_sets(group.pod_sets, workload.pod_sets)
 
 
 def _resize(view: ParentView, workload: WorkloadObject, group: Group) -> list[Step]:
@@ -208,7 +208,7 @@ def _resize(view: ParentView, workload: WorkloadObject, group: Group) -> list[St
 
 def _reclaim(view: ParentView, workload: WorkloadObject, group: Group) -> list[Step]:
     """Give back quota of a group that runs and was made smaller, or warn that it was made larger than its quota."""
-    counted = {row["name"]: row.get("count", 1) for row in workload.spec.get("podSets") or ()}
+    counted = {row["name"]: row.get("count", 1) for row in workload.pod_sets}
     free = {row["name"]: row["count"] for row in workload.status.get("reclaimablePods") or ()}
     fewer = {row["name"]: counted.get(row["name"], 0) - row["count"] for row in group.pod_sets}
     more = [name for name, count in fewer.items() if count < free.get(name, 0)]

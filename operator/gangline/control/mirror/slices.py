@@ -162,11 +162,6 @@ def _is_held(workload: WorkloadObject | None) -> bool:
     return workload is not None and workload.holds_quota
 
 
-def ended_by(workload: WorkloadObject) -> str:
-    """The reason of the Workload's Finished condition."""
-    return (workload.condition(names.FINISHED) or {}).get("reason", "")
-
-
 class Heirs:
     """The Workloads that name another one as the slice that they replace."""
 

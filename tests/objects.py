@@ -13,9 +13,11 @@ T = TypeVar("T", bound=dict[str, Any])
 
 
 def as_stored(obj: dict[str, Any]) -> Any:
-    """The object with the names of its kind; that of a job, if it has no kind."""
+    """The object with the names of its kind; without a kind with those it has, else with those of a job."""
     resource = kube.BY_KIND.get(str(obj.get("kind")))
-    return view(resource, obj) if resource is not None else JobObject(obj)
+    if resource is not None:
+        return view(resource, obj)
+    return obj if isinstance(obj, Stored) else JobObject(obj)
 
 
 def altered(obj: T, **parts: Any) -> T:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.objects import JobObject
+
 from gangline.api.read.conditions import timestamp
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.console.views.world import ClusterFacts
@@ -41,14 +43,11 @@ def local_queue(name: str, to: str, namespace: str = "ml") -> Entry:
     return kube.LOCAL_QUEUES, {"kind": "LocalQueue", "metadata": meta, "spec": {"clusterQueue": to}}
 
 
-def gpujob(name: str, workers: int, expected: str, queue: str = "a", namespace: str = "ml") -> Json:
+def gpujob(name: str, workers: int, expected: str, queue: str = "a", namespace: str = "ml") -> JobObject:
     template = {"spec": {"containers": [{"name": "main", "image": f"example.com/{name}"}]}}
-    return {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "GPUJob",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
-        "spec": {"workers": workers, "gpusPerWorker": 8, "runtime": {"expected": expected}, "template": template},
-    }
+    metadata = {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}}
+    spec = {"workers": workers, "gpusPerWorker": 8, "runtime": {"expected": expected}, "template": template}
+    return JobObject({"apiVersion": "gangline.io/v1alpha1", "kind": "GPUJob", "metadata": metadata, "spec": spec})
 
 
 def submitted(

@@ -6,22 +6,22 @@ import pytest
 from bench.kind_objects import Gang, crds, descriptions, gangs
 from bench.kinds import main
 from bench.parameters import read
+from tests.objects import JobObject, altered
 
 from gangline.api import admission, jobkinds
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.jobs import kind_of
-from gangline.kube.resources import Json
 
 PODS = 8
 each_gang = pytest.mark.parametrize("gang", gangs(PODS), ids=lambda gang: gang.resource.kind)
 
 
-def built(gang: Gang) -> Json:
+def built(gang: Gang) -> JobObject:
     [kind] = read("kinds", "smoke").classes
     job = gang.build(kind, "queue", 3)
     [runtime] = descriptions()
     held = admission.default(job, None, admission.Context()).obj
-    return {**held, DESCRIPTION: runtime} if gang.declaration.descriptions else held
+    return JobObject({**held, DESCRIPTION: runtime} if gang.declaration.descriptions else held)
 
 
 def test_every_declared_kind_is_measured() -> None:
@@ -45,12 +45,12 @@ def test_a_gang_is_held_valid_and_of_the_wanted_size(gang: Gang) -> None:
 def test_its_statuses_say_that_it_runs_and_that_it_has_ended(gang: Gang) -> None:
     kind = kind_of(gang.resource.api_version, gang.resource.kind)
     assert kind is not None
-    running = {**built(gang), "status": gang.running}
+    running = altered(built(gang), status=gang.running)
     assert kind.pods_ready(running)
     assert kind.finished(running) is None
     if gang.ended is None:
         return
-    outcome = kind.finished({**built(gang), "status": gang.ended})
+    outcome = kind.finished(altered(built(gang), status=gang.ended))
     assert outcome is not None
     assert outcome.success
 

@@ -140,7 +140,7 @@ def without_disk(value: Any) -> None:
 
 def job_of(case: Case, letter: str = "a") -> Json:
     """One that requests a GPU for each of its pods; `letter` tells it from others of its kind."""
-    made = copy.deepcopy(case.job)
+    made: Json = copy.deepcopy(dict(case.job))
     name = f"{letter}-{case.name.lower()}"
     made["metadata"] = {"name": name, "namespace": "default", "labels": made["metadata"]["labels"]}
     del made["status"]

@@ -32,6 +32,7 @@ from tests.cluster.declared import (
 )
 from tests.cluster.harness import Api, condition, condition_row, flavor, local_queue, priority_class
 from tests.jobs.foreign import Case, Json
+from tests.objects import JobObject, altered
 
 from gangline.api import names
 from gangline.api.jobkinds.declaration import DESCRIPTION, at
@@ -151,10 +152,10 @@ async def test_every_kind_waits_at_its_gates_and_runs_by_a_prebuilt_workload(con
         meta: Json = {"name": f"b-{case.name.lower()}"}
         job = job_of(case)
         job["metadata"]["name"] = meta["name"]
-        stored = await api.client.create(resource, "default", job, query={"dryRun": "All"})
+        stored = JobObject(await api.client.create(resource, "default", job, query={"dryRun": "All"}))
         stored["metadata"]["uid"] = "none"
         description = {} if case.description is None else {DESCRIPTION: with_gpus(copy.deepcopy(case.description))}
-        body = workloads.build(kind, stored, kind.pod_sets({**stored, **description}), queue="main", priority=0)
+        body = workloads.build(kind, stored, kind.pod_sets(altered(stored, **description)), queue="main", priority=0)
         body["metadata"] = {"name": f"own-{case.name.lower()}", "namespace": "default"}
         job["metadata"]["labels"] |= {names.PREBUILT_WORKLOAD: body["metadata"]["name"]}
         if not declaration(case).prebuilt:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from gangline.objects import LocalQueueObject, Stored, WorkloadObject
+
 NOW = 1_800_000_000.0
 GPU = "nvidia.com/gpu"
 
@@ -36,37 +38,39 @@ def workload(
     admitted_to: str = "",
     flavor: str = "a100",
     active: bool = True,
-) -> dict[str, Any]:
+) -> WorkloadObject:
     """A Workload of `pods` pods with `gpus` GPUs each."""
     container = {"name": "main", "resources": {"limits": {GPU: gpus}}}
     status: dict[str, Any] = {"conditions": list(conditions)}
     if admitted_to:
         usage = {"flavors": {GPU: flavor}, "resourceUsage": {GPU: str(int(gpus) * pods)}, "name": "main", "count": pods}
         status["admission"] = {"clusterQueue": admitted_to, "podSetAssignments": [usage]}
-    return {
-        "metadata": {
-            "name": f"{kind.lower()}-{name}-1a2b3",
-            "namespace": namespace,
-            "uid": f"uid-{name}",
-            "creationTimestamp": stamp(ago),
-            "ownerReferences": [{"kind": kind, "name": name, "uid": f"job-{name}", "controller": True}],
-        },
-        "spec": {
-            "queueName": queue,
-            "priority": priority,
-            "active": active,
-            "podSets": [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}],
-        },
-        "status": status,
-    }
+    return WorkloadObject(
+        {
+            "metadata": {
+                "name": f"{kind.lower()}-{name}-1a2b3",
+                "namespace": namespace,
+                "uid": f"uid-{name}",
+                "creationTimestamp": stamp(ago),
+                "ownerReferences": [{"kind": kind, "name": name, "uid": f"job-{name}", "controller": True}],
+            },
+            "spec": {
+                "queueName": queue,
+                "priority": priority,
+                "active": active,
+                "podSets": [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}],
+            },
+            "status": status,
+        }
+    )
 
 
-def pending(name: str, reason: str = "", message: str = "", **more: Any) -> dict[str, Any]:
+def pending(name: str, reason: str = "", message: str = "", **more: Any) -> WorkloadObject:
     conditions = [condition("QuotaReserved", False, reason, message)] if reason else []
     return workload(name, *conditions, **more)
 
 
-def running(name: str, queue: str = "vision", *, ready: bool = True, **more: Any) -> dict[str, Any]:
+def running(name: str, queue: str = "vision", *, ready: bool = True, **more: Any) -> WorkloadObject:
     conditions = [
         condition("QuotaReserved", True),
         condition("Admitted", True),
@@ -82,7 +86,7 @@ def cluster_queue(
     pending: int = 0,
     admitted: int = 0,
     active: bool = True,
-) -> dict[str, Any]:
+) -> Stored:
     """`flavors` as made by `flavor`."""
     spec_flavors = [
         {
@@ -96,18 +100,20 @@ def cluster_queue(
         for f in flavors
     ]
     reason = "Ready" if active else "Stopped"
-    return {
-        "metadata": {"name": name},
-        "spec": {"cohortName": cohort, "resourceGroups": [{"coveredResources": [GPU], "flavors": spec_flavors}]},
-        "status": {
-            "conditions": [
-                condition("Active", active, reason, "Can't admit new workloads: is stopped." * (not active))
-            ],
-            "flavorsReservation": used,
-            "pendingWorkloads": pending,
-            "admittedWorkloads": admitted,
-        },
-    }
+    return Stored(
+        {
+            "metadata": {"name": name},
+            "spec": {"cohortName": cohort, "resourceGroups": [{"coveredResources": [GPU], "flavors": spec_flavors}]},
+            "status": {
+                "conditions": [
+                    condition("Active", active, reason, "Can't admit new workloads: is stopped." * (not active))
+                ],
+                "flavorsReservation": used,
+                "pendingWorkloads": pending,
+                "admittedWorkloads": admitted,
+            },
+        }
+    )
 
 
 def flavor(
@@ -117,5 +123,6 @@ def flavor(
     return quota if borrowing_limit is None else quota | {"borrowingLimit": str(borrowing_limit)}
 
 
-def local_queue(name: str = "gpus", namespace: str = "team-vision", to: str = "vision") -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": to}}
+def local_queue(name: str = "gpus", namespace: str = "team-vision", to: str = "vision") -> LocalQueueObject:
+    metadata = {"name": name, "namespace": namespace}
+    return LocalQueueObject({"metadata": metadata, "spec": {"clusterQueue": to}})

@@ -16,6 +16,7 @@ from typing import Any, Final
 import click
 from tests import worlds
 from tests.console.texts import happened, texts
+from tests.objects import PodObject
 from tests.worlds import NOW, Entry
 
 from gangline.console.commands.admin import audit, swap, swap_now
@@ -92,14 +93,12 @@ def named(name: str, workers: int, expected: str, *, user: str = "mira", **more:
     return entries
 
 
-def _pod(name: str, on: str, workload: str = "") -> Json:
+def _pod(name: str, on: str, workload: str = "") -> PodObject:
     container = {"name": "c", "resources": {"limits": {GPU: "8"}}}
     notes = {"kueue.x-k8s.io/workload": workload} if workload else {}
-    return {
-        "metadata": {"name": name, "namespace": "ml", "uid": name, "labels": {}, "annotations": notes},
-        "spec": {"containers": [container], "nodeName": on},
-        "status": {"phase": "Running"},
-    }
+    metadata = {"name": name, "namespace": "ml", "uid": name, "labels": {}, "annotations": notes}
+    spec = {"containers": [container], "nodeName": on}
+    return PodObject({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
 
 
 def swapped() -> Json:

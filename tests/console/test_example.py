@@ -15,6 +15,7 @@ from gangline.console.run.example import Example, ExampleError, Manifest
 from gangline.control.answers.workloads.snapshot import requested
 from gangline.engine import accelerators
 from gangline.jobs import kind_of
+from gangline.objects import JobObject, WorkloadObject
 
 QUICKSTART = examples.load(examples.bundled())
 MODELS = {(f"{kind.group}/{v.name}", kind.kind): v.model for kind in KINDS for v in kind.versions}
@@ -34,7 +35,7 @@ def queue_of(job: Manifest) -> tuple[str, str]:
 def gpus(job: Manifest) -> int:
     kind = kind_of(job.obj["apiVersion"], job.obj["kind"])
     assert kind is not None
-    return accelerators(requested({"spec": {"podSets": kind.pod_sets(job.obj)}}))
+    return accelerators(requested(WorkloadObject({"spec": {"podSets": kind.pod_sets(JobObject(job.obj))}})))
 
 
 def keys(value: Any) -> Any:
@@ -146,7 +147,7 @@ def test_every_pod_says_how_long_it_is_simulated_to_run():
     for job in QUICKSTART.jobs:
         kind = kind_of(job.obj["apiVersion"], job.obj["kind"])
         assert kind is not None
-        for pod_set in kind.pod_sets(job.obj):
+        for pod_set in kind.pod_sets(JobObject(job.obj)):
             text = pod_set["template"]["metadata"]["annotations"][names.SIMULATED_RUNTIME]
             assert 1 <= quantity.parse_duration(text) <= 60, job
 

@@ -30,6 +30,7 @@ from gangline.console.output.presenting import Shape
 from gangline.console.views import history, jobs
 from gangline.control.answers.explanation import Line
 from gangline.control.answers.workloads.snapshot import snapshot
+from gangline.objects import WorkloadObject
 
 Json = dict[str, Any]
 
@@ -167,7 +168,9 @@ def test_jobs_and_why_are_plain_in_every_field() -> None:
     count = 0
     for where, changed in strings(waiting):
         try:
-            views = snapshot([changed], [objects.cluster_queue("vision")], [objects.local_queue()]).workloads
+            views = snapshot(
+                [WorkloadObject(changed)], [objects.cluster_queue("vision")], [objects.local_queue()]
+            ).workloads
         except (ValueError, KeyError):
             continue  # not a Workload any more
         for view in views:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.cluster.harness import cluster_queue, flavor, job, local_queue
 from tests.jobs.foreign import CASES, Case
+from tests.objects import JobObject, PodObject, Stored, altered, as_stored
 
 from gangline.api import names
 from gangline.api.read.counting.device_claims import Devices, Source
@@ -86,23 +87,25 @@ def running(**spec: Any) -> Job:
     body["metadata"] |= {"uid": "job-uid", "labels": {"team": "vision"}}
     body["spec"] |= spec
     assert KIND is not None
-    return Job(KIND, body)
+    return Job(KIND, JobObject(body))
 
 
-def pod(name: str, node: str = "") -> Json:
+def pod(name: str, node: str = "") -> PodObject:
     owner = {"kind": "Job", "name": "train", "uid": "job-uid", "controller": True}
-    return {
-        "metadata": {"name": name, "namespace": "ns", "uid": f"pod-{name}", "ownerReferences": [owner]},
-        "spec": {"nodeName": node} if node else {},
-    }
+    return PodObject(
+        {
+            "metadata": {"name": name, "namespace": "ns", "uid": f"pod-{name}", "ownerReferences": [owner]},
+            "spec": {"nodeName": node} if node else {},
+        }
+    )
 
 
-def facts(*objects: Json, nodes: dict[str, dict[str, str]] | None = None, pods: tuple[Json, ...] = ()) -> ClusterFacts:
-    found: dict[Resource, dict[str, Json]] = {}
-    for obj in objects:
-        namespace = obj["metadata"].get("namespace")
-        key = f"{namespace}/{obj['metadata']['name']}" if namespace else obj["metadata"]["name"]
-        found.setdefault(kube.BY_KIND[obj["kind"]], {})[key] = obj
+def facts(
+    *objects: Json, nodes: dict[str, dict[str, str]] | None = None, pods: tuple[PodObject, ...] = ()
+) -> ClusterFacts:
+    found: dict[Resource, dict[str, Stored]] = {}
+    for obj in map(as_stored, objects):
+        found.setdefault(kube.BY_KIND[obj["kind"]], {})[obj.key] = obj
     return ClusterFacts(found, nodes or {}, pods_of(pods, [running().obj]))
 
 
@@ -228,12 +231,14 @@ def test_jobs_that_need_nothing_are_left_alone() -> None:
 
 
 def test_pods_belong_to_the_topmost_job() -> None:
-    jobset: Json = {"metadata": {"name": "js", "uid": "js"}}
-    child: Json = {"metadata": {"name": "c", "uid": "c", "ownerReferences": [{"uid": "js", "controller": True}]}}
-    of_child: Json = {"metadata": {"name": "p", "uid": "p", "ownerReferences": [{"uid": "c", "controller": True}]}}
-    done: Json = {**of_child, "status": {"phase": "Succeeded"}}
-    assert pods_of([of_child, done, {"metadata": {"name": "alone"}}], [jobset, child]) == {"js": [of_child]}
-    executor: Json = {"metadata": {"name": "e", "uid": "e", "ownerReferences": [{"uid": "p", "controller": True}]}}
+    def owned(name: str, owner: str) -> Json:
+        return {"metadata": {"name": name, "uid": name, "ownerReferences": [{"uid": owner, "controller": True}]}}
+
+    jobset, child = JobObject({"metadata": {"name": "js", "uid": "js"}}), JobObject(owned("c", "js"))
+    of_child, alone = PodObject(owned("p", "c")), PodObject({"metadata": {"name": "alone"}})
+    done = altered(of_child, status={"phase": "Succeeded"})
+    assert pods_of([of_child, done, alone], [jobset, child]) == {"js": [of_child]}
+    executor = PodObject(owned("e", "p"))
     assert pods_of([of_child, executor], [jobset, child]) == {"js": [of_child, executor]}, "a driver owns its executors"
 
 
@@ -273,7 +278,7 @@ def running_of(case: Case) -> Job:
     assert kind is not None
     body = copy.deepcopy(case.job)
     body["metadata"] |= {"uid": "job-uid", "namespace": "ns", "labels": {"team": "vision"}}
-    return Job(kind, {**body, "status": case.busy})
+    return Job(kind, altered(body, status=case.busy))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -282,7 +287,7 @@ def test_every_kind_is_adopted_with_the_flavor_of_the_nodes_of_each_pod_set(case
     job, labels = running_of(case), LABELS.get(case.name, {})
     first = next(iter(case.counts))
     made = [
-        {**pod(f"{name}-{i}", "n-new" if name == first or not labels else "n-old")}
+        pod(f"{name}-{i}", "n-new" if name == first or not labels else "n-old")
         for name, count in case.counts.items()
         for i in range(count)
     ]
@@ -293,7 +298,7 @@ def test_every_kind_is_adopted_with_the_flavor_of_the_nodes_of_each_pod_set(case
     )
     if case.description is not None:
         assert reason(job, known) == "spec.runtimeRef: the ClusterTrainingRuntime 'torch' does not exist"
-        found = {kube.CLUSTER_TRAINING_RUNTIMES: {"torch": case.description}}
+        found = {kube.CLUSTER_TRAINING_RUNTIMES: {"torch": Stored(case.description)}}
         known = replace(known, objects={**known.objects, **found})
     rows = adopted(job, known).admission.pod_sets
     assert {row.name: row.count for row in rows} == case.counts

@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.harness import cluster_queue, flavor, local_queue
 from tests.cluster.queued_pods import pod as a_pod
 from tests.cluster.serving import deployment, leader_worker_set, stateful_set
+from tests.objects import JobObject, PodObject, Stored, altered, as_stored
 
 from gangline.api import names
 from gangline.api.admission import Context
@@ -35,18 +36,18 @@ MANAGED = configuration.load(
     }
 ).jobs
 NOT_LISTED = configuration.load(None).jobs
-QUEUES: dict[Any, dict[str, Json]] = {
-    kube.CLUSTER_QUEUES: {"vision": cluster_queue("vision", 8, flavors=("old", "new"))},
-    kube.LOCAL_QUEUES: {"default/lq": local_queue("lq", "vision", "default")},
+QUEUES: dict[Any, dict[str, Stored]] = {
+    kube.CLUSTER_QUEUES: {"vision": Stored(cluster_queue("vision", 8, flavors=("old", "new")))},
+    kube.LOCAL_QUEUES: {"default/lq": as_stored(local_queue("lq", "vision", "default"))},
     kube.RESOURCE_FLAVORS: {
-        "old": flavor("old", labels={"card": "v100"}),
-        "new": flavor("new", labels={"card": "h100"}),
+        "old": Stored(flavor("old", labels={"card": "v100"})),
+        "new": Stored(flavor("new", labels={"card": "h100"})),
     },
 }
 FACTS = ClusterFacts(QUEUES, {"n1": {"card": "h100"}, "n2": {"card": "v100"}})
 
 
-def running(name: str, *, node: str = "n1", owner: Json | None = None, **given: Any) -> Json:
+def running(name: str, *, node: str = "n1", owner: Json | None = None, **given: Any) -> PodObject:
     """A pod that was created without a queue, and runs."""
     found = a_pod(name, "", **given)
     for container in found["spec"]["containers"]:  # the API server fills them in
@@ -57,14 +58,14 @@ def running(name: str, *, node: str = "n1", owner: Json | None = None, **given: 
     meta["labels"]["team"] = "vision"
     if owner is not None:
         meta["ownerReferences"] = [{"apiVersion": "apps/v1", "controller": True, **owner}]
-    return {**found, "spec": {**found["spec"], "nodeName": node}, "status": {"phase": "Running"}}
+    return PodObject({**found, "spec": {**found["spec"], "nodeName": node}, "status": {"phase": "Running"}})
 
 
-def planned(*pods: Json, facts: ClusterFacts = FACTS, managed: configuration.ManagedJobs = MANAGED) -> list[Any]:
+def planned(*pods: PodObject, facts: ClusterFacts = FACTS, managed: configuration.ManagedJobs = MANAGED) -> list[Any]:
     return pod_planning.plan(pods, RULES, facts, {"by": "import"}, managed)
 
 
-def fault(*pods: Json, managed: configuration.ManagedJobs = MANAGED) -> str:
+def fault(*pods: PodObject, managed: configuration.ManagedJobs = MANAGED) -> str:
     [found] = planned(*pods, managed=managed)
     assert isinstance(found, Skipped)
     assert found.fault
@@ -131,7 +132,7 @@ def test_what_is_wrong_with_a_pod_is_named():
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
-def gang(total: int = 3, **given: Any) -> list[Json]:
+def gang(total: int = 3, **given: Any) -> list[PodObject]:
     """Two pods of one GPU on new nodes, and one of two on an old one."""
     sizes = ((1, "n1"), (1, "n1"), (2, "n2"))
     return [
@@ -177,16 +178,16 @@ def test_a_group_that_was_handed_over_in_part_is_adopted_again():
 # --- what serves ------------------------------------------------------------------------------------------------------
 
 
-def serves(obj: Json, **status: Any) -> Json:
+def serves(obj: Json, **status: Any) -> JobObject:
     obj["metadata"] |= {"uid": "parent", "generation": 3, "labels": {"team": "vision"}}
-    return {**obj, "status": {"observedGeneration": 3, **status}}
+    return JobObject({**obj, "status": {"observedGeneration": 3, **status}})
 
 
-def of(obj: Json, pods: list[Json], managed: configuration.ManagedJobs = MANAGED) -> list[Any]:
+def of(obj: JobObject, pods: list[PodObject], managed: configuration.ManagedJobs = MANAGED) -> list[Any]:
     return serving_planning.plan(Parent(obj), RULES, replace(FACTS, pods={"parent": pods}), {}, managed)
 
 
-def said(obj: Json, pods: list[Json], managed: configuration.ManagedJobs = MANAGED) -> tuple[str, bool]:
+def said(obj: JobObject, pods: list[PodObject], managed: configuration.ManagedJobs = MANAGED) -> tuple[str, bool]:
     [found] = of(obj, pods, managed)
     assert isinstance(found, Skipped)
     return found.reason, found.fault
@@ -196,7 +197,7 @@ WEB = serves(deployment("web", "", 2), updatedReplicas=2)
 DB = serves(stateful_set("db", "", 2), updateRevision="db-1")
 
 
-def replicas(kind: str, *, revision: str = "db-1") -> list[Json]:
+def replicas(kind: str, *, revision: str = "db-1") -> list[PodObject]:
     owner = {"kind": kind, "name": "x", "uid": "maker"}
     found = [running(f"x-{i}", owner=owner) for i in range(2)]
     for pod in found:
@@ -219,9 +220,9 @@ def test_a_stateful_set_gets_one_workload():
 
 
 @pytest.mark.parametrize(("obj", "kind"), [(WEB, "ReplicaSet"), (DB, "StatefulSet")], ids=["Deployment", "StatefulSet"])
-def test_what_serves_is_adopted_only_while_its_controller_is_at_rest(obj: Json, kind: str):
+def test_what_serves_is_adopted_only_while_its_controller_is_at_rest(obj: JobObject, kind: str):
     pods = replicas(kind)
-    assert said({**obj, "status": {**obj["status"], "observedGeneration": 2}}, pods)[0].startswith(
+    assert said(altered(obj, status={**obj["status"], "observedGeneration": 2}), pods)[0].startswith(
         "it was changed just"
     )
     assert said(obj, pods[:1])[0].startswith("it has 1 pods, and 2 replicas")
@@ -230,20 +231,20 @@ def test_what_serves_is_adopted_only_while_its_controller_is_at_rest(obj: Json, 
     assert said(obj, rolling)[0].startswith("it is rolling out")
     assert said(obj, []) == ("it has no pods: it queues once it names a queue", False)
     assert "integrations.frameworks lists" in said(obj, pods, NOT_LISTED)[0]
-    other = {**obj, "metadata": {**obj["metadata"], "labels": {"team": "vision", names.QUEUE_NAME: "other"}}}
+    other = altered(obj, metadata={**obj["metadata"], "labels": {"team": "vision", names.QUEUE_NAME: "other"}})
     assert said(other, pods) == ('it names queue "other", and the rules say "lq"', True)
 
 
 @pytest.mark.parametrize(("obj", "kind"), [(WEB, "ReplicaSet"), (DB, "StatefulSet")], ids=["Deployment", "StatefulSet"])
-def test_an_adoption_that_was_interrupted_is_planned_again_until_it_is_complete(obj: Json, kind: str):
+def test_an_adoption_that_was_interrupted_is_planned_again_until_it_is_complete(obj: JobObject, kind: str):
     labels = {"team": "vision", names.QUEUE_NAME: "lq"}
     meta = {**obj["metadata"], "labels": labels}
-    halfway = {**obj, "metadata": {**meta, "annotations": {names.IMPORTING: "{}"}}, "status": {}}
+    halfway = altered(obj, metadata={**meta, "annotations": {names.IMPORTING: "{}"}}, status={})
     assert all(isinstance(each, Adoption) for each in of(halfway, replicas(kind)))
     managed = replicas(kind)
     for pod in managed:
         pod["metadata"]["labels"] |= {names.QUEUE_NAME: "lq", names.MANAGED: "true"}
-    assert said({**obj, "metadata": meta}, managed) == ("it is in its queue already", False)
+    assert said(altered(obj, metadata=meta), managed) == ("it is in its queue already", False)
 
 
 def test_a_leader_worker_set_says_why_it_is_not_adopted():
@@ -252,17 +253,17 @@ def test_a_leader_worker_set_says_why_it_is_not_adopted():
 
 
 def test_a_leader_worker_set_gets_its_queue_by_a_roll_out_that_its_user_allows():
-    def rolled(obj: Json, managed: configuration.ManagedJobs = MANAGED) -> Any:
+    def rolled(obj: JobObject, managed: configuration.ManagedJobs = MANAGED) -> Any:
         [found] = serving_planning.plan(Parent(obj), RULES, FACTS, {}, managed, roll_out=True)
         return found
 
     obj = serves(leader_worker_set("llm", "", 1, 2))
     assert rolled(obj) == RollOut(Parent(obj), "lq")
     meta = {**obj["metadata"], "labels": {**obj["metadata"]["labels"], names.QUEUE_NAME: "lq"}}
-    assert rolled({**obj, "metadata": meta}).reason == "it is in its queue already"
-    halfway = {**obj, "metadata": {**meta, "annotations": {names.IMPORTING: "{}"}}}
+    assert rolled(altered(obj, metadata=meta)).reason == "it is in its queue already"
+    halfway = altered(obj, metadata={**meta, "annotations": {names.IMPORTING: "{}"}})
     assert rolled(halfway) == RollOut(Parent(halfway), "lq")
-    assert rolled({**obj, "spec": {**obj["spec"], "replicas": 0}}).reason.startswith("it has no pods")
+    assert rolled(altered(obj, spec={**obj["spec"], "replicas": 0})).reason.startswith("it has no pods")
     unlisted = replace(MANAGED, unlisted=MANAGED.unlisted | {("leaderworkerset.x-k8s.io", "LeaderWorkerSet")})
     assert "--config" in rolled(obj, unlisted).reason
 
@@ -271,13 +272,13 @@ def test_a_leader_worker_set_gets_its_queue_by_a_roll_out_that_its_user_allows()
     ("rules", "obj"), [(DEPLOYMENT_RULES, WEB), (STATEFUL_SET_RULES, DB)], ids=["Deployment", "StatefulSet"]
 )
 def test_what_serves_gets_a_queue_while_it_runs_only_from_an_import(rules: Any, obj: Json):
-    old = {**obj, "status": {"readyReplicas": 2}}
+    old = altered(obj, status={"readyReplicas": 2})
     labels = {**obj["metadata"]["labels"], names.QUEUE_NAME: "lq"}
-    new = {**old, "metadata": {**obj["metadata"], "labels": labels}}
+    new = altered(old, metadata={**obj["metadata"], "labels": labels})
     assert [error.path for error in rules.validate(new, old, Context())] == [
         "metadata.labels[kueue.x-k8s.io/queue-name]"
     ]
-    importing = {**new, "metadata": {**new["metadata"], "annotations": {names.IMPORTING: "{}"}}}
+    importing = altered(new, metadata={**new["metadata"], "annotations": {names.IMPORTING: "{}"}})
     assert rules.validate(importing, old, Context()) == []
-    moved = {**importing, "metadata": {**importing["metadata"], "labels": {**labels, names.QUEUE_NAME: "other"}}}
+    moved = altered(importing, metadata={**importing["metadata"], "labels": {**labels, names.QUEUE_NAME: "other"}})
     assert rules.validate(moved, importing, Context()), "its queue stays"

@@ -13,6 +13,7 @@ from gangline.console.views import own_rights
 from gangline.control.answers.workloads.snapshot import Snapshot, State, workload_view
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import EVENTS, JOBS, Resource
+from gangline.objects import WorkloadObject
 
 Json = dict[str, Any]
 NOTE = 'priorityClassName: PriorityClass "low-priority" not found'
@@ -77,11 +78,9 @@ async def test_why_of_a_job_without_a_workload_repeats_the_operators_event() -> 
 
 async def test_a_workload_has_the_warnings_about_its_job() -> None:
     owner = {"kind": "Job", "name": "train", "uid": "u1", "controller": True, "apiVersion": "batch/v1"}
-    raw = {
-        "metadata": {"name": "w", "namespace": "ml", "uid": "w", "ownerReferences": [owner]},
-        "spec": {"podSets": []},
-        "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}]},
-    }
+    conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+    metadata = {"name": "w", "namespace": "ml", "uid": "w", "ownerReferences": [owner]}
+    raw = WorkloadObject({"metadata": metadata, "spec": {"podSets": []}, "status": {"conditions": conditions}})
     api: Any = Api([event("u1", "train", "WriteRefused")])
     (view,) = own_rights.with_warnings([workload_view(raw, {})], await own_rights.warned(api, "ml"))
     assert view.obstacle == f"WriteRefused, 12s ago: {NOTE}" == view.warnings[0]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from tests.console.objects import (
     GPU,
@@ -17,6 +15,7 @@ from tests.console.objects import (
 
 from gangline.control.answers.workloads.snapshot import State, pod_requests, snapshot
 from gangline.control.answers.workloads.words import why
+from gangline.objects import Stored, WorkloadObject
 
 QUEUES = [cluster_queue("vision", flavor("a100", 40, used=56, borrowed=16, borrowing_limit=24), pending=2, admitted=3)]
 
@@ -188,7 +187,7 @@ def test_a_cluster_queue_shows_quota_limits_and_use():
 
 
 def test_a_new_cluster_queue_without_status_is_not_active_yet():
-    bare = {"metadata": {"name": "new"}, "spec": {}}
+    bare = Stored({"metadata": {"name": "new"}, "spec": {}})
     queue = snapshot([], [bare], []).queue("new")
     assert queue is not None
     assert not queue.active and "operator" in queue.message
@@ -232,7 +231,7 @@ def test_a_preempted_workload_names_the_job_that_it_made_room_for():
 
 
 def test_a_group_is_called_after_the_object_that_it_was_made_for():
-    def owned(kind: str, name: str, index: str = "") -> dict[str, Any]:
+    def owned(kind: str, name: str, index: str = "") -> WorkloadObject:
         api_version = "apps/v1" if kind == "StatefulSet" else "leaderworkerset.x-k8s.io/v1"
         notes = {
             "kueue.x-k8s.io/is-group-workload": "true",
@@ -243,7 +242,7 @@ def test_a_group_is_called_after_the_object_that_it_was_made_for():
         owners = [{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u1"}]
         owners.append({"apiVersion": "v1", "kind": "Pod", "name": f"{name}-0", "uid": "u2"})
         meta = {"name": "w", "namespace": "ns", "uid": "w", "annotations": notes, "ownerReferences": owners}
-        return {"metadata": meta, "spec": {"podSets": []}, "status": {}}
+        return WorkloadObject({"metadata": meta, "spec": {"podSets": []}, "status": {}})
 
     assert view_of(owned("StatefulSet", "db")).job == "statefulset/db"
     assert view_of(owned("LeaderWorkerSet", "llm", "1")).job == "leaderworkerset/llm-1"

@@ -18,6 +18,7 @@ from gangline.console.output.layout import Rows
 from gangline.console.views import jobs, table
 from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 from gangline.control.answers.workloads.words import age
+from gangline.objects import Stored
 
 TOO_BIG = (
     f"couldn't assign flavors to pod set main: insufficient quota for {GPU} in flavor a100, previously considered "
@@ -89,7 +90,8 @@ def test_queue_rows_show_each_flavor_and_the_queue_once():
 
 
 def test_a_queue_without_quota_still_has_a_row():
-    bare = {"metadata": {"name": "bare"}, "spec": {}, "status": {"conditions": [condition("Active", True, "Ready")]}}
+    status = {"conditions": [condition("Active", True, "Ready")]}
+    bare = Stored({"metadata": {"name": "bare"}, "spec": {}, "status": status})
     assert table.queue_rows(snapshot([], [bare], [])).cells == (("bare", "–", "–", "–", "–", "–", "0", "0", ""),)
 
 

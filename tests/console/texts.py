@@ -19,6 +19,7 @@ from gangline.control.answers.workloads.snapshot import WorkloadView, workload_v
 from gangline.forecast.evaluate import Report, Scores, Window
 from gangline.forecast.learning.guard import Verdict
 from gangline.forecast.metrics import PointScore, QuantileScore
+from gangline.objects import WorkloadObject
 
 Json = dict[str, Any]
 SHORT = "insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed"
@@ -55,7 +56,8 @@ def _waits() -> WorkloadView:
         "reason": "WaitingForQuota",
         "message": f"couldn't assign {SHORT}",
     }
-    found = workload_view({"metadata": meta, "spec": {"podSets": []}, "status": {"conditions": [waits]}}, {})
+    raw = WorkloadObject({"metadata": meta, "spec": {"podSets": []}, "status": {"conditions": [waits]}})
+    found = workload_view(raw, {})
     assert found is not None
     return found
 

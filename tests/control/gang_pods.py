@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.objects import NodeObject, PodObject
+
 from gangline.api.read import conditions
 from gangline.control.writes.outgoing import Write
 
@@ -24,7 +26,7 @@ def a_pod(
     created: int = T - 60_000,
     attempt: int = 0,
     **labels: str,
-) -> Json:
+) -> PodObject:
     """`due`: when its grace period is over, in ms; 0: it was not told to go."""
     meta: Json = {
         "name": name,
@@ -41,22 +43,21 @@ def a_pod(
     if due:
         meta["deletionTimestamp"] = conditions.timestamp(due)
     rows = [{"type": "Ready", "status": "True" if ready else "False"}]
-    return {
-        "metadata": meta,
-        "spec": {"nodeName": node} if node else {},
-        "status": {"phase": phase, "conditions": rows},
-    }
+    spec = {"nodeName": node} if node else {}
+    return PodObject({"metadata": meta, "spec": spec, "status": {"phase": phase, "conditions": rows}})
 
 
-def a_node(name: str, *, ready: str = "True", since: int = T - 600_000, taint: str = "", uid: str = "") -> Json:
+def a_node(name: str, *, ready: str = "True", since: int = T - 600_000, taint: str = "", uid: str = "") -> NodeObject:
     row = {"type": "Ready", "status": ready, "lastTransitionTime": conditions.timestamp(since)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": f"{ready}{since}{taint}"},
-        "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]} if taint else {},
-        "status": {"conditions": [row]},
-    }
+    return NodeObject(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": f"{ready}{since}{taint}"},
+            "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]} if taint else {},
+            "status": {"conditions": [row]},
+        }
+    )
 
 
 @dataclass

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.api.test_autoscalers import NOW, YAML, a_pool, status
+from tests.context import a_context
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.provisioning.autoscalers import Autoscalers
@@ -45,7 +46,7 @@ class Place:
         self.mirror = Mirror(self._observe)
         self.published = Published()
         self.woken = 0
-        self.part = Autoscalers(self.published, self.mirror, now=lambda: NOW, wake=self._wake)  # type: ignore[arg-type]
+        self.part = Autoscalers(a_context(client=self.published, mirror=self.mirror, now=lambda: NOW, wake=self._wake))  # type: ignore[arg-type]
         meta = {"name": "h100", "uid": "f", "resourceVersion": "1", "annotations": annotations}
         self.mirror.upsert(kube.RESOURCE_FLAVORS, {"metadata": meta, "spec": {"nodeLabels": {"gpu": "h100"}}})
         meta = {"name": "gke-prod-gpu-1a2b3c4d-x9z8", "uid": "n", "resourceVersion": "2", "labels": {"gpu": "h100"}}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.test_minimal_objects import whole
 
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.writes.outgoing import Write
-from gangline.control.writes.queue_writes import QueueWrites
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Upsert
@@ -44,7 +45,7 @@ def running(cpus: int) -> model.Workload:
 def test_a_cohort_shows_its_weighted_share_as_long_as_it_borrows_and_then_zero(fair: bool) -> None:
     engine = Engine(model.Settings(fair_sharing=model.FairSharing()))
     mirror, writer = Mirror(engine.observe), Writer()
-    part = QueueWrites(mirror, None, writer, engine, lambda: 0, fair=fair)  # type: ignore[arg-type]
+    part = QueueStatuses(a_context(mirror=mirror, writes=None, writer=writer, engine=engine, now=lambda: 0), fair=fair)  # type: ignore[arg-type]
     for kind, spec, name in (
         ("ResourceFlavor", {}, "f"),
         ("Cohort", {"parentName": "all"}, "team"),
@@ -78,7 +79,7 @@ def test_a_cohort_shows_its_weighted_share_as_long_as_it_borrows_and_then_zero(f
 def test_a_cohort_without_queues_shows_a_share_of_zero(fair: bool) -> None:
     engine = Engine(model.Settings(fair_sharing=model.FairSharing()))
     mirror, writer = Mirror(engine.observe), Writer()
-    part = QueueWrites(mirror, None, writer, engine, lambda: 0, fair=fair)  # type: ignore[arg-type]
+    part = QueueStatuses(a_context(mirror=mirror, writes=None, writer=writer, engine=engine, now=lambda: 0), fair=fair)  # type: ignore[arg-type]
     cohort = whole("Cohort", {"spec": {}}, "new")
     mirror.upsert(kube.COHORTS, cohort)
     part.observe(kube.COHORTS, Upsert(cohort))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.context import a_context
 from tests.control.gang_pods import T, a_node, a_pod
+from tests.objects import WorkloadObject
 
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
@@ -18,26 +20,22 @@ from gangline.kube import resources as kube
 Json = dict[str, Any]
 
 
-def a_workload(uid: str = "u1", *, reserved: bool = True) -> Json:
+def a_workload(uid: str = "u1", *, reserved: bool = True) -> WorkloadObject:
     usage = {"name": "main", "count": 2, "flavors": {"gpu": "h100"}, "resourceUsage": {"gpu": "8"}}
     rows = [
         {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         for kind in ("QuotaReserved", "Admitted")
     ]
     status = {"admission": {"clusterQueue": "cq", "podSetAssignments": [usage]}, "conditions": rows}
-    return {
-        "metadata": {
-            "namespace": "ns",
-            "name": "w",
-            "uid": uid,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "ownerReferences": [
-                {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
-            ],
-        },
-        "spec": {"queueName": "lq"},
-        "status": status if reserved else {},
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
+    meta = {
+        "namespace": "ns",
+        "name": "w",
+        "uid": uid,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "ownerReferences": [owner],
     }
+    return WorkloadObject({"metadata": meta, "spec": {"queueName": "lq"}, "status": status if reserved else {}})
 
 
 class Place:
@@ -54,13 +52,15 @@ class Place:
         self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {"main": 2})
         self.owners = PodOwners(self.mirror)
         self.departed = DepartedWorkloads(
-            self.mirror,
-            self.pods,
-            self.owners,
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                owners=self.owners,
+                now=lambda: self.now,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            ),
             lambda resource, key: self.busy,
             self.told.append,
-            now=lambda: self.now,
-            quarantine=Quarantine(lambda subject, obj, what: None),
         )
         if suspended is not None:
             self.job(suspended)

@@ -9,6 +9,7 @@ import pytest
 from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, evicted, kinds
 from tests.control.test_plan import _merge as merge
 from tests.merging import merge_patch
+from tests.objects import JobObject, PodObject, WorkloadObject
 
 from gangline.api import names
 from gangline.api.read import parse
@@ -26,7 +27,7 @@ from gangline.jobs.base import Children
 Json = dict[str, Any]
 
 
-def elastic(pods: int, *, suspend: bool = True, generation: int = 1, **more: Any) -> Json:
+def elastic(pods: int, *, suspend: bool = True, generation: int = 1, **more: Any) -> JobObject:
     job = a_job(suspend=suspend, annotations={names.ELASTIC: "true"}, generation=generation, **more)
     job["spec"] |= {"parallelism": pods, "completions": 100}
     return job
@@ -38,7 +39,7 @@ def admit(pods: int, *, checks: tuple[str, ...] = ()) -> Any:
     return status_changes.admit(decision)
 
 
-def a_slice(pods: int, number: int = 1, old: Json | None = None, *changes: Any) -> Json:
+def a_slice(pods: int, number: int = 1, old: WorkloadObject | None = None, *changes: Any) -> WorkloadObject:
     job = elastic(pods)
     body = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7, extra=str(number))
     body = slices.first(body) if old is None else slices.successor(body, old)
@@ -47,7 +48,7 @@ def a_slice(pods: int, number: int = 1, old: Json | None = None, *changes: Any) 
     body["status"] = {}
     for change in changes:
         change(body["status"], NOW)
-    return body
+    return WorkloadObject(body)
 
 
 def steps(job: Json, *owned: Json, **view: Any) -> list[Step]:
@@ -58,7 +59,7 @@ def steps(job: Json, *owned: Json, **view: Any) -> list[Step]:
     return result
 
 
-def running(pods: int, workload: Json, **more: Any) -> Json:
+def running(pods: int, workload: WorkloadObject, **more: Any) -> JobObject:
     job = elastic(pods, **more)
     infos = behind_gate(pod_set_infos(workload, Lookups()), JOB_KIND.resizable(job))
     patch = JOB_KIND.start(job, infos)
@@ -270,20 +271,22 @@ def test_the_execution_time_of_a_job_goes_on_with_its_next_slice() -> None:
 # --- gates ------------------------------------------------------------------------------------------------------------
 
 
-def a_pod(name: str, *gates: str, pod_set: str = "main", phase: str = "Pending", **meta: Any) -> Json:
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "ns",
-            "uid": name,
-            "resourceVersion": "5",
-            "labels": {names.PODSET: pod_set},
-            "annotations": {names.WORKLOAD_ANNOTATION: "second", names.SLICE_NAME: "first"},
-            **meta,
-        },
-        "spec": {"schedulingGates": [{"name": gate} for gate in gates]} if gates else {},
-        "status": {"phase": phase},
-    }
+def a_pod(name: str, *gates: str, pod_set: str = "main", phase: str = "Pending", **meta: Any) -> PodObject:
+    return PodObject(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "uid": name,
+                "resourceVersion": "5",
+                "labels": {names.PODSET: pod_set},
+                "annotations": {names.WORKLOAD_ANNOTATION: "second", names.SLICE_NAME: "first"},
+                **meta,
+            },
+            "spec": {"schedulingGates": [{"name": gate} for gate in gates]} if gates else {},
+            "status": {"phase": phase},
+        }
+    )
 
 
 def started(counts: dict[str, int], *pods: Json) -> list[str]:

@@ -12,6 +12,7 @@ from tests.control.test_forecasts import START, World
 from tests.jobs import every_kind
 from tests.jobs.every_kind import NAMES, gang
 from tests.jobs.foreign import OWN
+from tests.objects import PodObject
 
 from gangline import jobs
 from gangline.api.read import parse
@@ -148,7 +149,8 @@ def test_it_is_found_to_hang_unless_its_author_opted_out(name: str, chosen: str)
     for index in range(made.pods):
         meta = {"namespace": "ml", "name": f"p{index}", "uid": f"mine{index}"}
         noted = {"annotations": {"kueue.x-k8s.io/workload": made.workload["metadata"]["name"]}}
-        place.pods.upsert({"metadata": meta | noted, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}})
+        pod = {"metadata": meta | noted, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
+        place.pods.upsert(PodObject(pod))
     for _ in range(30):
         place.now += test_stall_watch.MINUTE
         readings = [Reading("ml", f"p{i}", place.now / 1000, gpu=0.0, log_bytes=512.0) for i in range(made.pods)]

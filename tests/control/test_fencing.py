@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
+from tests.objects import PodObject
 
 from gangline.api import names
 from gangline.control.mirror import pod as pods
@@ -22,17 +24,14 @@ OLD = T - 60_000
 
 
 class World:
-    def __init__(self, *nodes: Json, pods: tuple[Json, ...], **policy: Any) -> None:
+    def __init__(self, *nodes: Json, pods: tuple[PodObject, ...], **policy: Any) -> None:
         self.mirror = Mirror(observe=lambda change: None)
         self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {})
         self.writer, self.recorder = Listener(), Recorder()
         self.policy: model.Recovery | None = model.Recovery(**policy)
         self.fencing = Fencing(
-            self.mirror,
-            self.pods,
-            self.writer,
-            self.recorder,
-            lambda workload: self.policy,  # type: ignore[arg-type]
+            a_context(mirror=self.mirror, pods=self.pods, writer=self.writer, recorder=self.recorder),
+            lambda workload: self.policy,
         )
         for node in nodes:
             self.mirror.upsert(kube.NODES, node)
@@ -44,7 +43,7 @@ class World:
         return self.writer.take()
 
 
-def going(name: str = "p", node: str = "n1", **more: Any) -> Json:
+def going(name: str = "p", node: str = "n1", **more: Any) -> PodObject:
     return a_pod(name, node, due=OLD, **more)
 
 
@@ -154,7 +153,7 @@ def test_pods_linger_while_they_run_on_a_node_that_answers() -> None:
     assert not lingers(gated), "it is not bound yet"
 
 
-def owned(name: str, kind: str, **meta: Any) -> Json:
+def owned(name: str, kind: str, **meta: Any) -> PodObject:
     """A pod that cannot end, of a controller of this kind."""
     pod = going(name)
     owner = {"apiVersion": "x/v1", "kind": kind, "name": "c", "uid": "u", "controller": True}

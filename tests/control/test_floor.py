@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.engine.world import START, cluster_queue, gang
+from tests.objects import Stored
 
 from gangline.api.admission.findings import Context
 from gangline.api.admission.of_queues import queuepolicy
@@ -25,21 +26,21 @@ from gangline.kube import resources as kube
 Json = dict[str, Any]
 
 
-def policy(status: Json | None = None, **spec: Any) -> Json:
-    return {
-        "metadata": {"name": "p", "uid": "p", "generation": 1, "resourceVersion": "1"},
-        "spec": {"clusterQueues": {"names": ["q"]}, "backfill": {}, "order": {"key": "ShortestFirst"}, **spec},
-        "status": status or {},
-    }
+def policy(status: Json | None = None, **spec: Any) -> Stored:
+    metadata = {"name": "p", "uid": "p", "generation": 1, "resourceVersion": "1"}
+    chosen = {"clusterQueues": {"names": ["q"]}, "backfill": {}, "order": {"key": "ShortestFirst"}}
+    return Stored({"metadata": metadata, "spec": {**chosen, **spec}, "status": status or {}})
 
 
-def queue(strategy: str = "StrictFIFO") -> Json:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ClusterQueue",
-        "metadata": {"name": "q", "uid": "q", "resourceVersion": "1"},
-        "spec": {"queueingStrategy": strategy},
-    }
+def queue(strategy: str = "StrictFIFO") -> Stored:
+    return Stored(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "q", "uid": "q", "resourceVersion": "1"},
+            "spec": {"queueingStrategy": strategy},
+        }
+    )
 
 
 class Player:

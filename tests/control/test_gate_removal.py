@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_pod
+from tests.context import a_context
+from tests.control.gang_pods import Listener, Recorder, Requests, T, a_pod
 from tests.control.test_unhealthy import HOST, a_workload
+from tests.objects import PodObject, altered
 
 from gangline.api import names
 from gangline.control.gates.elastic_gates import ElasticGates
 from gangline.control.gates.gate_removal import GateRemoval
 from gangline.control.gates.pod_gates import PodGates
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.operator_metrics import Metrics
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, Forbidden
 
@@ -35,18 +35,19 @@ class World:
         self.recorder = Recorder()
         self.woken = False
         self.gates = gates(
-            self.mirror,
-            self.pods,
-            self.writes,
-            self.writer,
-            Metrics(),
-            now=lambda: T,
-            quarantine=Quarantine(lambda subject, obj, what: None),
-            wake=lambda: setattr(self, "woken", True),
-            **({"owners": self.owners, "recorder": self.recorder} if gates is PodGates else {}),
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                owners=self.owners,
+                writes=self.writes,
+                writer=self.writer,
+                recorder=self.recorder,
+                now=lambda: T,
+                wake=lambda: setattr(self, "woken", True),
+            )
         )
         self.mirror.upsert(kube.WORKLOADS, a_workload(*HOSTS, owner="train"))
-        self.at: dict[str, Json] = {}
+        self.at: dict[str, PodObject] = {}
 
     def comes(self, name: str) -> None:
         pod = a_pod(name, "", phase="Pending", ready=False)
@@ -71,7 +72,7 @@ class World:
         self.writer.writes.remove(write)
         self.writer.busy.discard(write.key)
         body: Any = write.body
-        written = {**self.at[name], "spec": {**self.at[name]["spec"], **body["spec"]}}
+        written = altered(self.at[name], spec={**self.at[name].spec, **body["spec"]})
         written["metadata"] = {**written["metadata"], "resourceVersion": "2"}
         if error is None or came_through:
             self.at[name] = written
@@ -144,7 +145,7 @@ def test_a_conflict_is_forgotten_for_the_next_try() -> None:
     world.look()
     world.answer("d", Conflict(409, "Conflict", "the object has been modified"))
     world.at["d"]["metadata"] = {**world.at["d"]["metadata"], "resourceVersion": "3"}
-    world.pods.upsert({**world.at["d"]})
+    world.pods.upsert(altered(world.at["d"]))
     assert world.look() == ["d"], "its newest version still waits"
     world.comes("a")
     assert world.look(T + 61_000) == ["a"]
@@ -159,7 +160,7 @@ def test_a_conflict_with_a_version_that_was_seen_before_its_answer_came() -> Non
     world.comes("d")
     world.look()
     world.at["d"]["metadata"] = {**world.at["d"]["metadata"], "resourceVersion": "3"}
-    world.pods.upsert({**world.at["d"]})
+    world.pods.upsert(altered(world.at["d"]))
     assert world.look() == [], "it may come through"
     world.answer("d", Conflict(409, "Conflict", "the object has been modified"))
     assert world.woken

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.objects import Stored
+
+from gangline.control.queues.queue_statuses import HeadDelays
 from gangline.control.status import policy_status
-from gangline.control.writes.queue_writes import HeadDelays
 
 Json = dict[str, Any]
 
 
-def policy(uid: str = "1", said: str | None = None) -> Json:
+def policy(uid: str = "1", said: str | None = None) -> Stored:
     status = {} if said is None else {"headDelaySeconds": said}
     spec = {"clusterQueues": {"names": ["q"]}, "backfill": {}}
-    return {"metadata": {"name": "p", "uid": uid}, "spec": spec, "status": status}
+    return Stored({"metadata": {"name": "p", "uid": uid}, "spec": spec, "status": status})
 
 
 def test_a_new_operator_goes_on_from_what_the_status_says() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.control.gang_pods import Json, T, a_pod
+from tests.context import a_context
+from tests.control.gang_pods import T, a_pod
 from tests.control.test_unhealthy import a_workload
+from tests.objects import PodObject, altered
 
 from gangline.control.gates.held_unbound import HeldUnbound
 from gangline.control.mirror.mirror import Mirror
@@ -15,7 +17,7 @@ from gangline.control.mirror.pod_index import PodIndex
 from gangline.kube import resources as kube
 
 
-def waiting(name: str, *, gated: bool = False, reason: str = "") -> Json:
+def waiting(name: str, *, gated: bool = False, reason: str = "") -> PodObject:
     pod = a_pod(name, "", ready=False, phase="Pending")
     if gated:
         pod["spec"]["schedulingGates"] = [dict(GATE)]
@@ -30,14 +32,14 @@ class World:
     def __init__(self, **conditions: Any) -> None:
         self.mirror = Mirror(observe=lambda change: None)
         self.pods = PodIndex(lambda change: None, self.mirror.pod_counts)
-        self.part = HeldUnbound(self.mirror, self.pods)
+        self.part = HeldUnbound(a_context(mirror=self.mirror, pods=self.pods))
         self.now = T
         self.workload = a_workload(owner="train")
         row = {"name": "main", "count": 2, "flavors": {}, "resourceUsage": {"nvidia.com/gpu": "16", "cpu": "4"}}
         self.workload["status"]["admission"]["podSetAssignments"] = [row]
         self.mirror.upsert(kube.WORKLOADS, self.workload)
 
-    def after(self, seconds: float, *pods: Json) -> float:
+    def after(self, seconds: float, *pods: PodObject) -> float:
         """The seconds that are counted once these pods were seen, `seconds` later."""
         for pod in pods:
             self.pods.upsert(pod)
@@ -47,7 +49,7 @@ class World:
 
 
 @pytest.mark.parametrize("pod", [waiting("a", gated=True), waiting("a", reason="Unschedulable")])
-def test_all_that_the_gang_holds_counts_until_its_last_pod_is_bound(pod: Json) -> None:
+def test_all_that_the_gang_holds_counts_until_its_last_pod_is_bound(pod: PodObject) -> None:
     world = World()
     assert world.after(5, a_pod("b", "n1")) == 0
     assert world.after(5, pod) == 80
@@ -62,10 +64,10 @@ def test_all_that_the_gang_holds_counts_until_its_last_pod_is_bound(pod: Json) -
     [
         waiting("a"),
         waiting("a", reason="SchedulingGated"),
-        {**waiting("a", reason="Unschedulable"), "status": {"phase": "Failed"}},
+        altered(waiting("a", reason="Unschedulable"), status={"phase": "Failed"}),
     ],
 )
-def test_a_pod_that_may_yet_be_bound_or_has_ended_costs_nothing(pod: Json) -> None:
+def test_a_pod_that_may_yet_be_bound_or_has_ended_costs_nothing(pod: PodObject) -> None:
     assert World().after(5, pod) == 0
 
 

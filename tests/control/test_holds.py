@@ -10,9 +10,10 @@ import pytest
 from tests.control.test_node_loss import NOW, admitted, view
 from tests.control.test_plan import Lookups
 from tests.jobs.foreign import CASES
+from tests.objects import JobObject
 
 from gangline.api import admission, names
-from gangline.control.plan import elastic_plan, job_plan, job_workload
+from gangline.control.plan import elastic_plan, job_plan
 from gangline.control.plan.plan_steps import ChangeStatus
 from gangline.control.status import status_changes
 from gangline.jobs import kind_of
@@ -26,15 +27,15 @@ assert FOUND is not None
 KIND = FOUND
 
 
-def ray_job(status: str, notes: Json | None = None) -> Json:
+def ray_job(status: str, notes: Json | None = None) -> JobObject:
     made = copy.deepcopy(RAY_JOB.job)
     made["metadata"] |= {"resourceVersion": "1", "annotations": notes or {}}
     held = admission.default(made, None, admission.Context()).obj
-    return {**held, "status": {"jobDeploymentStatus": status}}
+    return JobObject({**held, "status": {"jobDeploymentStatus": status}})
 
 
-def started(job: Json) -> Json:
-    return {**job, "spec": {**job["spec"], "suspend": False}}
+def started(job: JobObject) -> JobObject:
+    return JobObject({**job, "spec": {**job.spec, "suspend": False}})
 
 
 @pytest.mark.parametrize("elastic", [False, True])
@@ -48,7 +49,7 @@ def test_a_ray_job_that_ray_refuses_gives_its_quota_back_and_stays_as_it_is(elas
     row = condition_of(workload, "QuotaReserved")
     assert row is not None
     assert (row["status"], row["reason"], row["message"]) == ("False", "OnHold", "Job is on hold")
-    assert not job_workload.has(workload, names.ADMITTED)
+    assert not workload.admitted
     assert "admission" not in workload["status"]
     assert elastic_plan.plan(seen, Lookups()) == []
 
@@ -56,7 +57,7 @@ def test_a_ray_job_that_ray_refuses_gives_its_quota_back_and_stays_as_it_is(elas
 def test_it_keeps_the_quota_of_pods_that_may_still_run() -> None:
     workload = admitted(KIND, RAY_JOB, ray_job("New"))
     seen = view(KIND, RAY_JOB, started(ray_job("ValidationFailed")), workload)
-    cluster: Json = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"}, "spec": {}}
+    cluster = JobObject({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"}, "spec": {}})
     assert job_plan.plan(replace(seen, children=Children(jobs=[cluster])), Lookups()) == []
     assert job_plan.plan(replace(seen, lingering=True), Lookups()) == []
 
@@ -77,7 +78,7 @@ def test_a_hold_of_somebody_else_on_a_job_of_another_kind_stays() -> None:
     case = next(each for each in CASES if each.name == "RayCluster")
     kind = kind_of("ray.io/v1", "RayCluster")
     assert kind is not None
-    held = admission.default(case.job, None, admission.Context()).obj
+    held = JobObject(admission.default(case.job, None, admission.Context()).obj)
     held["metadata"]["resourceVersion"] = "1"
     workload = admitted(kind, case, held)
     workload["status"] = {}

@@ -17,6 +17,7 @@ from tests.jobs.every_kind import gang
 from tests.jobs.foreign import OWN
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job
+from tests.objects import JobObject, NodeObject, Stored, WorkloadObject
 
 from gangline import jobs
 from gangline.api import names
@@ -113,7 +114,7 @@ def test_what_comes_from_the_api_server_is_a_head_before_it_waits_to_be_read() -
     assert intake.is_head(intake.received(kube.JOBS, large))
     small = stored(a_job(managedFields=[{"manager": "kubectl"}]))
     assert intake.received(kube.JOBS, small) is small and "managedFields" not in small["metadata"]
-    cluster_scoped: Json = {"metadata": {"name": "n"}, "spec": {}, "status": LARGE}
+    cluster_scoped = NodeObject({"metadata": {"name": "n"}, "spec": {}, "status": LARGE})
     assert intake.received(kube.NODES, cluster_scoped) is cluster_scoped
     watch = Watches(None, on_rewind=print)._by_resource[kube.JOBS]  # type: ignore[arg-type]
     assert watch._decode is not None
@@ -132,11 +133,15 @@ def test_what_nobody_reads_is_dropped() -> None:
 # --- planning a head --------------------------------------------------------------------------------------------------
 
 
-def head_of(job: Json, resource: Resource = kube.JOBS) -> Json:
-    return intake.head(resource, job, "spec: too much")
+def head_of(job: JobObject, resource: Resource = kube.JOBS) -> JobObject:
+    head = intake.head(resource, job, "spec: too much")
+    assert isinstance(head, JobObject)
+    return head
 
 
-def plan(job: Json, *workloads: Json, kind: Any = JOB_KIND, children: Children | None = None) -> list[Any]:
+def plan(
+    job: JobObject, *workloads: WorkloadObject, kind: Any = JOB_KIND, children: Children | None = None
+) -> list[Any]:
     view = JobView(kind, head_of(job, kind.declaration.resource), workloads, children or Children())
     return job_plan.plan_head(view, "spec: too much")
 
@@ -181,7 +186,8 @@ def test_one_that_loses_its_quota_is_stopped_first() -> None:
 def test_the_children_of_a_gang_are_deleted_before_its_quota_goes() -> None:
     job = gpu_job()
     job["spec"]["suspend"] = True
-    child: Json = {"metadata": {"name": "c", "namespace": "ns", "uid": "u"}, "spec": {}, "status": {"active": 1}}
+    metadata = {"name": "c", "namespace": "ns", "uid": "u"}
+    child = JobObject({"metadata": metadata, "spec": {}, "status": {"active": 1}})
     workload = a_workload(a_job(), admit=admitted, evict=evicted)
     [own] = plan(job, workload, kind=GPU_KIND, children=Children(jobs=[child]))
     assert isinstance(own, Own) and own.write.uid == "u"  # type: ignore[union-attr]
@@ -196,11 +202,11 @@ class Told(Tape):
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
 
-    def record(self, obj: Json, kind: str, reason: str, message: str) -> None:
+    def record(self, obj: Stored, kind: str, reason: str, message: str) -> None:
         self.events.append((obj["metadata"]["name"], reason, message))
 
 
-def stored(job: Json, name: str = "j", version: int = 1) -> Json:
+def stored(job: JobObject, name: str = "j", version: int = 1) -> JobObject:
     found = copy.deepcopy(job)
     found["metadata"] |= {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(version)}
     return found
@@ -208,7 +214,7 @@ def stored(job: Json, name: str = "j", version: int = 1) -> Json:
 
 def show(controller: Controller, resource: Resource, *objects: Json) -> None:
     for obj in objects:
-        controller.sink(resource)(Upsert(obj))
+        controller.sink(resource)(Upsert(intake.received(resource, obj)))
     controller.absorb()
     controller.act()
 

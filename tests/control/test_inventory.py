@@ -9,6 +9,7 @@ import pytest
 from tests import worlds
 from tests.api.test_inventory import ROWS, claim, given_device, gpu, in_v1beta1, slice_of
 from tests.control.test_parts import an_object, leader, show
+from tests.objects import NodeObject, PodObject
 from tests.worlds import SECRET, key_of
 
 from gangline.api.names import GPU_MEM, GPU_MILLI
@@ -26,27 +27,24 @@ from gangline.kube.reflector import Removed, Upsert
 Json = dict[str, Any]
 
 
-def node(name: str = "n1", *, annotations: Json | None = None, gpus: int = 0, **labels: str) -> Json:
+def node(name: str = "n1", *, annotations: Json | None = None, gpus: int = 0, **labels: str) -> NodeObject:
     written = {f"nvidia.com/{key.replace('_', '.', 1)}": value for key, value in labels.items()}
     offered = {"cpu": "8", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
-    return {
-        "metadata": {"name": name, "uid": name, "labels": written, "annotations": annotations or {}},
-        "status": {"allocatable": offered, "conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    metadata = {"name": name, "uid": name, "labels": written, "annotations": annotations or {}}
+    conditions = [{"type": "Ready", "status": "True"}]
+    return NodeObject({"metadata": metadata, "status": {"allocatable": offered, "conditions": conditions}})
 
 
 def pod(
     name: str = "a", *, on: str = "n1", annotations: Json | None = None, phase: str = "Running", **limits: str
-) -> Json:
+) -> PodObject:
     asked = {f"nvidia.com/{key}": value for key, value in limits.items()}
-    return {
-        "metadata": {"namespace": "team", "name": name, "uid": name, "annotations": annotations or {}},
-        "spec": {"nodeName": on, "containers": [{"name": "c", "resources": {"limits": asked}}]},
-        "status": {"phase": phase},
-    }
+    metadata = {"namespace": "team", "name": name, "uid": name, "annotations": annotations or {}}
+    spec = {"nodeName": on, "containers": [{"name": "c", "resources": {"limits": asked}}]}
+    return PodObject({"metadata": metadata, "spec": spec, "status": {"phase": phase}})
 
 
-def claiming(name: str = "a") -> Json:
+def claiming(name: str = "a") -> PodObject:
     manifest = pod(name)
     manifest["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
     return manifest
@@ -264,7 +262,7 @@ def test_a_claim_may_be_known_before_its_pod(cards: CardInventory) -> None:
 @pytest.mark.parametrize(
     "ended", [pod(phase="Succeeded", gpu="1"), pod(phase="Failed", gpu="1"), pod(on="", gpu="1"), None]
 )
-def test_a_pod_that_has_ended_or_is_not_bound_takes_nothing(cards: CardInventory, ended: Json | None) -> None:
+def test_a_pod_that_has_ended_or_is_not_bound_takes_nothing(cards: CardInventory, ended: PodObject | None) -> None:
     put(cards, kube.NODES, "n1", node(gpus=1, gpu_count="1"))
     put(cards, kube.PODS, "team/a", pod(gpu="1"))
     assert told(cards)[0].uses == (CardUse("team/a", "", Part(1000, 0), exclusive=True),)
@@ -307,7 +305,7 @@ def test_nothing_is_kept_of_pods_and_claims_that_are_gone(cards: CardInventory) 
     assert left == {}
 
 
-def in_group(name: str, group: str, *, namespace: str = "team", card: str = "", **annotations: str) -> Json:
+def in_group(name: str, group: str, *, namespace: str = "team", card: str = "", **annotations: str) -> PodObject:
     """A pod of KAI's: one that shares the card of a group, or one that keeps it."""
     manifest = pod(name, annotations=dict(annotations), **({"gpu": "1"} if card else {}))
     manifest["metadata"] |= {"namespace": namespace, "labels": {"runai-gpu-group": group}}

@@ -11,6 +11,7 @@ from tests.control.test_node_loss import EXAMPLES
 from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, a_workload, admitted
 from tests.jobs.foreign import CASES, OWN, OWN_CASE, TRAIN_JOB
 from tests.merging import merge_patch
+from tests.objects import JobObject, WorkloadObject
 
 from gangline import jobs
 from gangline.api import admission, names
@@ -40,9 +41,9 @@ def own_kind() -> Iterator[None]:
     jobs.declare([])
 
 
-def held(name: str) -> Json:
+def held(name: str) -> JobObject:
     job = admission.default(copy.deepcopy(EXAMPLES[name]), None, admission.Context()).obj
-    return {**job, DESCRIPTION: DESCRIPTIONS[name]} if name in DESCRIPTIONS else job
+    return JobObject({**job, DESCRIPTION: DESCRIPTIONS[name]} if name in DESCRIPTIONS else job)
 
 
 def kind_named(name: str) -> JobKind:
@@ -51,7 +52,7 @@ def kind_named(name: str) -> JobKind:
     return found
 
 
-def infos(kind: JobKind, job: Json) -> list[PodSetInfo]:
+def infos(kind: JobKind, job: JobObject) -> list[PodSetInfo]:
     return [
         PodSetInfo(
             row["name"],
@@ -66,7 +67,7 @@ def infos(kind: JobKind, job: Json) -> list[PodSetInfo]:
     ]
 
 
-def started(kind: JobKind, job: Json, wanted: Sequence[PodSetInfo]) -> Json:
+def started(kind: JobKind, job: JobObject, wanted: Sequence[PodSetInfo]) -> JobObject:
     while kind.is_suspended(job):
         patch = kind.start(job, wanted)
         assert patch is not None
@@ -90,7 +91,7 @@ def test_what_was_dropped_is_missed(name: str, part: str) -> None:
     wanted = infos(kind, job)
     running = started(kind, job, wanted)
     assert kind.not_kept(running, wanted) == []
-    cut = {**running, "spec": without(running["spec"], part)}
+    cut = JobObject({**running, "spec": without(running.spec, part)})
     lost = kind.not_kept(cut, wanted)
     assert len(lost) == len(wanted) and all(part in each for each in lost), lost
 
@@ -115,7 +116,7 @@ def test_what_others_add_is_nobodys_loss(name: str) -> None:
         return filled
 
     running = started(kind, job, wanted)
-    assert kind.not_kept({**running, "spec": more(running["spec"])}, wanted) == []
+    assert kind.not_kept(JobObject({**running, "spec": more(running.spec)}), wanted) == []
 
 
 def test_empty_fields_are_no_loss() -> None:
@@ -129,7 +130,7 @@ def test_empty_fields_are_no_loss() -> None:
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def steps(job: Json, workload: Json, **view: Any) -> list[Step]:
+def steps(job: JobObject, workload: WorkloadObject, **view: Any) -> list[Step]:
     return job_plan.plan(JobView(JOB_KIND, job, (workload,), Children(), **view), Lookups())
 
 

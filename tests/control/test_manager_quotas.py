@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
@@ -66,12 +67,14 @@ class Manager:
         self.workers = {"a": Worker(), "b": Worker()}
         self.mirror = Mirror(lambda change: None, messages=Messages())
         self.part = ManagerQuotas(
-            self.mirror,
-            cast(Any, self),
+            a_context(
+                mirror=self.mirror,
+                writes=cast(Any, self),
+                wake=lambda: None,
+                quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
+            ),
             lambda: cast(Any, self.workers),
             patience=PATIENCE,
-            wake=lambda: None,
-            quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
         )
         self.part.show = self.shown.append
         self.config(["a", "b"], quotaManagement="Automated")

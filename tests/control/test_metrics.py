@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from tests.control.test_parts import Tape, an_object
+from tests.objects import WorkloadObject, altered
 
 from gangline.api.read.configuration import file
 from gangline.control.controller import Controller
@@ -89,7 +90,9 @@ class World:
         self.controller.absorb()
         return obj
 
-    def workload(self, name: str, *conditions: tuple[str, bool, str, int], queue: str = "a", **more: Any) -> Json:
+    def workload(
+        self, name: str, *conditions: tuple[str, bool, str, int], queue: str = "a", **more: Any
+    ) -> WorkloadObject:
         """A Workload with conditions (type, status, reason, seconds); it holds quota of `queue` where they say so."""
         rows = [
             {"type": kind, "status": str(status), "reason": reason, "lastTransitionTime": at(seconds), "message": ""}
@@ -102,7 +105,7 @@ class World:
         container = {"name": "c", "resources": {"requests": {"cpu": "1500m"}}}
         pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
         spec = {"queueName": f"lq-{queue}", "podSets": [pod_set], "priorityClassRef": {"name": "high"}}
-        return self.show(kube.WORKLOADS, name, status, **{**spec, **more})
+        return WorkloadObject(self.show(kube.WORKLOADS, name, status, **{**spec, **more}))
 
     def remove(self, resource: Resource, key: str) -> None:
         obj = self.controller.mirror.objects[resource][key]
@@ -172,7 +175,7 @@ def drive_everything(world: World) -> None:
     world.workload("waits", queue="b")
     first = world.workload("runs")
     reserved = world.workload("runs", RESERVED)
-    kueue.reserved(first | {"status": {"admissionChecks": [{}]}}, "a", 10, admitted=True)
+    kueue.reserved(altered(first, status={"admissionChecks": [{}]}), "a", 10, admitted=True)
     world.workload("runs", RESERVED, ADMITTED)
     world.workload("runs", RESERVED, ADMITTED, READY)
     evictions = [{"reason": "Preempted", "underlyingCause": "", "count": 1}]
@@ -289,7 +292,7 @@ async def test_a_scrape_goes_on_while_queues_come_and_go(monkeypatch: pytest.Mon
     monkeypatch.setattr(operator_metrics, "SLICE", -1.0)
     for number in range(20):
         world.show(kube.CLUSTER_QUEUES, f"more-{number}", namespaceSelector={}, cohortName=f"c-{number}")
-        world.metrics.kueue.reserved({"metadata": {}}, f"more-{number}", 1, admitted=True)
+        world.metrics.kueue.reserved(WorkloadObject({"metadata": {}}), f"more-{number}", 1, admitted=True)
 
     async def change() -> None:
         for number in range(20):
@@ -486,7 +489,7 @@ def test_an_object_has_a_bounded_number_of_series() -> None:
     for number in range(MOST_OF_OWNER + 10):
         evicted = [{"type": "Evicted", "status": "True", "reason": f"Reason{number}"}]
         for status in (held, {"conditions": evicted}):
-            tally.observe(kube.WORKLOADS, Upsert(body | {"status": status}))
+            tally.observe(kube.WORKLOADS, Upsert(altered(body, status=status)))
     shown = [text for text in metrics.text() if text.startswith(b"kueue_workload_eviction_latency_seconds_bucket")]
     assert len(shown) == 10
 

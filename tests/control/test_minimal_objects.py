@@ -11,12 +11,14 @@ from tests.api.generated import with_defaults
 
 from gangline.api.convert import conversion
 from gangline.control.controller import Controller
+from gangline.control.isolation import intake
 from gangline.control.mirror.watched_kinds import resources
 from gangline.control.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
+from gangline.objects import Stored, view
 
 Json = dict[str, Any]
 RESOURCES = {resource.kind: resource for resource in resources()}
@@ -40,7 +42,7 @@ def operator() -> Controller:
         ("LocalQueue", "a", {"clusterQueue": "a"}),
         ("Node", "n", {}),
     ):
-        controller.sink(RESOURCES[kind])(Upsert(whole(kind, {"spec": spec}, name)))
+        put(controller, kind, whole(kind, {"spec": spec}, name))
     controller.mirror.know_pods()
     controller.absorb()
     controller.lead()
@@ -48,13 +50,19 @@ def operator() -> Controller:
     return controller
 
 
-def whole(kind: str, body: Json, name: str = "a", version: str = "") -> Json:
+def put(controller: Controller, kind: str, obj: Json) -> None:
+    """The watch of this kind shows the object."""
+    resource = RESOURCES[kind]
+    controller.sink(resource)(Upsert(intake.received(resource, obj)))
+
+
+def whole(kind: str, body: Json, name: str = "a", version: str = "") -> Stored:
     resource = RESOURCES[kind]
     meta: Json = {"name": name, "uid": f"uid-{kind}-{name}", "resourceVersion": "7", "generation": 1}
     if resource.namespaced:
         meta["namespace"] = "ns"
     group_version = f"{resource.group}/{version or resource.version}".lstrip("/")
-    return {"apiVersion": group_version, "kind": kind, "metadata": meta, **body}
+    return view(resource, {"apiVersion": group_version, "kind": kind, "metadata": meta, **body})
 
 
 def cases() -> list[Any]:
@@ -79,8 +87,7 @@ async def test_every_object_that_is_accepted_can_be_read(kind: str, group: str, 
 async def through(controller: Controller, kind: str, obj: Json, what: str) -> None:
     """It comes, is decided on, changes, and goes; nothing may fail but for a reason that names a field."""
     resource, key = RESOURCES[kind], f"ns/{obj['metadata']['name']}" if RESOURCES[kind].namespaced else "a"
-    sink = controller.sink(resource)
-    sink(Upsert(obj))
+    put(controller, kind, obj)
     controller.absorb()
     controller.act()
     for policy in (queue for queue in controller.mirror.objects[kube.CLUSTER_QUEUES].values()):
@@ -90,7 +97,7 @@ async def through(controller: Controller, kind: str, obj: Json, what: str) -> No
             item.write.render()
     controller.stalls.policies()
     controller.notices.wants("Admitted")
-    sink(Removed(key, obj["metadata"]["uid"], obj))
+    controller.sink(resource)(Removed(key, obj["metadata"]["uid"], obj))
     controller.absorb()
     controller.act()
     assert not [stage for stage, _ in controller.quarantine.failures if stage not in ("reading it",)], what
@@ -109,7 +116,7 @@ async def test_the_first_manifest_of_kueues_quick_start_is_a_flavor_with_nothing
 async def test_other_kinds_with_nothing_but_a_name(kind: str) -> None:
     controller = operator()
     obj = whole(kind, {"value": 1} if kind == "PriorityClass" else {})
-    controller.sink(RESOURCES[kind])(Upsert(obj))
+    put(controller, kind, obj)
     controller.absorb()
     controller.act()
     troubles = [text for about in controller.quarantine._errors.values() for text in about.values()]

@@ -36,6 +36,7 @@ from gangline.control.multikueue.plan.steps import (
 from gangline.control.multikueue.workloads import local_changes
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
+from gangline.objects import JobObject, PodObject, Stored, WorkloadObject
 
 Json = dict[str, Any]
 NOW = 1_800_000_000_000
@@ -61,41 +62,35 @@ def row(state: str = "Pending", name: str = "elsewhere") -> Json:
     return {"name": name, "state": state, "message": "", "lastTransitionTime": "2026-01-31T12:00:00Z"}
 
 
-def workload(*conditions: Json, check: Json | None = None, reserved: bool = True, **status: Any) -> Json:
+def workload(*conditions: Json, check: Json | None = None, reserved: bool = True, **status: Any) -> WorkloadObject:
     held = {"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main"}]}} if reserved else {}
     rows = [condition(names.QUOTA_RESERVED)] if reserved else []
-    return {
-        "metadata": {"name": "wl", "namespace": "team", "uid": "w", "labels": {names.JOB_UID: "j", "team": "a"}},
-        "spec": {**SPEC, "active": True},
-        "status": {
-            **held,
-            "conditions": [*rows, *conditions],
-            "admissionChecks": [row() if check is None else check],
-            **status,
-        },
+    meta = {"name": "wl", "namespace": "team", "uid": "w", "labels": {names.JOB_UID: "j", "team": "a"}}
+    said = {
+        **held,
+        "conditions": [*rows, *conditions],
+        "admissionChecks": [row() if check is None else check],
+        **status,
     }
+    return WorkloadObject({"metadata": meta, "spec": {**SPEC, "active": True}, "status": said})
 
 
-def job(*, suspend: bool = True, manager: str = CONTROLLER, **status: Any) -> Json:
+def job(*, suspend: bool = True, manager: str = CONTROLLER, **status: Any) -> JobObject:
     labels = {"controller-uid": "j", "batch.kubernetes.io/job-name": "train", "app": "x"}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "train", "namespace": "team", "uid": "j", "resourceVersion": "4"},
-        "spec": {
-            "suspend": suspend,
-            "managedBy": manager,
-            "parallelism": 2,
-            "selector": {"matchLabels": {"controller-uid": "j"}},
-            "template": {**TEMPLATE, "metadata": {"labels": labels}},
-        },
-        "status": status,
+    meta = {"name": "train", "namespace": "team", "uid": "j", "resourceVersion": "4"}
+    spec = {
+        "suspend": suspend,
+        "managedBy": manager,
+        "parallelism": 2,
+        "selector": {"matchLabels": {"controller-uid": "j"}},
+        "template": {**TEMPLATE, "metadata": {"labels": labels}},
     }
+    return JobObject({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec, "status": status})
 
 
-def remote_job(*, suspend: bool = False, **status: Any) -> Json:
+def remote_job(*, suspend: bool = False, **status: Any) -> JobObject:
     meta = {"name": "train", "namespace": "team", "uid": "r", "labels": {names.PREBUILT_WORKLOAD: "wl"}}
-    return {"metadata": meta, "spec": {"suspend": suspend}, "status": status}
+    return JobObject({"metadata": meta, "spec": {"suspend": suspend}, "status": status})
 
 
 def copy(*conditions: Json, **more: Any) -> Copy:
@@ -104,8 +99,8 @@ def copy(*conditions: Json, **more: Any) -> Copy:
     return Copy(uid="c", version="7", conditions=list(conditions), **{**usual, **more})
 
 
-def by_name(*jobs: Json) -> dict[str, Json]:
-    return {each["metadata"]["name"]: each for each in jobs}
+def by_name(*jobs: Json) -> dict[str, JobObject]:
+    return {each["metadata"]["name"]: JobObject(each) for each in jobs}
 
 
 def there(*conditions: Json, job: Json | None = None, blocker: Json | None = None, **more: Any) -> ClusterView:
@@ -121,7 +116,7 @@ def lost(seconds: float) -> ClusterView:
     return ClusterView(False, lost_at=NOW - int(seconds * 1000))
 
 
-def view(workload: Json, here: Json | None = None, **clusters: ClusterView) -> View:
+def view(workload: WorkloadObject, here: Json | None = None, **clusters: ClusterView) -> View:
     rows = workload["status"]["admissionChecks"]
     return View(
         workload=workload,
@@ -402,13 +397,13 @@ def test_what_is_sent() -> None:
     assert sent["annotations"] == {"a": "b"}
     long = copies.job_body(kind, here, {}, "w" * 64, "east")["metadata"]
     assert long["annotations"][names.PREBUILT_WORKLOAD] == "w" * 64
-    assert copies.workload_of({"metadata": long}) == f"team/{'w' * 64}"
+    assert copies.workload_of(JobObject({"metadata": long})) == f"team/{'w' * 64}"
 
 
 # --- it stops ---------------------------------------------------------------------------------------------------------
 
 
-def evicted(**status: Any) -> Json:
+def evicted(**status: Any) -> WorkloadObject:
     return workload(condition(names.EVICTED, "preempted", reason="Preempted"), **status)
 
 
@@ -487,15 +482,15 @@ def test_a_cluster_has_time_to_come_back() -> None:
 POD_OWNER = ("v1", "Pod")
 
 
-def pod(name: str, uid: str = "", phase: str = "Pending", *, deleted: bool = False) -> Json:
+def pod(name: str, uid: str = "", phase: str = "Pending", *, deleted: bool = False) -> PodObject:
     meta: Json = {"name": name, "namespace": "team", "uid": uid or name, "resourceVersion": "3"}
     if deleted:
         meta["deletionTimestamp"] = "t"
     spec = {"schedulingGates": [{"name": names.ADMISSION_GATE}]}
-    return {"metadata": meta, "spec": spec, "status": {"phase": phase}}
+    return PodObject({"metadata": meta, "spec": spec, "status": {"phase": phase}})
 
 
-def group(workload: Json, *pods: Json, **clusters: ClusterView) -> View:
+def group(workload: WorkloadObject, *pods: Json, **clusters: ClusterView) -> View:
     kind = elsewhere(kube.PODS)
     return replace(view(workload, **clusters), owner=POD_OWNER, kind=kind, jobs=by_name(*pods))
 
@@ -584,7 +579,8 @@ def test_the_quota_is_held_while_pods_may_run_elsewhere() -> None:
 
 def test_a_stateful_set_is_one_object() -> None:
     kind = elsewhere(kube.STATEFUL_SETS)
-    stored = {"metadata": {"name": "db", "namespace": "team", "uid": "s"}, "spec": {"replicas": 2}, "status": {}}
+    meta = {"name": "db", "namespace": "team", "uid": "s"}
+    stored = JobObject({"metadata": meta, "spec": {"replicas": 2}, "status": {}})
     chosen = replace(group(workload(), a=running()), kind=kind, owner=("apps/v1", "StatefulSet"), jobs={"db": stored})
     assert planning.plan(chosen) == [SendJob("a", stored, {"replicas": 2})]
     remote = {**stored, "status": {"readyReplicas": 2}}
@@ -599,10 +595,10 @@ def test_a_stateful_set_is_one_object() -> None:
     assert body["labels"] == {names.MULTIKUEUE_ORIGIN: "east", names.PREBUILT_WORKLOAD: "wl"}
 
 
-LWS: Json = {"metadata": {"name": "llm", "namespace": "team", "uid": "l"}, "spec": {"replicas": 2}, "status": {}}
+LWS = JobObject({"metadata": {"name": "llm", "namespace": "team", "uid": "l"}, "spec": {"replicas": 2}, "status": {}})
 
 
-def set_of(workload: Json, family: Family, **clusters: ClusterView) -> View:
+def set_of(workload: WorkloadObject, family: Family, **clusters: ClusterView) -> View:
     kind = elsewhere(kube.LEADER_WORKER_SETS)
     owner = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
     return replace(view(workload, **clusters), owner=owner, kind=kind, jobs={"llm": LWS}, family=family)
@@ -628,7 +624,7 @@ def test_what_other_groups_use_is_not_deleted() -> None:
 
 
 def test_another_number_of_groups_is_passed_on_by_the_first() -> None:
-    fewer = {**LWS, "spec": {"replicas": 1}}
+    fewer = JobObject({**LWS, "spec": {"replicas": 1}})
     there_ = ClusterView(True, copy=copy(ADMITTED, condition(names.QUOTA_RESERVED)), jobs={"llm": fewer})
     first, other = Family(True, leads=True, cluster="a"), Family(True, leads=False, cluster="a")
     assert planning.plan(set_of(workload(**READY), first, a=there_)) == [Follow("a", fewer, {"replicas": 2})]
@@ -636,7 +632,7 @@ def test_another_number_of_groups_is_passed_on_by_the_first() -> None:
 
 
 def test_a_leader_worker_set_of_very_many_groups_is_not_sent() -> None:
-    many = {**LWS, "spec": {"replicas": 1001}}
+    many = JobObject({**LWS, "spec": {"replicas": 1001}})
     [step] = planning.plan(replace(set_of(workload(), Family(True, leads=True, cluster="")), jobs={"llm": many}))
     assert isinstance(step, SetCheck) and step.state == "Rejected"
     assert "it has 1001 groups, and at most 1000 are sent" in step.message
@@ -664,9 +660,10 @@ def test_a_row_that_has_changed_meanwhile_is_left_alone() -> None:
 
 def judged(active: list[str], listed: list[str] | None = None, **parameters: str) -> Activity:
     right = {"apiGroup": names.GROUP, "kind": "MultiKueueConfig", "name": "all"}
-    check = {"spec": {"controllerName": CONTROLLER, "parameters": {**right, **parameters}}}
-    configs = {"all": {"spec": {"clusters": listed or ["a", "b"]}}}
-    known = {name: {"status": {"conditions": [condition(names.ACTIVE)]}} for name in active} | {"b": {"status": {}}}
+    check = Stored({"spec": {"controllerName": CONTROLLER, "parameters": {**right, **parameters}}})
+    configs = {"all": Stored({"spec": {"clusters": listed or ["a", "b"]}})}
+    known = {name: Stored({"status": {"conditions": [condition(names.ACTIVE)]}}) for name in active}
+    known["b"] = Stored({"status": {}})
     return activity.activity_of(check, configs.get, known.get)
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control import test_multikueue as usual
 from tests.control.test_multikueue import ADMITTED, EMPTY, NOW, condition, lost, row
 from tests.control.test_multikueue_part import Room, Worker, owned, room
@@ -34,6 +35,7 @@ from gangline.control.multikueue.plan.steps import (
 from gangline.control.plan.replaced_slices import ReplacedSlices
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
+from gangline.objects import JobObject, WorkloadObject
 
 Json = dict[str, Any]
 __all__ = ["room"]
@@ -47,21 +49,21 @@ def spec(pods: int) -> Json:
     return {**usual.SPEC, "podSets": [{**pod_set, "count": pods}]}
 
 
-def a_slice(pods: int, *conditions: Json, check: Json | None = None, **status: Any) -> Json:
+def a_slice(pods: int, *conditions: Json, check: Json | None = None, **status: Any) -> WorkloadObject:
     body = usual.workload(*conditions, check=check, **status)
     body["metadata"]["annotations"] = {names.ELASTIC: "true", names.SLICE_NAME: "old", names.REPLACEMENT_FOR: OLD}
     body["spec"] = {**spec(pods), "active": True}
     return body
 
 
-def job(pods: int, *, suspend: bool = False, **status: Any) -> Json:
+def job(pods: int, *, suspend: bool = False, **status: Any) -> JobObject:
     body = usual.job(suspend=suspend, **status)
     body["metadata"]["annotations"] = {names.ELASTIC: "true"}
     body["spec"] |= {"parallelism": pods, "completions": 100}
     return body
 
 
-def remote(pods: int, named: str = "wl", **status: Any) -> Json:
+def remote(pods: int, named: str = "wl", **status: Any) -> JobObject:
     body = job(pods, active=2, **status)
     body["metadata"] |= {"uid": "r", "labels": {names.PREBUILT_WORKLOAD: named}}
     kind = elsewhere(kube.JOBS)
@@ -79,11 +81,11 @@ def copy(pods: int, *conditions: Json, **more: Any) -> Copy:
     )
 
 
-def there(copy: Copy | None, job: Json | None = None, **more: Any) -> ClusterView:
+def there(copy: Copy | None, job: JobObject | None = None, **more: Any) -> ClusterView:
     return ClusterView(True, copy=copy, jobs={"train": job} if job is not None else {}, **more)
 
 
-def planned(workload: Json, here: Json, chain: Chain | None = None, **clusters: ClusterView) -> list[Step]:
+def planned(workload: WorkloadObject, here: Json, chain: Chain | None = None, **clusters: ClusterView) -> list[Step]:
     return planning.plan(replace(usual.view(workload, here, **clusters), chain=chain or Chain(replaces=OLD)))
 
 
@@ -249,7 +251,7 @@ def test_the_size_of_a_job_is_its_parallelism_and_its_completions() -> None:
     assert kind is not None
     assert kind.resized(job(2), job(6)) == {"parallelism": 6}
     assert kind.resized(job(6), job(6)) == {}
-    indexed = {**job(6), "spec": {**job(6)["spec"], "completions": 6}}
+    indexed = JobObject({**job(6), "spec": {**job(6).spec, "completions": 6}})
     assert kind.resized(job(2), indexed) == {"parallelism": 6, "completions": 6}
 
 
@@ -297,7 +299,7 @@ async def test_the_job_goes_from_one_slice_to_the_next(room: Room) -> None:
     assert await first.carry_out() == ["create Workload"]
     assert await Worker.made["b"].carry_out() == []
 
-    sent = room.mirror.get(kube.WORKLOADS, "team/wl") or {}
+    sent = room.mirror.workloads["team/wl"]
     copied = copies.workload_body(sent, "multikueue", kube.WORKLOADS)
     copied["metadata"] |= {"uid": "there-Workload", "resourceVersion": "6"}
     first.store.answered(kube.WORKLOADS, {**copied, "status": {"conditions": [ADMITTED]}})
@@ -328,12 +330,14 @@ async def test_a_job_that_is_still_needed_is_not_taken_for_a_leftover(room: Room
 async def test_the_next_slice_gets_the_cluster_before_the_old_one_is_over(room: Room) -> None:
     room.part.act(usual.NOW)
     part = ReplacedSlices(
-        room.mirror,
-        cast(Any, room),
-        cast(Any, room),
-        cast(Any, SimpleNamespace(kueue=SimpleNamespace(slice_replaced=lambda *_: None))),
-        Quarantine(lambda subject, obj, what: pytest.fail(what)),
-        wake=lambda: None,
+        a_context(
+            mirror=room.mirror,
+            writes=cast(Any, room),
+            recorder=cast(Any, room),
+            metrics=cast(Any, SimpleNamespace(kueue=SimpleNamespace(slice_replaced=lambda *_: None))),
+            quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
+            wake=lambda: None,
+        )
     )
     old = owned(a_slice(2, check=row("Ready"), **RUNS))
     old["metadata"] = {

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control.test_multikueue import ADMITTED, job, row, workload
 from tests.jobs.plain_pods import a_pod, gang
 
@@ -16,7 +17,6 @@ from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read import configuration
 from gangline.api.read.configuration.multikueue import MultiKueue as Settings
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.metrics.recording import KueueMetrics
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue.clusters import clusters as clusters_module
@@ -24,6 +24,7 @@ from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
 from gangline.control.multikueue.clusters.remote_cluster import CONNECTED, State
 from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.multikueue import MultiKueue
+from gangline.control.operator_metrics import Metrics
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages
 from gangline.control.writes.outgoing import Write
@@ -34,6 +35,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from gangline.kube.reflector import Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import JobObject, Stored, WorkloadObject, view
 
 KEY = "team/wl"
 METRICS = ("multikueue_workloads_dispatched_total", "multikueue_workloads_admitted_total")
@@ -107,21 +109,23 @@ class Room:
         self.submitted: list[Write] = []
         self.events: list[str] = []
         self.slots: list[str] = []
-        self.metrics = KueueMetrics()
+        self.metrics = Metrics()
         self.messages = Messages()
         managed = configuration.load({"integrations": {"frameworks": ["batch/job", *frameworks]}}).jobs
         self.mirror = Mirror(lambda change: None, messages=self.messages, managed=managed)
         self.part = MultiKueue(
-            cast(Any, None),
-            self.mirror,
-            cast(Any, self),
-            cast(Any, self),
-            cast(Any, self),
-            self.metrics,
+            a_context(
+                client=cast(Any, None),
+                mirror=self.mirror,
+                writes=cast(Any, self),
+                writer=cast(Any, self),
+                recorder=cast(Any, self),
+                metrics=self.metrics,
+                wake=lambda: None,
+                now=lambda: START,
+                quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
+            ),
             settings or Settings(gc_interval=60),
-            wake=lambda: None,
-            now=lambda: START,
-            quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
         )
         parameters = {"apiGroup": names.GROUP, "kind": "MultiKueueConfig", "name": "all"}
         self.put(kube.MULTI_KUEUE_CONFIGS, {"metadata": {"name": "all"}, "spec": {"clusters": ["a", "b"]}})
@@ -135,10 +139,11 @@ class Room:
         self.put(kube.JOBS, job())
         self.put(kube.WORKLOADS, owned(workload()))
 
-    def put(self, resource: Resource, obj: Json) -> Json:
+    def put(self, resource: Resource, obj: Json) -> Stored:
         self.version += 1
         meta = {"uid": f"u{self.version}", **obj["metadata"], "resourceVersion": str(self.version)}
-        stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+        made = {**obj, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+        stored = view(resource, made)
         self.mirror.upsert(resource, stored)
         return stored
 
@@ -179,9 +184,9 @@ class Room:
         self.events.append(note)
 
 
-def owned(workload: Json) -> Json:
+def owned(workload: Json) -> WorkloadObject:
     ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
-    return {**workload, "metadata": {**workload["metadata"], "ownerReferences": [ref]}}
+    return WorkloadObject({**workload, "metadata": {**workload["metadata"], "ownerReferences": [ref]}})
 
 
 @pytest.fixture
@@ -217,7 +222,7 @@ async def test_from_the_nomination_to_the_cluster_that_runs_it(room: Room) -> No
     status = room.status()
     assert (status["clusterName"], status["admissionChecks"][0]["state"]) == ("b", "Ready")
     assert room.events == ['The workload was admitted on "b"']
-    series = {name: len(room.metrics._families[name].texts("cq")) for name in METRICS}
+    series = {name: len(room.metrics.kueue._families[name].texts("cq")) for name in METRICS}
     assert series == dict(zip(METRICS, (2, 1), strict=True))
     room.mirror.remove(kube.WORKLOADS, KEY)
     room.act()
@@ -347,9 +352,8 @@ async def test_a_custom_resource_of_another_controller_is_sent_and_mirrored() ->
         assert await b.carry_out() == ["create Run"]
         there = b.store.job(resource, "team/train")
         assert there is not None
-        b.store.sink(resource)(
-            Upsert({**there, "metadata": {**there["metadata"], "resourceVersion": "9"}, "status": {"phase": "Up"}})
-        )
+        newer = {**there, "metadata": {**there.metadata, "resourceVersion": "9"}, "status": {"phase": "Up"}}
+        b.store.sink(resource)(Upsert(JobObject(newer)))
         other.act()
         assert (other.mirror.get(resource, "team/train") or {})["status"] == {"phase": "Up"}
         await other.part.close()
@@ -360,11 +364,11 @@ async def test_a_custom_resource_of_another_controller_is_sent_and_mirrored() ->
 # --- pods, and what has pods that wait --------------------------------------------------------------------------------
 
 
-def group_workload(*conditions: Json, **status: Any) -> Json:
+def group_workload(*conditions: Json, **status: Any) -> WorkloadObject:
     refs = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"} for name in ("g-0", "g-1")]
     made = workload(*conditions, **status)
     marks = {names.IS_GROUP_WORKLOAD: "true"}
-    return {**made, "metadata": {**made["metadata"], "ownerReferences": refs, "annotations": marks}}
+    return WorkloadObject({**made, "metadata": {**made.metadata, "ownerReferences": refs, "annotations": marks}})
 
 
 @pytest.mark.usefixtures("room")
@@ -391,7 +395,7 @@ async def test_a_pod_group_is_sent_and_its_pods_show_how_far_they_are() -> None:
     there = b.store.job(kube.PODS, "team/g-0")
     assert there is not None and there["metadata"]["labels"][names.PREBUILT_WORKLOAD] == "wl"
     newer = {**there, "metadata": {**there["metadata"], "resourceVersion": "9"}, "status": {"phase": "Running"}}
-    b.store.sink(kube.PODS)(Upsert(newer))
+    b.store.sink(kube.PODS)(Upsert(JobObject(newer)))
     room.act()
     room.act()
     [write] = room.submitted
@@ -400,8 +404,8 @@ async def test_a_pod_group_is_sent_and_its_pods_show_how_far_they_are() -> None:
     # refused for good: it is tried again after a pause, and the others go on
     assert write.on_error is not None
     write.on_error(Forbidden(403, "Forbidden", "no"))
-    assert not room.part.sends({"status": {}}) and room.part.sends(room.mirror.get(kube.WORKLOADS, KEY) or {})
-    assert room.part.may_run(room.mirror.get(kube.WORKLOADS, KEY) or {})
+    assert not room.part.sends(WorkloadObject({"status": {}})) and room.part.sends(room.mirror.workloads[KEY])
+    assert room.part.may_run(room.mirror.workloads[KEY])
     await room.part.close()
 
 

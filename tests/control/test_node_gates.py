@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Requests, T, a_node, a_pod
 from tests.control.test_unhealthy import a_workload
+from tests.objects import PodObject, altered
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
 from gangline.control.gates.node_gates import NodeGates, Places, destinations, ungated
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import GATE, Pod, only_node, read_pod
 from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict
@@ -29,19 +27,19 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def waiting(name: str = "p", *, workload: str = "w", index: int | None = None, **spec: Any) -> Json:
+def waiting(name: str = "p", *, workload: str = "w", index: int | None = None, **spec: Any) -> PodObject:
     labels = {INDEX: str(index)} if index is not None else {}
     pod = a_pod(name, "", phase="Pending", ready=False, workload=workload, **labels)
     pod["spec"] |= {"schedulingGates": [{"name": "other"}, dict(GATE)], **spec}
     return pod
 
 
-def on(node: str, name: str, **fields: Any) -> Json:
+def on(node: str, name: str, **fields: Any) -> PodObject:
     return a_pod(name, node, **fields)
 
 
 def sent_to(
-    *pods: Json, places: Places | None = None, label: str = "", domains: tuple[str, ...] | None = None
+    *pods: PodObject, places: Places | None = None, label: str = "", domains: tuple[str, ...] | None = None
 ) -> dict[str, Json | None]:
     """Name of each pod that need not wait -> its new affinity."""
     read = [read_pod(pod, "ns/w") for pod in pods]
@@ -138,7 +136,7 @@ def test_only_the_gate_of_its_node_is_removed() -> None:
     assert body == {"metadata": {"resourceVersion": "1"}, "spec": {"schedulingGates": [{"name": "other"}]}}
 
 
-def queued(*gates: str, placed: bool = False) -> Json:
+def queued(*gates: str, placed: bool = False) -> PodObject:
     """A pod that is queued by itself."""
     pod = waiting()
     pod["spec"]["schedulingGates"] = [{"name": name} for name in gates]
@@ -217,7 +215,7 @@ class World:
             node["metadata"]["labels"] = {"pool": "a"}
             node["status"]["allocatable"] = {"cpu": "4", "pods": "10"}
             self.mirror.upsert(kube.NODES, node)
-        self.at: dict[str, Json] = {}
+        self.at: dict[str, PodObject] = {}
         self.workload = a_workload(owner="train")
         self.workload["spec"]["podSets"][0]["count"] = 4
         row = {"name": "main", "count": 4, "flavors": {"cpu": "cpu"}, "resourceUsage": {"cpu": "8"}}
@@ -228,19 +226,19 @@ class World:
 
     def part(self) -> NodeGates:
         return NodeGates(
-            self.mirror,
-            self.pods,
-            cast(Writes, Requests()),
-            cast(Writer, self.writer),
-            Metrics(),
-            now=lambda: T,
-            quarantine=Quarantine(lambda subject, obj, what: None),
-            wake=lambda: setattr(self, "woken", True),
-            engine=self.engine,
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                writes=Requests(),
+                writer=self.writer,
+                now=lambda: T,
+                wake=lambda: setattr(self, "woken", True),
+                engine=self.engine,
+            )
         )
 
-    def comes(self, pod: Json) -> None:
-        self.at[pod["metadata"]["name"]] = pod
+    def comes(self, pod: PodObject) -> None:
+        self.at[pod.name] = pod
         self.pods.upsert(pod)
 
     def look(self, *, decide: bool = True) -> list[str]:
@@ -264,11 +262,9 @@ class World:
             return
         body = cast(Json, write.body)
         pod = self.at[name]
-        self.at[name] = {
-            **pod,
-            "metadata": {**pod["metadata"], "resourceVersion": "2"},
-            "spec": {**pod["spec"], **body["spec"]},
-        }
+        self.at[name] = altered(
+            pod, metadata={**pod.metadata, "resourceVersion": "2"}, spec={**pod.spec, **body["spec"]}
+        )
         assert write.on_done is not None
         write.on_done(self.at[name])
 
@@ -327,7 +323,7 @@ def test_pods_with_volumes_go_where_the_scheduler_finds_them_once_a_node_has_ref
 ) -> None:
     """A volume may exist for some nodes only."""
     world = World()
-    workload = {**world.workload, "metadata": {**world.workload["metadata"], "resourceVersion": "2"}}
+    workload = altered(world.workload, metadata={**world.workload.metadata, "resourceVersion": "2"})
     template = workload["spec"]["podSets"][0]["template"]["spec"]
     template["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     if avoid:
@@ -347,7 +343,7 @@ def test_a_conflict_is_followed_by_another_look() -> None:
     world.answer("a", Conflict(409, "Conflict", "the object has been modified"))
     assert world.woken
     world.at["a"]["metadata"] = {**world.at["a"]["metadata"], "resourceVersion": "3"}
-    world.comes({**world.at["a"]})
+    world.comes(altered(world.at["a"]))
     assert world.look() == ["a"]
 
 
@@ -360,7 +356,7 @@ def test_no_pod_of_a_gang_that_stops_loses_its_gate(condition: str | None, goes:
     world = World()
     if condition is not None:
         row = {"type": condition, "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        workload = {**world.workload, "metadata": {**world.workload["metadata"], "resourceVersion": "2"}}
+        workload = altered(world.workload, metadata={**world.workload.metadata, "resourceVersion": "2"})
         status = workload["status"]
         workload["status"] = {**status, "conditions": [*status["conditions"], row]}
         world.mirror.upsert(kube.WORKLOADS, workload)
@@ -412,7 +408,7 @@ def test_the_engine_counts_a_pod_where_it_was_sent() -> None:
     index.upsert(world.at["a"])
     index.report_changes()
     assert facts[-1] == model.Put(model.WorkloadPods("ns/w", (model.BoundPod("a", "main", "n1", sent=True),)))
-    bound = {**world.at["a"], "spec": {**world.at["a"]["spec"], "nodeName": "n1"}}
+    bound = altered(world.at["a"], spec={**world.at["a"].spec, "nodeName": "n1"})
     index.upsert(bound)
     index.report_changes()
     assert facts[-1] == model.Put(model.WorkloadPods("ns/w", (model.BoundPod("a", "main", "n1"),)))

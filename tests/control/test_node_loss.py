@@ -11,6 +11,7 @@ from tests.control.test_plan import NOW, Lookups
 from tests.jobs.foreign import CASES, OWN, OWN_CASE, Case
 from tests.jobs.gangs import gpu_job
 from tests.merging import merge_patch
+from tests.objects import JobObject, WorkloadObject, altered
 
 from gangline import jobs
 from gangline.api import admission, jobkinds, names
@@ -83,7 +84,7 @@ def test_every_kind_has_an_answer() -> None:
 @pytest.mark.parametrize("name", DOES)
 @pytest.mark.parametrize("chosen", [None, REPLACE, RESTART, "Requeue", 5])
 def test_the_author_chooses_where_the_kind_can_do_both_and_is_told_where_it_cannot(name: str, chosen: Any) -> None:
-    job = copy.deepcopy(EXAMPLES[name])
+    job = JobObject(copy.deepcopy(EXAMPLES[name]))
     if chosen is not None:
         job["metadata"].setdefault("annotations", {})[names.NODE_LOSS] = chosen
     usual, choices = DOES[name]
@@ -105,7 +106,7 @@ def test_the_author_chooses_where_the_kind_can_do_both_and_is_told_where_it_cann
 
 
 def test_a_fault_that_was_there_before_is_not_told_again() -> None:
-    job = {**JOB, "metadata": {**HEAD, "annotations": {names.NODE_LOSS: "Maybe"}}}
+    job = altered(JOB, metadata={**HEAD, "annotations": {names.NODE_LOSS: "Maybe"}})
     assert admission.default(job, None, admission.Context()).warnings
     assert not admission.default(job, job, admission.Context()).warnings
 
@@ -114,7 +115,7 @@ def test_a_fault_that_was_there_before_is_not_told_again() -> None:
 def test_a_job_that_restarts_stops_whole_and_starts_whole_once_its_old_pods_have_ended(case: Case) -> None:
     kind = kind_of(case.job["apiVersion"], case.name)
     assert kind is not None
-    held = admission.default(case.job, None, admission.Context()).obj
+    held = JobObject(admission.default(case.job, None, admission.Context()).obj)
     held["metadata"]["resourceVersion"] = "1"
     workload = admitted(kind, case, described(case, held))
     running = started(kind, case, held, workload)
@@ -125,7 +126,7 @@ def test_a_job_that_restarts_stops_whole_and_starts_whole_once_its_old_pods_have
     workload["metadata"]["annotations"][names.RECOVERY] = swap_record.write(lost)
     stopped = next_one(view(kind, case, running, workload), running)
     assert kind.declaration.suspension.read(stopped), "the whole job is suspended"
-    assert "PatchJob" not in names_of(view(kind, case, {**stopped, "status": case.busy}, workload)), (
+    assert "PatchJob" not in names_of(view(kind, case, altered(stopped, status=case.busy), workload)), (
         "its pods still run"
     )
     stopped["status"] = case.rest
@@ -139,20 +140,20 @@ def test_a_job_that_restarts_stops_whole_and_starts_whole_once_its_old_pods_have
         assert pods["annotations"][names.ATTEMPT] == "1"
 
 
-def described(case: Case, job: Json) -> Json:
-    return job if case.description is None else {**job, DESCRIPTION: case.description}
+def described(case: Case, job: JobObject) -> JobObject:
+    return job if case.description is None else JobObject({**job, DESCRIPTION: case.description})
 
 
-def admitted(kind: JobKind, case: Case, job: Json) -> Json:
+def admitted(kind: JobKind, case: Case, job: JobObject) -> WorkloadObject:
     body = workloads.build(kind, job, kind.pod_sets(job), queue="main", priority=7)
     body["metadata"] |= {"uid": "w", "resourceVersion": "2"}
     body["status"] = {}
     rows = tuple(model.PodSetAssignment(name, count, {"cpu": "f"}, {}) for name, count in case.counts.items())
     status_changes.admit(model.Admit("default/w", "w", model.Admission("cq", rows), True, NOW))(body["status"], NOW)
-    return body
+    return WorkloadObject(body)
 
 
-def view(kind: JobKind, case: Case, job: Json, workload: Json, *, held_back: bool = False) -> JobView:
+def view(kind: JobKind, case: Case, job: JobObject, workload: WorkloadObject, *, held_back: bool = False) -> JobView:
     whole = described(case, job)
     if case.description is not None and not kind.declaration.suspension.read(job):
         whole[RUNS_WITH] = workload["spec"]["podSets"]
@@ -163,13 +164,13 @@ def names_of(seen: JobView) -> list[str]:
     return [type(step).__name__ for step in job_plan.plan(seen, Lookups())]
 
 
-def next_one(seen: JobView, job: Json) -> Json:
+def next_one(seen: JobView, job: JobObject) -> JobObject:
     """The job after the one write to it that the plan has."""
     [patch] = [step.patch for step in job_plan.plan(seen, Lookups()) if isinstance(step, PatchJob)]
     return merge_patch(job, patch.body)
 
 
-def started(kind: JobKind, case: Case, job: Json, workload: Json) -> Json:
+def started(kind: JobKind, case: Case, job: JobObject, workload: WorkloadObject) -> JobObject:
     """The job once it runs: some kinds need two writes."""
     for _ in range(2):
         if kind.is_suspended(job):

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.test_minimal_objects import whole
 
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.writes.objects_in_use import ObjectsInUse
+from gangline.control.queues.objects_in_use import ObjectsInUse
 from gangline.engine import Engine
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, Forbidden
@@ -53,7 +54,7 @@ class World:
         self.mirror, self.writes = Mirror(engine.observe), Writes()
         self.mirror.know_pods()
         self.woken = 0
-        self.part = ObjectsInUse(self.mirror, self.writes, engine, self._wake)  # type: ignore[arg-type]
+        self.part = ObjectsInUse(a_context(mirror=self.mirror, writes=self.writes, engine=engine, wake=self._wake))  # type: ignore[arg-type]
 
     def _wake(self) -> None:
         self.woken += 1

@@ -19,6 +19,7 @@ from gangline.control.parts import attempts
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject
 
 CLUSTERS = RAY_CLUSTER.resource
 JOB_KEY = "team/train"
@@ -50,7 +51,7 @@ def runs_there(cluster: str, resource: Resource, *, version: str = "6", leaving:
     meta: Json = {"name": "train", "namespace": "team", "uid": "there", "resourceVersion": version, "labels": labels}
     if leaving:
         meta["deletionTimestamp"] = "2026-01-31T12:00:00Z"
-    worker.store.sink(resource)(Upsert({"metadata": meta, "spec": {"suspend": False}, "status": {}}))
+    worker.store.sink(resource)(Upsert(JobObject({"metadata": meta, "spec": {"suspend": False}, "status": {}})))
 
 
 def is_active(room: Room, resource: Resource) -> bool:

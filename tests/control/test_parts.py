@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.control.gang_pods import a_pod
+from tests.objects import Stored, as_stored
 
 from gangline.control.controller import Controller
 from gangline.control.decisions.carrying_out import Decisions
@@ -28,14 +29,14 @@ class Tape:
         pass
 
 
-def an_object(resource: Resource, name: str, **body: Any) -> Json:
+def an_object(resource: Resource, name: str, **body: Any) -> Stored:
     meta: Json = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
     if resource.namespaced:
         meta["namespace"] = "ns"
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, **body}
+    return as_stored({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, **body})
 
 
-def a_workload(name: str, created: str) -> Json:
+def a_workload(name: str, created: str) -> Stored:
     container = {"name": "c", "resources": {"requests": {"cpu": "4"}}}
     pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
     workload = an_object(kube.WORKLOADS, name, spec={"queueName": "lq", "podSets": [pod_set]})
@@ -61,7 +62,7 @@ def leader(engine: Engine) -> Controller:
     return controller
 
 
-def show(controller: Controller, obj: Json) -> None:
+def show(controller: Controller, obj: Stored) -> None:
     controller.sink(kube.BY_KIND[obj["kind"]])(Upsert(obj))
     controller.absorb()
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from tests.objects import Stored, altered
 
 from gangline import bounded
 from gangline.api import names
@@ -113,11 +114,9 @@ def test_a_scorer_that_is_well_again_has_a_say_and_many_slow_answers_cost_it_a_m
     assert guarded(POD, NODE) is None and "within a minute" in guarded.trouble
 
 
-def policy(name: str = "p", **placement: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "generation": 1},
-        "spec": {"clusterQueues": {"names": ["q"]}, "placement": placement},
-    }
+def policy(name: str = "p", **placement: Any) -> Stored:
+    spec = {"clusterQueues": {"names": ["q"]}, "placement": placement}
+    return Stored({"metadata": {"name": name, "generation": 1}, "spec": spec})
 
 
 def test_a_policy_says_which_of_its_scorers_has_no_say() -> None:
@@ -247,7 +246,7 @@ def test_pods_of_gangs_are_allowed_everywhere() -> None:
     ],
 )
 def test_hostile_requests_are_refused(path: str, body: Any, raw: bytes | None, status: int) -> None:
-    bare = {"metadata": {"name": "bare"}, "spec": {"clusterQueues": {"names": ["q"]}}}
+    bare = Stored({"metadata": {"name": "bare"}, "spec": {"clusterQueues": {"names": ["q"]}}})
     assert post(path, body, ZONED, bare, raw=raw)[0] == status
 
 
@@ -291,5 +290,5 @@ def test_the_names_of_a_large_cluster_and_a_large_pod_are_read() -> None:
 )
 def test_a_policy_with_a_key_answers_whoever_has_it(path: str, annotated: Any, status: int) -> None:
     annotations = {} if annotated is None else {names.EXTENDER_KEY: annotated}
-    keyed = {**ZONED, "metadata": {**ZONED["metadata"], "annotations": annotations}}
+    keyed = altered(ZONED, metadata={**ZONED.metadata, "annotations": annotations})
     assert post(path, {"Pod": WANTED, "NodeNames": ["n0"]}, keyed)[0] == status

@@ -10,13 +10,14 @@ import pytest
 from tests.control.gang_pods import a_pod
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job, role
+from tests.objects import JobObject, PodObject, Stored, WorkloadObject
 
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap
 from gangline.control.mirror.pod import read_pod
-from gangline.control.plan import job_plan, job_workload
+from gangline.control.plan import job_plan
 from gangline.control.plan.injection import pod_set_infos, unconstrained
 from gangline.control.plan.job_planning import completing
 from gangline.control.plan.plan_steps import (
@@ -48,8 +49,9 @@ class Lookups:
     labels_to_copy = ()
     annotations_to_copy = ()
 
-    def flavor(self, name: str) -> Json | None:
-        return {"spec": {"nodeLabels": {"pool": name}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
+    def flavor(self, name: str) -> Stored | None:
+        tolerations = [{"key": "gpu", "operator": "Exists"}]
+        return Stored({"spec": {"nodeLabels": {"pool": name}, "tolerations": tolerations}})
 
     def patience(self, queue: str) -> int | None:
         return None
@@ -66,35 +68,37 @@ class Lookups:
         return 7, None
 
 
-def a_job(*, suspend: bool = True, queue: str = "lq", status: Json | None = None, **meta: Any) -> Json:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": "j",
-            "namespace": "ns",
-            "uid": "job-uid",
-            "resourceVersion": "1",
-            "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
-            **meta,
-        },
-        "spec": {
-            "suspend": suspend,
-            "parallelism": 2,
-            "completions": 2,
-            "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}},
-        },
-        "status": status or {},
-    }
+def a_job(*, suspend: bool = True, queue: str = "lq", status: Json | None = None, **meta: Any) -> JobObject:
+    return JobObject(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": "j",
+                "namespace": "ns",
+                "uid": "job-uid",
+                "resourceVersion": "1",
+                "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
+                **meta,
+            },
+            "spec": {
+                "suspend": suspend,
+                "parallelism": 2,
+                "completions": 2,
+                "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}},
+            },
+            "status": status or {},
+        }
+    )
 
 
-def a_workload(job: Json, **changes: Any) -> Json:
+def a_workload(job: Json, **changes: Any) -> WorkloadObject:
     body = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7)
     body["metadata"] |= {"uid": "w", "resourceVersion": "2", "creationTimestamp": "2026-01-01T00:00:00Z"}
     body["status"] = {}
     for change in changes.values():
         change(body["status"], NOW)
-    return body
+    return WorkloadObject(body)
 
 
 def admitted(status: Json, now: int) -> None:
@@ -143,7 +147,7 @@ FAILED = pod_status("Failed", "False", "PodFailed")
 GOING = {**READY, "metadata": {"name": "p", "namespace": "ns", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
-def running_job(workload: Json) -> Json:
+def running_job(workload: WorkloadObject) -> JobObject:
     job = a_job()
     patch = JOB_KIND.start(job, pod_set_infos(workload, Lookups()))
     assert patch is not None
@@ -266,7 +270,7 @@ def test_a_pod_that_completes_before_its_peers_has_not_failed() -> None:
 def test_a_gang_completes_while_each_pod_is_ready_or_has_completed(pods: list[Json], expected: bool) -> None:
     workload = a_workload(a_job(), a=admitted)
     read = [
-        read_pod({"metadata": {"name": f"p{n}", "namespace": "ns"}, "spec": {}, **pod}, "ns/j")
+        read_pod(PodObject({"metadata": {"name": f"p{n}", "namespace": "ns"}, "spec": {}, **pod}), "ns/j")
         for n, pod in enumerate(pods)
     ]
     assert completing(workload, read) is expected
@@ -541,7 +545,7 @@ def test_a_gpujob_whose_time_is_up_fails_where_others_are_only_held() -> None:
         status_changes.evict(decision)(status, now)
 
     gpujob = gpu_job(suspend=False, runtime={"limit": "90m"})
-    workload = workloads.build(GPU_KIND, gpujob, GPU_KIND.pod_sets(gpujob), queue="lq", priority=7)
+    workload = WorkloadObject(workloads.build(GPU_KIND, gpujob, GPU_KIND.pod_sets(gpujob), queue="lq", priority=7))
     workload["metadata"] |= {"uid": "w", "resourceVersion": "2"}
     workload["status"] = {}
     for change in (admitted, expired):
@@ -617,8 +621,9 @@ class Flavors(Lookups):
     def __init__(self, *, selected: bool = True, annotations: Json | None = None, **spec: Any) -> None:
         self.selected, self.annotations, self.spec = selected, annotations or {}, spec
 
-    def flavor(self, name: str) -> Json | None:
-        return {"metadata": {"annotations": self.annotations}, "spec": {"nodeLabels": {"pool": name}, **self.spec}}
+    def flavor(self, name: str) -> Stored | None:
+        spec = {"nodeLabels": {"pool": name}, **self.spec}
+        return Stored({"metadata": {"annotations": self.annotations}, "spec": spec})
 
     def selects_nodes(self, labels: Any) -> bool:
         return self.selected
@@ -696,11 +701,11 @@ def test_placed_pods_say_that_they_asked_for_any_place_so_that_kueue_opens_their
 # --- nodes that were lost ---------------------------------------------------------------------------------------------
 
 
-def restarted(workload: Json, *lost: str) -> Json:
+def restarted(workload: WorkloadObject, *lost: str) -> WorkloadObject:
     """The engine said that the gang has to start anew."""
     swap = RecordedSwap("Restart", "NotReady", lost or ("n1",), NOW, NOW)
     annotations = {names.RECOVERY: swap_record.write(swap_record.of(workload).with_loss(swap))}
-    return {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
+    return WorkloadObject({**workload, "metadata": {**workload["metadata"], "annotations": annotations}})
 
 
 def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() -> None:
@@ -729,7 +734,7 @@ def test_a_gang_that_only_replaces_pods_goes_on() -> None:
     workload = a_workload(a_job(), a=admitted)
     swap = RecordedSwap("Replace", "NotReady", ("n1",), NOW, NOW)
     annotations = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
-    lost = {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
+    lost = WorkloadObject({**workload, "metadata": {**workload["metadata"], "annotations": annotations}})
     assert "PatchJob" not in kinds(steps(running_job(workload), lost))
 
 
@@ -741,7 +746,7 @@ def test_the_next_attempt_waits_for_the_pods_of_the_last() -> None:
     [step] = job_plan.plan(view, Lookups())
     assert isinstance(step, ChangeStatus)
     step.change(lost["status"], NOW)
-    assert not job_workload.has(lost, names.PODS_READY), "it does not count as running meanwhile"
+    assert not lost.is_true(names.PODS_READY), "it does not count as running meanwhile"
     assert job_plan.plan(view, Lookups()) == []
 
 

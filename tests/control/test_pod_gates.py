@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.objects import PodObject, altered
 
 from gangline.control.gates import pod_gates
 from gangline.control.gates.card_choice import CardChoice
@@ -21,26 +22,26 @@ def topology(*counts: int) -> model.TopologyAssignment:
     return model.TopologyAssignment(("rack", "host"), domains)
 
 
-def a_pod(name: str, *, index: int | None = None, at: str = "", phase: str = "Pending", gated: bool = True) -> Json:
+def a_pod(
+    name: str, *, index: int | None = None, at: str = "", phase: str = "Pending", gated: bool = True
+) -> PodObject:
     labels = {"kueue.x-k8s.io/podset": "main", "kueue.x-k8s.io/tas": "true"}
     if index is not None:
         labels[INDEX] = str(index)
     gates = [{"name": "kueue.x-k8s.io/topology"}, {"name": "other"}] if gated else [{"name": "other"}]
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "ns",
-            "resourceVersion": "1",
-            "labels": labels,
-            "annotations": {"kueue.x-k8s.io/workload": "w"},
-        },
-        "spec": {"schedulingGates": gates, "nodeSelector": {"rack": "r", "host": at} if at else {"pool": "p"}},
-        "status": {"phase": phase},
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "resourceVersion": "1",
+        "labels": labels,
+        "annotations": {"kueue.x-k8s.io/workload": "w"},
     }
+    spec = {"schedulingGates": gates, "nodeSelector": {"rack": "r", "host": at} if at else {"pool": "p"}}
+    return PodObject({"metadata": metadata, "spec": spec, "status": {"phase": phase}})
 
 
-def hosts(found: list[tuple[Json, pod_gates.Selector]]) -> dict[str, str]:
-    return {pod["metadata"]["name"]: place["host"] for pod, place in found}
+def hosts(found: list[tuple[PodObject, pod_gates.Selector]]) -> dict[str, str]:
+    return {pod.name: place["host"] for pod, place in found}
 
 
 def test_ranks_follow_the_order_of_the_domains() -> None:
@@ -78,7 +79,7 @@ def test_workers_that_are_numbered_from_one_follow_the_order_of_the_domains() ->
     found = pod_gates.places(topology(1, 2), gang, pod_gates.rank_of({"count": 3}))
     assert hosts(found) == {"p1": "h0", "p2": "h1", "p3": "h1"}
     assert (
-        pod_gates.rank_of({"count": 3})(gang[0] | {"metadata": gang[0]["metadata"] | {"labels": {INDEX: "0"}}}) is None
+        pod_gates.rank_of({"count": 3})(altered(gang[0], metadata=gang[0].metadata | {"labels": {INDEX: "0"}})) is None
     )
 
 
@@ -136,15 +137,13 @@ def test_ungating_keeps_other_gates_and_selectors_and_is_fenced() -> None:
 def test_strangers_take_room_until_they_end() -> None:
     told: list[model.Change] = []
     subject = PodIndex(told.append, lambda workload: {})
-    stranger: Json = {
-        "metadata": {"name": "s", "namespace": "ns", "resourceVersion": "1"},
-        "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
-        "status": {"phase": "Running"},
-    }
+    spec = {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
+    metadata = {"name": "s", "namespace": "ns", "resourceVersion": "1"}
+    stranger = PodObject({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
     subject.upsert(stranger)
-    subject.upsert({**stranger, "metadata": {**stranger["metadata"], "resourceVersion": "2"}})
+    subject.upsert(altered(stranger, metadata={**stranger.metadata, "resourceVersion": "2"}))
     assert told == [model.Put(model.ForeignPod("ns/s", "n", {"cpu": 2000}))]
-    subject.upsert({**stranger, "status": {"phase": "Succeeded"}})
+    subject.upsert(altered(stranger, status={"phase": "Succeeded"}))
     assert told[-1] == model.Gone(model.ForeignPod, "ns/s")
 
 
@@ -188,8 +187,8 @@ def on_cards(*cards: str) -> model.TopologyAssignment:
     return model.TopologyAssignment(("host",), (model.Domain(("h0",), len(pods), pods),))
 
 
-def told(pod: Json, cards: str) -> Json:
-    return {**pod, "metadata": {**pod["metadata"], "annotations": {"gangline.io/cards": cards}}}
+def told(pod: PodObject, cards: str) -> PodObject:
+    return altered(pod, metadata={**pod.metadata, "annotations": {"gangline.io/cards": cards}})
 
 
 def test_each_pod_is_told_its_card_and_a_later_one_gets_what_is_left() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.jobs.plain_pods import a_pod, changed, gang, read
 from tests.merging import merge_patch as merged
+from tests.objects import PodObject, Stored, WorkloadObject
 
 from gangline.api import names
 from gangline.control.isolation.intake import Intake
@@ -37,8 +38,8 @@ class Lookups:
     labels_to_copy = ()
     annotations_to_copy = ()
 
-    def flavor(self, name: str) -> Json | None:
-        return {"spec": {"nodeLabels": {"pool": name}}}
+    def flavor(self, name: str) -> Stored | None:
+        return Stored({"spec": {"nodeLabels": {"pool": name}}})
 
     def patience(self, queue: str) -> int | None:
         return None
@@ -56,10 +57,10 @@ class Lookups:
 class World:
     """The pods of one group and their Workload, as an API server and kubelets change them."""
 
-    def __init__(self, *pods: Json, alone: bool = False) -> None:
+    def __init__(self, *pods: PodObject, alone: bool = False) -> None:
         self.alone = alone
-        self.pods: dict[str, Json] = {pod["metadata"]["name"]: pod for pod in pods}
-        self.workload: Json | None = None
+        self.pods: dict[str, PodObject] = {pod.name: pod for pod in pods}
+        self.workload: WorkloadObject | None = None
         self.now = NOW
         self.version = 10
         #: pods that started while their Workload had no quota, or without the rest of their gang
@@ -91,7 +92,7 @@ class World:
             case DeletePod(pod) if pod.name in self.pods:
                 self.delete(pod.name)
             case CreateWorkload(body) if self.workload is None:
-                self.workload = {**copy.deepcopy(body), "status": {}}
+                self.workload = WorkloadObject({**copy.deepcopy(body), "status": {}})
                 self.workload["metadata"] |= {"uid": "w", "resourceVersion": "1"}
             case PatchWorkload(_, body) if self.workload is not None:
                 self.workload = merged(self.workload, body)
@@ -142,7 +143,7 @@ class World:
 
     @property
     def admitted(self) -> bool:
-        return self.workload is not None and true_condition(self.workload, names.ADMITTED) is not None
+        return self.workload is not None and self.workload.admitted
 
     def admit(self) -> None:
         """The engine admits what waits in its queue."""
@@ -181,12 +182,12 @@ class World:
         self.pods[name]["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
         self._collect()
 
-    def add(self, pod: Json) -> None:
-        self.pods[pod["metadata"]["name"]] = pod
+    def add(self, pod: PodObject) -> None:
+        self.pods[pod.name] = pod
 
 
-def gated(pod: Json) -> bool:
-    return bool(pod["spec"].get("schedulingGates"))
+def gated(pod: PodObject) -> bool:
+    return bool(pod.gates)
 
 
 def running(world: World) -> int:
@@ -366,7 +367,7 @@ def test_pods_whose_admission_was_not_kept_are_stopped_and_none_is_started():
     assert running(world) == 2
 
 
-def of_stateful_set(pod: Json) -> Json:
+def of_stateful_set(pod: PodObject) -> PodObject:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
     pod["metadata"]["ownerReferences"] = [owner]
     return pod
@@ -461,7 +462,8 @@ def test_pods_that_run_without_quota_are_stopped():
 
 def test_a_workload_of_another_job_is_left_alone():
     world = World(*gang("g", "1"))
-    world.workload = {"metadata": {"name": "g", "namespace": "ns", "resourceVersion": "1"}, "spec": {}, "status": {}}
+    metadata = {"name": "g", "namespace": "ns", "resourceVersion": "1"}
+    world.workload = WorkloadObject({"metadata": metadata, "spec": {}, "status": {}})
     [note] = world.plan()
     assert isinstance(note, TellPod)
     assert note.reason == "WorkloadNameConflict"
@@ -505,7 +507,7 @@ def naming(*, controlled_by: str = "", **spec: Any) -> World:
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": controlled_by, "controller": True}]
     workload["metadata"] |= {"uid": "w", "resourceVersion": "1", "ownerReferences": owners if controlled_by else []}
     workload["spec"]["podSets"][0]["template"]["spec"] |= spec
-    world.workload = {**workload, "status": {}}
+    world.workload = WorkloadObject({**workload, "status": {}})
     return world
 
 
@@ -553,12 +555,13 @@ def test_a_workload_that_pods_name_belongs_to_the_first_of_them():
     pods = [a_pod(name, prebuilt_workload_name="mine") for name in ("a", "b")]
     for pod in pods:
         index.upsert(pod)
-    free: Json = {"metadata": {"name": "mine", "namespace": "ns"}}
+    free = WorkloadObject({"metadata": {"name": "mine", "namespace": "ns"}})
     assert index.behind("ns/mine", free) == (kube.PODS, "ns/a")
     index.remove("ns/a")
     assert index.behind("ns/mine", free) == (kube.PODS, "ns/b")
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
-    assert index.behind("ns/mine", {"metadata": free["metadata"] | {"ownerReferences": [job]}}) is None
+    owned = WorkloadObject({"metadata": free.metadata | {"ownerReferences": [job]}})
+    assert index.behind("ns/mine", owned) is None
 
 
 def test_a_conflicting_node_selector_finishes_the_gang_before_any_pod_starts():
@@ -627,7 +630,7 @@ def test_no_partial_gang_starts_and_no_group_is_stuck(events: list[str], seed: i
 # --- imported pods ----------------------------------------------------------------------------------------------------
 
 
-def imported_at(pods: Sequence[Json], at: int) -> list[Json]:
+def imported_at(pods: Sequence[PodObject], at: int) -> list[PodObject]:
     """Pods that run, as `gangline admin import` hands them over."""
     found = [changed(pod, node="n", phase="Running") for pod in pods]
     for pod in found:
@@ -635,12 +638,12 @@ def imported_at(pods: Sequence[Json], at: int) -> list[Json]:
     return found
 
 
-def offered(world: World, *pods: Json) -> None:
+def offered(world: World, *pods: PodObject) -> None:
     """The import has made the Workload of these pods, and admitted it."""
     group = PodGroup.of("g", read(*pods))
     body = composition.new_workload(group, composition.pod_sets(group), priority=0, priority_class_ref=None)
     del body["metadata"]["annotations"][names.IS_GROUP_WORKLOAD]
-    world.workload = {**body, "status": {}}
+    world.workload = WorkloadObject({**body, "status": {}})
     world.workload["metadata"] |= {"uid": "w", "resourceVersion": "1"}
     world.admit()
 
@@ -714,7 +717,7 @@ def test_an_imported_pod_takes_its_workload_also_in_the_place_of_a_deployment():
 # --- in other clusters ------------------------------------------------------------------------------------------------
 
 
-def admitted_group(*pods: Json) -> World:
+def admitted_group(*pods: PodObject) -> World:
     world = World(*pods)
     for step in world.plan():
         world.carry_out(step)

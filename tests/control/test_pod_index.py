@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.control.gang_pods import T, a_pod
+from tests.objects import PodObject
 
 from gangline.api import names
 from gangline.control.mirror.pod import claimed_workload, read_pod
@@ -136,13 +137,13 @@ def test_a_version_that_is_older_than_the_answer_to_a_write_gives_a_pod_no_gate_
         "annotations": {**gated["metadata"]["annotations"], names.SLICE_NAME: "w"},
     }
     gated["spec"]["schedulingGates"] = [{"name": names.ELASTIC_GATE}]
-    started = {**gated, "metadata": {**gated["metadata"], "resourceVersion": "9"}, "spec": {}}
+    started = PodObject({**gated, "metadata": {**gated["metadata"], "resourceVersion": "9"}, "spec": {}})
     found.upsert(gated)
     assert [pod.at_elastic_gate for pod in found.of("ns/w")] == [True]
     found.upsert(started)
-    found.upsert({**gated, "metadata": {**gated["metadata"], "resourceVersion": "8"}})
+    found.upsert(PodObject({**gated, "metadata": {**gated["metadata"], "resourceVersion": "8"}}))
     assert [pod.at_elastic_gate for pod in found.of("ns/w")] == [False]
-    anew = {**gated, "metadata": {**gated["metadata"], "uid": "another", "resourceVersion": "8"}}
+    anew = PodObject({**gated, "metadata": {**gated["metadata"], "uid": "another", "resourceVersion": "8"}})
     found.upsert(anew)
     assert [pod.at_elastic_gate for pod in found.of("ns/w")] == [True], "another pod of that name"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.control.gang_pods import T, a_node, a_pod
+from tests.objects import PodObject, altered, as_stored
 
 from gangline.api import names
 from gangline.api.jobkinds.spark import SPARK_APPLICATION
@@ -18,21 +19,23 @@ from gangline.kube import resources as kube
 Json = dict[str, Any]
 
 
-def owned(obj: Json, kind: str, name: str, *, controller: bool = True) -> Json:
+def owned(obj: Json, kind: str, name: str, *, controller: bool = True) -> Any:
     group = {"JobSet": "jobset.x-k8s.io/v1alpha2", "Job": "batch/v1"}[kind]
     reference = {"apiVersion": group, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": controller}
     obj["metadata"].setdefault("ownerReferences", []).append(reference)
-    return obj
+    return as_stored(obj)
 
 
-def an_object(name: str, namespace: str = "ns", **spec: Any) -> Json:
+def an_object(name: str, namespace: str = "ns", **spec: Any) -> Any:
     meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": "1"}
-    return {"metadata": meta, "spec": spec, "status": {}}
+    return as_stored({"metadata": meta, "spec": spec, "status": {}})
 
 
-def a_job(name: str, namespace: str = "ns") -> Json:
+def a_job(name: str, namespace: str = "ns") -> Any:
     template = {"spec": {"containers": [{"name": "c"}]}}
-    return an_object(name, namespace, template=template, selector={"matchLabels": {"controller-uid": f"uid-{name}"}})
+    return as_stored(
+        an_object(name, namespace, template=template, selector={"matchLabels": {"controller-uid": f"uid-{name}"}})
+    )
 
 
 def gang(job: str = "j", workload: str = "w") -> tuple[Mirror, PodOwners]:
@@ -42,8 +45,8 @@ def gang(job: str = "j", workload: str = "w") -> tuple[Mirror, PodOwners]:
     return mirror, PodOwners(mirror)
 
 
-def member(name: str = "p", job: str = "j", **labels: str) -> Json:
-    return owned(a_pod(name, created=T, **{"controller-uid": f"uid-{job}", **labels}), "Job", job)
+def member(name: str = "p", job: str = "j", **labels: str) -> PodObject:
+    return PodObject(owned(a_pod(name, created=T, **{"controller-uid": f"uid-{job}", **labels}), "Job", job))
 
 
 def test_a_pod_of_the_workloads_job_belongs_to_it() -> None:
@@ -180,16 +183,16 @@ def test_a_stranger_is_in_no_gang_and_keeps_its_gates() -> None:
     pods.upsert(pod)
     assert pods.of("ns/w") == []
     assert pods.at_node_gate("") == []
-    pods.upsert({**pod, "metadata": {**pod["metadata"], "annotations": {}}})
+    pods.upsert(altered(pod, metadata={**pod["metadata"], "annotations": {}}))
     assert [each.workload for each in pods.at_node_gate("")] == [""], "it claims nothing, and nobody keeps it"
 
 
-def of_spark(name: str, owner: str, kind: str = "Pod", **labels: str) -> Json:
+def of_spark(name: str, owner: str, kind: str = "Pod", **labels: str) -> PodObject:
     made = a_pod(name, created=T, **{"sparkoperator.k8s.io/app-name": "app", **labels})
     api_version = "v1" if kind == "Pod" else "sparkoperator.k8s.io/v1beta2"
     reference = {"apiVersion": api_version, "kind": kind, "name": owner, "uid": f"uid-{owner}", "controller": True}
     made["metadata"]["ownerReferences"] = [reference]
-    return made
+    return PodObject(made)
 
 
 def test_executors_of_spark_belong_to_the_gang_of_their_driver_whichever_comes_first() -> None:
@@ -262,10 +265,10 @@ def test_the_json_of_gated_pods_takes_no_more_memory_than_their_namespace_has() 
     pods = PodIndex(lambda change: None, mirror.pod_counts, owners=owners)
     before = mirror.intake.stored["ns"]
 
-    def gated(name: str) -> Json:
+    def gated(name: str) -> PodObject:
         pod = member(name)
         pod["spec"] = {"schedulingGates": [dict(GATE)]}
-        return pod
+        return PodObject(pod)
 
     pods.upsert(gated("p00"))
     weight = mirror.intake.stored["ns"] - before

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.objects import as_stored
 
 from gangline.api.read import policy_reader
 from gangline.api.schema.kinds import CLUSTER_QUEUE
@@ -16,20 +17,24 @@ from gangline.kube import resources as kube
 Json = dict[str, Any]
 
 
-def a_policy(name: str, *names: str, **spec: Any) -> Json:
-    return {
-        "metadata": {"name": name, "uid": name, "generation": 3},
-        "spec": {"clusterQueues": {"names": list(names)} if names else {}, **spec},
-    }
+def a_policy(name: str, *names: str, **spec: Any) -> Any:
+    return as_stored(
+        {
+            "metadata": {"name": name, "uid": name, "generation": 3},
+            "spec": {"clusterQueues": {"names": list(names)} if names else {}, **spec},
+        }
+    )
 
 
-def a_queue(name: str, **labels: str) -> Json:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ClusterQueue",
-        "metadata": {"name": name, "uid": name, "labels": labels, "resourceVersion": "1"},
-        "spec": {},
-    }
+def a_queue(name: str, **labels: str) -> Any:
+    return as_stored(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": name, "uid": name, "labels": labels, "resourceVersion": "1"},
+            "spec": {},
+        }
+    )
 
 
 def test_selected_by_name_or_labels() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, admitted, kinds, running_job
+from tests.objects import JobObject, WorkloadObject
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.plan import job_plan
@@ -19,13 +20,13 @@ Json = dict[str, Any]
 LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
-def naming_job(**changes: Any) -> Json:
+def naming_job(**changes: Any) -> JobObject:
     job = a_job(**changes)
     job["metadata"]["labels"][LABEL] = "mine"
     return job
 
 
-def prebuilt(job: Json, *, owned: bool = False) -> Json:
+def prebuilt(job: JobObject, *, owned: bool = False) -> WorkloadObject:
     """A Workload for such a job, written by someone else."""
     pod_sets = JOB_KIND.pod_sets(job)
     body = {
@@ -37,11 +38,11 @@ def prebuilt(job: Json, *, owned: bool = False) -> Json:
     }
     if owned:
         body["metadata"]["ownerReferences"] = [workloads.owner_reference(JOB_KIND, job)]
-    return body
+    return WorkloadObject(body)
 
 
-def steps(job: Json, named: Json | None, *more: Json) -> list[Step]:
-    owned = [*([named] if named and named["metadata"].get("ownerReferences") else []), *more]
+def steps(job: JobObject, named: WorkloadObject | None, *more: WorkloadObject) -> list[Step]:
+    owned = [*([named] if named is not None and named.owners else []), *more]
     return job_plan.plan(JobView(JOB_KIND, job, owned, Children(), named=named), Lookups())
 
 
@@ -77,7 +78,7 @@ def test_the_workload_of_another_job_is_left_to_it() -> None:
 
 def test_a_workload_of_its_own_is_deleted_so_that_quota_is_taken_once() -> None:
     job = naming_job()
-    own = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7)
+    own = WorkloadObject(workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7))
     own["metadata"] |= {"uid": "o", "resourceVersion": "3"}
     first, second = steps(job, prebuilt(job, owned=True), own)
     assert isinstance(first, DeleteWorkload)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.control.test_minimal_objects import whole
+from tests.objects import JobObject
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import JobError
@@ -20,7 +21,7 @@ def priority(body: Json, label: str = "a") -> int:
     mirror = Mirror(observe=lambda change: None)
     for name, said in (("a", body), ("b", {"value": 7})):
         mirror.upsert(kube.WORKLOAD_PRIORITY_CLASSES, whole("WorkloadPriorityClass", said, name))
-    found, reference = mirror.priority({"metadata": {"labels": {LABEL: label}}}, [])
+    found, reference = mirror.priority(JobObject({"metadata": {"labels": {LABEL: label}}}), [])
     assert reference == {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": label}
     return found
 

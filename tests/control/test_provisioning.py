@@ -22,6 +22,7 @@ from gangline.control.provisioning.planning import (
     SetChecks,
     Step,
 )
+from gangline.objects import Stored, WorkloadObject
 
 Json = dict[str, Any]
 CLASS = "atomic.example.com"
@@ -43,39 +44,39 @@ def row(state: str = "Pending", name: str = "nodes", **more: Any) -> Json:
     return {"name": name, "state": state, "message": "", "lastTransitionTime": "2026-01-31T12:00:00Z", **more}
 
 
-def workload(*pod_sets: Json, checks: list[Json] | None = None, **more: Any) -> Json:
+def workload(*pod_sets: Json, checks: list[Json] | None = None, **more: Any) -> WorkloadObject:
     """One that holds quota; `conditions` besides."""
     sets = list(pod_sets or (pod_set(),))
     assignments = [{"name": each["name"], "count": each["count"], "flavors": {"gpu": "a100"}} for each in sets]
-    return {
-        "apiVersion": names.V1BETA2,
-        "kind": "Workload",
-        "metadata": {"name": "wl", "namespace": "team", "uid": "w", "annotations": more.get("annotations", {})},
-        "spec": {"podSets": sets, "active": more.get("active", True)},
-        "status": {
-            "admission": {"clusterQueue": "cq", "podSetAssignments": assignments},
-            "conditions": [condition(names.QUOTA_RESERVED), *more.get("conditions", ())],
-            "admissionChecks": [row()] if checks is None else checks,
-        },
+    meta = {"name": "wl", "namespace": "team", "uid": "w", "annotations": more.get("annotations", {})}
+    spec = {"podSets": sets, "active": more.get("active", True)}
+    status = {
+        "admission": {"clusterQueue": "cq", "podSetAssignments": assignments},
+        "conditions": [condition(names.QUOTA_RESERVED), *more.get("conditions", ())],
+        "admissionChecks": [row()] if checks is None else checks,
     }
+    head = {"apiVersion": names.V1BETA2, "kind": "Workload"}
+    return WorkloadObject({**head, "metadata": meta, "spec": spec, "status": status})
 
 
 def config(**fields: Any) -> ProvisioningRequestConfigSpec:
     return ProvisioningRequestConfigSpec(provisioning_class_name=CLASS, **fields)
 
 
-FLAVOR = {"spec": {"nodeLabels": {"gpu": "a100"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
+FLAVOR = Stored({"spec": {"nodeLabels": {"gpu": "a100"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}})
 
 
 class Cluster:
     """What exists besides the Workload; carries out the planner's steps as an API server would."""
 
-    def __init__(self, workload: Json, asked: ProvisioningRequestConfigSpec | None = None, **more: Any) -> None:
+    def __init__(
+        self, workload: WorkloadObject, asked: ProvisioningRequestConfigSpec | None = None, **more: Any
+    ) -> None:
         self.workload = workload
         self.checks: dict[str, Any] = {"nodes": asked or config()}
-        self.requests: dict[str, Json] = {}
-        self.templates: dict[str, Json] = {}
-        self.flavor: Json | None = FLAVOR
+        self.requests: dict[str, Stored] = {}
+        self.templates: dict[str, Stored] = {}
+        self.flavor: Stored | None = FLAVOR
         self.more = more
         self.count = 0
 
@@ -127,10 +128,10 @@ class Cluster:
             taken += steps
         raise AssertionError(f"no end: {taken}")
 
-    def _store(self, objects: dict[str, Json], body: Json) -> None:
+    def _store(self, objects: dict[str, Stored], body: Json) -> None:
         assert body["metadata"]["name"] not in objects
         self.count += 1
-        stored = copy.deepcopy(body)
+        stored = Stored(copy.deepcopy(body))
         stored["metadata"] |= {"uid": f"u{self.count}", "resourceVersion": str(self.count)}
         objects[body["metadata"]["name"]] = stored
 
@@ -207,7 +208,7 @@ def test_what_an_earlier_admission_prepared_is_replaced() -> None:
     """This process ended after it had made the template; meanwhile the workload was given another flavor."""
     cluster = Cluster(workload())
     cluster.step()
-    cluster.flavor = {"spec": {"nodeLabels": {"gpu": "h100"}}}
+    cluster.flavor = Stored({"spec": {"nodeLabels": {"gpu": "h100"}}})
     assert cluster.step() == ["DeleteTemplate"]
     assert cluster.settle() == ["CreateTemplate", "CreateRequest", "AdoptTemplate"]
     [template] = cluster.templates.values()
@@ -218,18 +219,17 @@ def test_a_name_that_is_taken_is_waited_for_or_asked_for() -> None:
     """What a deleted owner left behind goes away; what somebody else has is for the API server to refuse."""
     left = {"kind": "Workload", "name": "wl", "uid": "before", "controller": True}
     cluster = Cluster(workload())
-    cluster.templates["ppt-wl-nodes-1-main"] = {"metadata": {"name": "ppt-wl-nodes-1-main", "ownerReferences": [left]}}
+    name = "ppt-wl-nodes-1-main"
+    cluster.templates[name] = Stored({"metadata": {"name": name, "ownerReferences": [left]}})
     assert cluster.step() == ["DeleteTemplate"]
-    cluster.requests["wl-nodes-1"] = {
-        "metadata": {"name": "wl-nodes-1", "uid": "r0", "ownerReferences": [left]},
-        "spec": {},
-    }
+    meta = {"name": "wl-nodes-1", "uid": "r0", "ownerReferences": [left]}
+    cluster.requests["wl-nodes-1"] = Stored({"metadata": meta, "spec": {}})
     assert cluster.plan() == []
 
     cluster = Cluster(workload())
     foreign = {**left, "kind": "ProvisioningRequest", "name": "r", "uid": "r0"}
-    cluster.requests["r"] = {"metadata": {"name": "r", "uid": "r0", "ownerReferences": [left]}}
-    cluster.templates["ppt-wl-nodes-1-main"] = {"metadata": {"name": "x", "ownerReferences": [foreign]}}
+    cluster.requests["r"] = Stored({"metadata": {"name": "r", "uid": "r0", "ownerReferences": [left]}})
+    cluster.templates[name] = Stored({"metadata": {"name": "x", "ownerReferences": [foreign]}})
     assert [type(step) for step in cluster.plan()] == [CreateTemplate]
 
 
@@ -513,9 +513,9 @@ def test_requests_that_are_being_deleted_are_neither_used_nor_deleted_again() ->
 # --- the AdmissionCheck -----------------------------------------------------------------------------------------------
 
 
-def check(**parameters: Any) -> Json:
+def check(**parameters: Any) -> Stored:
     spec: Json = {"controllerName": "kueue.x-k8s.io/provisioning-request"}
-    return {"spec": spec | ({"parameters": parameters} if parameters else {})}
+    return Stored({"spec": spec | ({"parameters": parameters} if parameters else {})})
 
 
 RIGHT = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "c"}
@@ -539,13 +539,13 @@ RIGHT = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "nam
     ],
 )
 def test_a_check_is_inactive_without_a_right_configuration(parameters: Json, message: str) -> None:
-    configs = {"c": {"spec": {"provisioningClassName": CLASS}}, "bad": {"spec": {"parameters": {}}}}
+    configs = {"c": Stored({"spec": {"provisioningClassName": CLASS}}), "bad": Stored({"spec": {"parameters": {}}})}
     found = activity.activity_of(check(**parameters), configs.get, served=True)
     assert found == activity.Activity(False, "BadParametersRef", message)
 
 
 def test_a_check_is_active_where_requests_are_served() -> None:
-    configs = {"c": {"spec": {"provisioningClassName": CLASS}}}
+    configs = {"c": Stored({"spec": {"provisioningClassName": CLASS}})}
     assert activity.activity_of(check(**RIGHT), configs.get, served=True).active
     found = activity.activity_of(check(**RIGHT), configs.get, served=False)
     assert (found.active, found.reason) == (False, "NotServed")

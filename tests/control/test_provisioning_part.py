@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control.test_provisioning import CLASS, FLAVOR, RIGHT, check, workload
 
 from gangline.control.checks.active_checks import ActiveChecks
@@ -38,16 +39,20 @@ class Room:
         self.messages = Messages()
         self.mirror = Mirror(lambda change: None, messages=self.messages)
         self.part = Provisioning(
-            self.mirror,
-            cast(Any, self),
-            cast(Any, self),
-            served=lambda resource: self.served,
-            gates={},
-            wake=lambda: None,
-            quarantine=Quarantine(lambda *_: None),
+            a_context(
+                mirror=self.mirror,
+                writes=cast(Any, self),
+                recorder=cast(Any, self),
+                served=lambda resource: self.served,
+                gates={},
+                wake=lambda: None,
+                quarantine=Quarantine(lambda *_: None),
+            )
         )
         judges = {CONTROLLER: self.part.judge}
-        self.checks = ActiveChecks(self.mirror, cast(Any, self), Quarantine(lambda *_: None), judges)
+        self.checks = ActiveChecks(
+            a_context(mirror=self.mirror, writes=cast(Any, self), quarantine=Quarantine(lambda *_: None)), judges
+        )
         self.put(kube.RESOURCE_FLAVORS, {"metadata": {"name": "a100"}, **FLAVOR})
         spec = {"provisioningClassName": CLASS, "retryStrategy": {"backoffBaseSeconds": 7}}
         self.put(kube.PROVISIONING_CONFIGS, {"metadata": {"name": "c"}, "spec": spec})

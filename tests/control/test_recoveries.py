@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
+from tests.objects import PodObject, WorkloadObject, altered
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -26,7 +28,7 @@ from gangline.kube import resources as kube
 NOTHING = Record()
 
 
-def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True, **status: Any) -> Json:
+def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True, **status: Any) -> WorkloadObject:
     assignment = {"name": "main", "count": pods, "flavors": {}, "resourceUsage": {}}
     said: Json = {"conditions": [{"type": "Admitted", "status": "True", "reason": "A", "message": ""}]}
     said["conditions"].append({"type": "QuotaReserved", "status": "True", "reason": "Q", "message": ""})
@@ -35,45 +37,49 @@ def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True
     if admitted:
         said["admission"] = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
     template = {"spec": {"containers": [{"name": "c"}]}}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {
-            "name": "w",
-            "namespace": "ns",
-            "uid": "uw",
-            "resourceVersion": swap_record.write(record),
-            "annotations": {names.RECOVERY: swap_record.write(record)} if record != NOTHING else {},
-        },
-        "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": pods, "template": template}]},
-        "status": {**said, **status},
-    }
+    return WorkloadObject(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": "w",
+                "namespace": "ns",
+                "uid": "uw",
+                "resourceVersion": swap_record.write(record),
+                "annotations": {names.RECOVERY: swap_record.write(record)} if record != NOTHING else {},
+            },
+            "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": pods, "template": template}]},
+            "status": {**said, **status},
+        }
+    )
 
 
 class World:
-    def __init__(self, workload: Json, *pods: Json) -> None:
+    def __init__(self, workload: WorkloadObject, *pods: PodObject) -> None:
         self.mirror = Mirror(observe=lambda change: None)
         self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {})
         self.writer, self.recorder, self.requests = Listener(), Recorder(), Requests()
         self.metrics, self.failures, self.messages = Metrics(), [], Messages()
         self.recoveries = Recoveries(
-            self.mirror,
-            self.pods,
-            self.requests,  # type: ignore[arg-type]
-            self.writer,  # type: ignore[arg-type]
-            self.recorder,  # type: ignore[arg-type]
-            self.metrics,
-            self.messages,
-            note_failure=self.failures.append,
-            now=lambda: T,
-            quarantine=Quarantine(lambda subject, obj, what: None),
+            a_context(
+                mirror=self.mirror,
+                pods=self.pods,
+                writes=self.requests,
+                writer=self.writer,
+                recorder=self.recorder,
+                metrics=self.metrics,
+                messages=self.messages,
+                now=lambda: T,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            ),
+            self.failures.append,
         )
         self.mirror.upsert(kube.WORKLOADS, workload)
         for pod in pods:
             self.pods.upsert(pod)
 
     def record(self) -> Record:
-        workload = self.mirror.get(kube.WORKLOADS, "ns/w")
+        workload = self.mirror.workloads.get("ns/w")
         assert workload is not None
         return swap_record.of(workload)
 
@@ -81,12 +87,15 @@ class World:
         """The API server takes the last write."""
         _, body, done, _ = self.requests.sent.pop()
         assert body is not None
-        workload = self.mirror.get(kube.WORKLOADS, "ns/w")
+        workload = self.mirror.workloads.get("ns/w")
         assert workload is not None
         said = body["metadata"]["annotations"]
-        meta = {**workload["metadata"], "annotations": said, "resourceVersion": said[names.RECOVERY]}
-        self.mirror.upsert(kube.WORKLOADS, {**workload, "metadata": meta})
-        done({**workload, "metadata": meta})
+        answer = altered(
+            workload,
+            metadata={**workload.metadata, "annotations": said, "resourceVersion": said[names.RECOVERY]},
+        )
+        self.mirror.upsert(kube.WORKLOADS, answer)
+        done(answer)
         return body
 
 
@@ -94,7 +103,7 @@ def heal(how: str = "Replace", *lost: str, uid: str = "uw") -> model.Heal:
     return model.Heal("ns/w", uid, how, lost or ("n1",), "NotReady", "Lost node n1 (NotReady)", T - 3000, T)
 
 
-def gang() -> tuple[Json, ...]:
+def gang() -> tuple[PodObject, ...]:
     return (a_pod("p0", "n1"), a_pod("p1", "n2"), a_pod("p2", "n3"))
 
 
@@ -447,7 +456,7 @@ def test_a_gang_that_starts_again_waits_no_longer_than_its_policy_permits(
 # --- pods that can't be bound -----------------------------------------------------------------------------------------
 
 
-def sent(name: str, node: str) -> Json:
+def sent(name: str, node: str) -> PodObject:
     """A pod that may be bound to this node alone, and is not."""
     pod = a_pod(name, "", ready=False, phase="Pending")
     field = {"key": "metadata.name", "operator": "In", "values": [node]}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.control.gang_pods import Recorder
+from tests.objects import WorkloadObject, as_stored
 
 from gangline.control.plan.recreations import MOST, WITHIN, Recreations
-from gangline.kube.resources import Json
 
 
-def workload(name: str = "job-train-1a2b3") -> Json:
-    return {"metadata": {"namespace": "team", "name": name}}
+def workload(name: str = "job-train-1a2b3") -> WorkloadObject:
+    return WorkloadObject({"metadata": {"namespace": "team", "name": name}})
 
 
-def owner(uid: str = "uid") -> Json:
-    return {"metadata": {"namespace": "team", "name": "train", "uid": uid}}
+def owner(uid: str = "uid") -> Any:
+    return as_stored({"metadata": {"namespace": "team", "name": "train", "uid": uid}})
 
 
 def test_after_some_creations_the_next_one_waits() -> None:

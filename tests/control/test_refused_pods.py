@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
+from tests.context import a_context
 from tests.control.test_stall_watch import FakeWrites
 from tests.jobs.gangs import KIND, gpu_job
+from tests.objects import PodObject, Stored
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -29,10 +31,11 @@ QUOTA = 'Error creating: pods "x-0" is forbidden: exceeded quota: few, requested
 SECURITY = 'Error creating: pods "x-0" is forbidden: violates PodSecurity "restricted:latest": privileged'
 
 
-def event(note: str, at: int, *, uid: str = "uid-child", reason: str = "FailedCreate", **more: Any) -> Json:
+def event(note: str, at: int, *, uid: str = "uid-child", reason: str = "FailedCreate", **more: Any) -> Stored:
     times = {"deprecatedLastTimestamp": conditions.timestamp(at)}
     meta = {"name": "e", "creationTimestamp": conditions.timestamp(at)}
-    return {"metadata": meta, "reason": reason, "note": note, "regarding": {"kind": "Job", "uid": uid}, **times, **more}
+    regarding = {"kind": "Job", "uid": uid}
+    return Stored({"metadata": meta, "reason": reason, "note": note, "regarding": regarding, **times, **more})
 
 
 @pytest.mark.parametrize(
@@ -113,13 +116,15 @@ class Room:
         for resource, obj in ((kube.GPU_JOBS, job), (kube.JOBS, child), (kube.WORKLOADS, body)):
             self.mirror.upsert(resource, obj)
         self.refused = RefusedPods(
-            cast(Any, self.client),
-            self.mirror,
-            cast(Any, self.writes),
-            self.pods,
-            cast(Any, self),
-            now=lambda: self.now,
-            quarantine=Quarantine(lambda *_: None),
+            a_context(
+                client=cast(Any, self.client),
+                mirror=self.mirror,
+                writes=cast(Any, self.writes),
+                pods=self.pods,
+                recorder=cast(Any, self),
+                now=lambda: self.now,
+                quarantine=Quarantine(lambda *_: None),
+            )
         )
 
     def record(self, obj: Json, kind: str, reason: str, message: str) -> None:
@@ -134,7 +139,7 @@ class Room:
             "creationTimestamp": conditions.timestamp(created),
             "annotations": {names.WORKLOAD_ANNOTATION: "gpujob-llama"},
         }
-        self.pods.upsert({"metadata": meta, "spec": {}, "status": {"phase": "Pending"}})
+        self.pods.upsert(PodObject({"metadata": meta, "spec": {}, "status": {"phase": "Pending"}}))
 
     async def look(self) -> tuple[str, str]:
         """One look of its loop; status and reason of the condition."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.test_plan import JOB_KIND, NOW, a_job
+from tests.objects import WorkloadObject, as_stored
 
 from gangline.api.read.configuration.retention import Retention
 from gangline.control.mirror.mirror import Mirror
@@ -29,7 +31,7 @@ class World:
         self.mirror = Mirror(lambda change: None)
         self.asked: dict[str, tuple[Json, Callable[[Any], None], Callable[[ApiError], None]]] = {}
         self.events: list[tuple[str, str, str]] = []
-        self.part = Retainer(self.mirror, self, self, policy)  # type: ignore[arg-type]
+        self.part = Retainer(a_context(mirror=self.mirror, writes=self, recorder=self), policy)  # type: ignore[arg-type]
 
     def send(self, key: ObjectKey, verb: str, body: Json, *, done: Any, failed: Any, **_: Any) -> None:
         assert verb == "delete"
@@ -44,10 +46,10 @@ class World:
     def put(self, resource: kube.Resource, obj: Json) -> None:
         self.mirror.upsert(resource, obj)
 
-    def answer(self, name: str, error: ApiError | None = None) -> Json:
+    def answer(self, name: str, error: ApiError | None = None) -> Any:
         body, done, failed = self.asked.pop(name)
         failed(error) if error is not None else done(None)
-        return body
+        return as_stored(body)
 
 
 def finished(status: Json, now: int) -> None:
@@ -65,7 +67,7 @@ def deactivated_by_hand(status: Json, now: int) -> None:
     status_changes.evict(model.Evict("ns/j", "w", "Deactivated", "The workload is deactivated"))(status, now)
 
 
-def a_workload(*changes: Any, name: str = "w", active: bool = True) -> Json:
+def a_workload(*changes: Any, name: str = "w", active: bool = True) -> WorkloadObject:
     job = a_job()
     body = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7)
     body["metadata"] |= {"name": name, "uid": name, "resourceVersion": "2"}
@@ -73,7 +75,7 @@ def a_workload(*changes: Any, name: str = "w", active: bool = True) -> Json:
     body["status"] = {}
     for change in changes:
         change(body["status"], NOW)
-    return body
+    return WorkloadObject(body)
 
 
 def test_a_finished_workload_is_deleted_when_its_time_has_come() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests import worlds
+from tests.objects import PodObject
 from tests.worlds import GPU, NOW, SECRET, key_of
 
 from gangline.console.commands.see.nodes import listing
@@ -45,7 +46,7 @@ def flavor(name: str = "h100", **labels: str) -> worlds.Entry:
     return resource, body | {"spec": {"nodeLabels": labels}}
 
 
-def pod(name: str, on: str, gpus: int, namespace: str = "ml", owner: str = "", workload: str = "") -> Json:
+def pod(name: str, on: str, gpus: int, namespace: str = "ml", owner: str = "", workload: str = "") -> PodObject:
     meta: Json = {"name": name, "namespace": namespace, "uid": name, "labels": {}, "annotations": {}}
     if owner:
         kind, _, of = owner.partition("/")
@@ -60,7 +61,7 @@ def pod(name: str, on: str, gpus: int, namespace: str = "ml", owner: str = "", w
     else:
         row = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": INSUFFICIENT}
         status = {"phase": "Pending", "conditions": [row]}
-    return {"metadata": meta, "spec": spec, "status": status}
+    return PodObject({"metadata": meta, "spec": spec, "status": status})
 
 
 def crowded(*nodes: worlds.Entry) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.objects import JobObject
+
 from gangline.api.read.configuration import ManagedJobs
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.watched_kinds import JOB_KINDS
@@ -23,15 +25,17 @@ def namespace(version: str, **labels: str) -> Json:
     return {"metadata": {"name": "team", "uid": "n", "resourceVersion": version, "labels": labels}}
 
 
-def a_job(name: str, queue: str = "", owner: Json | None = None) -> Json:
+def a_job(name: str, queue: str = "", owner: Json | None = None) -> JobObject:
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     meta = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "labels": labels}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {**meta, "ownerReferences": [owner] if owner else []},
-        "spec": {"parallelism": 1, "template": {"spec": {}}},
-    }
+    return JobObject(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {**meta, "ownerReferences": [owner] if owner else []},
+            "spec": {"parallelism": 1, "template": {"spec": {}}},
+        }
+    )
 
 
 def test_a_namespace_is_in_scope_while_its_labels_say_so() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.cluster.serving import leader_worker_set, stateful_set
 from tests.control.test_pod_groups import Lookups
+from tests.objects import PodObject, Stored, WorkloadObject, as_stored
 
 from gangline.api import admission, names
 from gangline.api.admission import Context
@@ -27,22 +28,22 @@ from gangline.jobs.pods.group import PodGroup
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.jobs.serving.parent import named
 from gangline.kube import resources as kube
-from gangline.kube.resources import condition_of, key_of
+from gangline.kube.resources import condition_of
 
 Json = dict[str, Any]
 STS, LWS = BY_RESOURCE[kube.STATEFUL_SETS], BY_RESOURCE[kube.LEADER_WORKER_SETS]
 NOW = 1_700_000_000_000
 
 
-def stored(obj: Json, uid: str = "u1") -> Json:
+def stored(obj: Json, uid: str = "u1") -> Stored:
     """As the API server has it once the webhook has seen it."""
     obj["metadata"] |= {"uid": uid, "resourceVersion": "5"}
-    return admission.default(obj, None, Context()).obj
+    return as_stored(admission.default(obj, None, Context()).obj)
 
 
 def pod(
-    name: str, parent: Json, *, uid: str = "u1", owner: str = "", template: Json | None = None, **given: Any
-) -> Json:
+    name: str, parent: Stored, *, uid: str = "u1", owner: str = "", template: Json | None = None, **given: Any
+) -> PodObject:
     """A pod that its StatefulSet, of this uid, has just made."""
     body = copy.deepcopy(template or parent["spec"]["template"])
     body["metadata"] |= {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"}
@@ -57,41 +58,48 @@ def pod(
     body["metadata"]["annotations"] |= given.pop("annotations", {})
     made = admission.default({"apiVersion": "v1", "kind": "Pod", **body}, None, Context()).obj
     made["status"] = {"phase": "Pending"}
-    return made
+    return PodObject(made)
 
 
-def view(parent: Json, *workloads: Json, pods: Sequence[Json] = (), active: bool = False, **given: Any) -> ParentView:
+def view(
+    parent: Stored,
+    *workloads: WorkloadObject,
+    pods: Sequence[PodObject] = (),
+    active: bool = False,
+    **given: Any,
+) -> ParentView:
     kind = STS if parent["kind"] == "StatefulSet" else LWS
     return ParentView(
         kind=kind,
         parent=parent,
-        workloads={each["metadata"]["name"]: each for each in workloads},
+        workloads={each.name: each for each in workloads},
         pods=[held.read(each) for each in pods],
         active=lambda name: active,
         **given,
     )
 
 
-def planned(parent: Json, *workloads: Json, **given: Any) -> list[Step]:
+def planned(parent: Stored, *workloads: WorkloadObject, **given: Any) -> list[Step]:
     return plan(view(parent, *workloads, **given), Lookups())
 
 
-def workload_of(parent: Json, index: int = 0, **status: Any) -> Json:
+def workload_of(parent: Stored, index: int = 0, **status: Any) -> WorkloadObject:
     """The Workload that the plan makes for a group."""
     bodies = [step.body for step in planned(parent) if isinstance(step, CreateWorkload)]
     body = copy.deepcopy(bodies[index])
     body["metadata"] |= {"uid": f"w{index}", "resourceVersion": "3"}
-    return {**body, "status": status}
+    return WorkloadObject({**body, "status": status})
 
 
-def reserved(workload: Json, *conditions: str) -> Json:
+def reserved(workload: WorkloadObject, *conditions: str) -> WorkloadObject:
     rows = [{"type": each, "status": "True", "reason": "X"} for each in ("QuotaReserved", "Admitted", *conditions)]
-    return {**workload, "status": {**workload["status"], "admission": {"clusterQueue": "cq"}, "conditions": rows}}
+    status = {**workload.status, "admission": {"clusterQueue": "cq"}, "conditions": rows}
+    return WorkloadObject({**workload, "status": status})
 
 
-def on_hold(workload: Json) -> Json:
+def on_hold(workload: WorkloadObject) -> WorkloadObject:
     row = {"type": "QuotaReserved", "status": "False", "reason": "OnHold"}
-    return {**workload, "status": {"conditions": [row]}}
+    return WorkloadObject({**workload, "status": {"conditions": [row]}})
 
 
 def after(step: Step) -> Json:
@@ -130,7 +138,7 @@ def test_only_marked_ones_that_name_a_queue_are_planned():
     assert planned(parent, managed=False) == []
     unmarked = stateful_set("db", "lq", 3)
     unmarked["metadata"] |= {"uid": "u1"}
-    assert planned(unmarked) == []
+    assert planned(as_stored(unmarked)) == []
     leaving = copy.deepcopy(parent)
     leaving["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
     assert planned(leaving) == []
@@ -157,7 +165,7 @@ def test_a_pod_becomes_a_member_of_its_group():
     }
 
 
-def marked(made: Json, group: str, **labels: str) -> Json:
+def marked(made: PodObject, group: str, **labels: str) -> PodObject:
     made["metadata"]["labels"] |= {names.MANAGED: "true", names.QUEUE_NAME: "lq", **labels}
     made["metadata"]["annotations"][names.POD_GROUP] = group
     return made
@@ -413,7 +421,7 @@ def test_pods_of_a_group_have_the_role_of_their_pod_set(number: str, role: str):
 
 
 def put(mirror: Mirror, resource: kube.Resource, obj: Json) -> None:
-    mirror.upsert(resource, copy.deepcopy(obj))
+    mirror.upsert(resource, as_stored(copy.deepcopy(obj)))
 
 
 def test_a_pod_belongs_to_its_stateful_set_by_uid():
@@ -469,7 +477,7 @@ def test_a_pod_belongs_to_its_leader_worker_set_by_the_chain_of_its_owners():
     assert families.demand(workload) == Demand(3, in_stages=True, pods=frozenset({"uid-llm-0"}))
 
 
-def index_pod(parent: Json, labels: Json) -> Json:
+def index_pod(parent: Stored, labels: Json) -> PodObject:
     template = parent["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
     made = pod("llm-0", parent, uid="leaders", owner="llm", template=template, labels=labels)
     made["metadata"]["resourceVersion"] = "8"
@@ -479,7 +487,9 @@ def index_pod(parent: Json, labels: Json) -> Json:
 # --- the groups of their pods -----------------------------------------------------------------------------------------
 
 
-def group_steps(parent: Json, workload: Json, pods: Sequence[Json], demand: Demand | None = None) -> list[str]:
+def group_steps(
+    parent: Stored, workload: WorkloadObject, pods: Sequence[PodObject], demand: Demand | None = None
+) -> list[str]:
     """The names of what the plan of the pod group does, with the pods."""
     group = PodGroup.of(workload["metadata"]["name"], [member.read(each) for each in pods])
     seen = GroupView(group, workload, True, any(each.started for each in group.pods), NOW, demand)
@@ -490,21 +500,19 @@ def group_steps(parent: Json, workload: Json, pods: Sequence[Json], demand: Dema
     return found
 
 
-def joined(parent: Json, workload: Json, *made: Json) -> list[Json]:
+def joined(parent: Stored, workload: WorkloadObject, *made: PodObject) -> list[PodObject]:
     """The pods as members of their group, which own its Workload."""
     view_of = view(parent, workload, pods=made)
     steps = [step for step in plan(view_of, Lookups()) if isinstance(step, MarkPod)]
     for each, step in zip(made, steps, strict=True):
         for part in ("labels", "annotations"):
             each["metadata"][part] |= step.body["metadata"][part]
-    owners = [
-        {"apiVersion": "v1", "kind": "Pod", "name": key_of(each), "uid": each["metadata"]["uid"]} for each in made
-    ]
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": each.key, "uid": each.uid} for each in made]
     workload["metadata"]["ownerReferences"] += owners
     return list(made)
 
 
-def admitted(parent: Json, index: int = 0) -> Json:
+def admitted(parent: Stored, index: int = 0) -> WorkloadObject:
     workload = reserved(workload_of(parent, index))
     sets = [{"name": row["name"], "count": row["count"], "flavors": {}} for row in workload["spec"]["podSets"]]
     workload["status"]["admission"]["podSetAssignments"] = sets
@@ -512,7 +520,7 @@ def admitted(parent: Json, index: int = 0) -> Json:
     return workload
 
 
-def lws_pods(parent: Json, count: int) -> list[Json]:
+def lws_pods(parent: Stored, count: int) -> list[PodObject]:
     both = parent["spec"]["leaderWorkerTemplate"]
     labels = {held.SET_NAME: "llm", held.GROUP_INDEX: "0"}
     made = [pod("llm-0", parent, owner="llm", template=both["leaderTemplate"], labels=labels)]
@@ -589,7 +597,7 @@ def test_a_group_of_another_size_gives_its_quota_back_when_it_starts_anew_and_qu
     assert isinstance(note, Note) and note.reason == "ScaledBeyondQuota"
     assert "now has 3 in each group: the others wait until the group starts anew" in note.message
 
-    def carried_out(workload: Json) -> Json:
+    def carried_out(workload: WorkloadObject) -> WorkloadObject:
         [step] = planned(parent, workload)
         new = copy.deepcopy(workload)
         if isinstance(step, PatchWorkload):

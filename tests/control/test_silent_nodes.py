@@ -8,7 +8,9 @@ import socket
 from typing import Any
 
 import pytest
-from tests.control.gang_pods import Json, Listener, a_node, a_pod
+from tests.context import a_context
+from tests.control.gang_pods import Listener, a_node, a_pod
+from tests.objects import Stored
 
 from gangline.api import names
 from gangline.control.mirror.mirror import Mirror
@@ -26,9 +28,9 @@ from gangline.kube.reflector import Removed, Upsert
 DUE, OVERDUE = 10.0, 10.6
 
 
-def lease(name: str, renewed: str, duration: Any = 40) -> Json:
+def lease(name: str, renewed: str, duration: Any = 40) -> Stored:
     meta = {"name": name, "namespace": "kube-node-lease", "uid": name, "resourceVersion": renewed}
-    return {"metadata": meta, "spec": {"leaseDurationSeconds": duration, "renewTime": renewed}}
+    return Stored({"metadata": meta, "spec": {"leaseDurationSeconds": duration, "renewTime": renewed}})
 
 
 class World:
@@ -42,10 +44,7 @@ class World:
         self.probed: list[str] = []
         self.now = 0.0
         self.silence = SilentNodes(
-            None,  # type: ignore[arg-type]
-            self.mirror,
-            self.pods,
-            self.writer,  # type: ignore[arg-type]
+            a_context(client=None, mirror=self.mirror, pods=self.pods, writer=self.writer),
             lambda workload: model.Recovery(probe_nodes=asks),
             probe=self.probe,
             clock=lambda: self.now,

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.test_forecasts import World
 from tests.jobs.gangs import KIND, gpu_job
+from tests.objects import PodObject
 
 from gangline.api.read import conditions
 from gangline.control.isolation.quarantine import Quarantine
@@ -90,16 +92,20 @@ class Place:
         self.metrics = Metrics()
         self.source = FakeSource()
         self.watch = StallWatch(
-            self.mirror,
-            self.writes,  # type: ignore[arg-type]
-            self.pods,
+            a_context(
+                mirror=self.mirror,
+                writes=self.writes,
+                pods=self.pods,
+                recorder=self,
+                metrics=self.metrics,
+                notices=Notices(
+                    self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now
+                ),
+                messages=self.messages,
+                now=lambda: self.now,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            ),
             self.facts.append,
-            self,  # type: ignore[arg-type]
-            self.metrics,
-            Notices(self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now),
-            self.messages,
-            now=lambda: self.now,
-            quarantine=Quarantine(lambda subject, obj, what: None),
             source=self.source,
         )
         self.put(kube.CLUSTER_QUEUES, {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {}})
@@ -128,7 +134,7 @@ class Place:
     def pod(self, index: int, **annotations: str) -> None:
         said = {"kueue.x-k8s.io/workload": "gpujob-llama", **annotations}
         meta = {"namespace": "team", "name": f"llama-worker-{index}", "uid": f"p{index}", "annotations": said}
-        pod: Json = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
+        pod = PodObject({"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}})
         self.pods.upsert(pod)
 
     def annotate(self, **annotations: str) -> None:
@@ -294,9 +300,9 @@ def test_what_is_kept_of_the_reports_of_pods_is_bounded() -> None:
     assert len(read_pod(pod_with("x" * 100_000), KEY).progress) == progress_reports.LONGEST + 1
 
 
-def pod_with(progress: str) -> Json:
+def pod_with(progress: str) -> PodObject:
     meta = {"namespace": "team", "name": "w", "uid": "p", "annotations": {"gangline.io/progress": progress}}
-    return {"metadata": meta, "spec": {}, "status": {}}
+    return PodObject({"metadata": meta, "spec": {}, "status": {}})
 
 
 def test_who_does_not_know_the_workload_can_not_report_for_it() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.control.gang_pods import a_pod
+from tests.objects import Stored, as_stored
 
 from gangline.control.controller import Controller
 from gangline.control.operator_metrics import Metrics
@@ -17,17 +18,15 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import Resource
 
-Json = dict[str, Any]
-
 
 class Tape:
     def record(self, *args: Any, **named: Any) -> None:
         pass
 
 
-def an_object(resource: Resource, name: str, **spec: Any) -> Json:
+def an_object(resource: Resource, name: str, **spec: Any) -> Stored:
     meta = {"namespace": "ns", "name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+    return as_stored({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec})
 
 
 def test_what_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +40,7 @@ def test_what_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
         for resource, obj in ((kube.JOBS, job), (kube.WORKLOADS, workload), (kube.PODS, pod)):
             controller.sink(resource)(Upsert(obj))
             if number < 295:
-                controller.sink(resource)(Removed(f"ns/{obj['metadata']['name']}", obj["metadata"]["uid"]))
+                controller.sink(resource)(Removed(obj.key, obj.uid))
         controller.absorb()
     waiting = [kept for part in controller.parts for kept in vars(part).values() if isinstance(kept, KeySet)]
     assert len(waiting) > 10

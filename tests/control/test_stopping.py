@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests import worlds
+from tests.objects import PodObject
 from tests.worlds import NOW
 
 from gangline.api.read.conditions import timestamp
@@ -55,20 +56,22 @@ def here(ready: str, *taints: Json, policy: Json | None = None) -> Any:
     assert job["metadata"]["uid"] == "job-victim"
     workload = entries[1][1]["metadata"]["name"]
     world.pods.upsert(
-        {
-            "metadata": {
-                "name": "victim-0",
-                "namespace": "ml",
-                "uid": "pod",
-                "resourceVersion": "1",
-                "annotations": {"kueue.x-k8s.io/workload": workload},
-                "labels": {"kueue.x-k8s.io/podset": "worker"},
-                "ownerReferences": [owner],
-                "deletionTimestamp": timestamp((NOW - 70 if ready != "True" else NOW + 20) * 1000),
-            },
-            "spec": {"nodeName": "n7", "containers": [{"name": "c"}]},
-            "status": {"phase": "Running"},
-        }
+        PodObject(
+            {
+                "metadata": {
+                    "name": "victim-0",
+                    "namespace": "ml",
+                    "uid": "pod",
+                    "resourceVersion": "1",
+                    "annotations": {"kueue.x-k8s.io/workload": workload},
+                    "labels": {"kueue.x-k8s.io/podset": "worker"},
+                    "ownerReferences": [owner],
+                    "deletionTimestamp": timestamp((NOW - 70 if ready != "True" else NOW + 20) * 1000),
+                },
+                "spec": {"nodeName": "n7", "containers": [{"name": "c"}]},
+                "status": {"phase": "Running"},
+            }
+        )
     )
     return world.answers()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
+from tests.objects import NodeObject, PodObject
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.recovery.stuck_pods import PATIENCE, StuckPods
@@ -18,7 +20,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 DUE = T - PATIENCE
 
 
-def stuck(due: int = DUE, *, annotation: str = "true", version: str = "1", **more: Any) -> Json:
+def stuck(due: int = DUE, *, annotation: str = "true", version: str = "1", **more: Any) -> PodObject:
     pod = a_pod("p", due=due, **more)
     pod["metadata"]["annotations"]["kueue.x-k8s.io/safe-to-forcefully-delete"] = annotation
     pod["metadata"]["deletionGracePeriodSeconds"] = 30
@@ -27,10 +29,10 @@ def stuck(due: int = DUE, *, annotation: str = "true", version: str = "1", **mor
 
 
 class World:
-    def __init__(self, pod: Json, node: Json | None) -> None:
+    def __init__(self, pod: PodObject, node: NodeObject | None) -> None:
         self.mirror = Mirror(observe=lambda change: None)
         self.writer, self.recorder, self.woken = Listener(), Recorder(), 0
-        self.part = StuckPods(self.mirror, self.writer, self.recorder, self.wake)  # type: ignore[arg-type]
+        self.part = StuckPods(a_context(mirror=self.mirror, writer=self.writer, recorder=self.recorder, wake=self.wake))  # type: ignore[arg-type]
         if node is not None:
             self.mirror.upsert(kube.NODES, node)
         self.part.observe(kube.PODS, Upsert(pod))
@@ -43,7 +45,7 @@ class World:
         return self.writer.take()
 
 
-def gone_node() -> Json:
+def gone_node() -> NodeObject:
     return a_node("n1", ready="Unknown", taint=UNREACHABLE)
 
 

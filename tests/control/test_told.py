@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.context import a_context
+from tests.objects import Stored, WorkloadObject
 
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
@@ -14,11 +16,11 @@ from gangline.control.decisions.carrying_out import Decisions, grace_of
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import Messages
 from gangline.control.status import run_changes, status_changes
 from gangline.control.status.change import Change
 from gangline.engine import model
 from gangline.kube import resources as kube
+from gangline.objects import view
 
 Json = dict[str, Any]
 NOW = 1_700_000_000_000
@@ -37,8 +39,9 @@ class Desk:
         self.version = 0
         deliver = lambda receiver, terms, notice: self.told.append((notice.kind, notice.text))  # noqa: E731
         notices = Notices(self.mirror, deliver, now=lambda: NOW)
-        parts: Any = (self.mirror, self, None, None, notices, self, self.metrics, Messages())
-        self.decisions = Decisions(*parts)
+        context = a_context(mirror=self.mirror, writes=self, notices=notices, recorder=self, metrics=self.metrics)
+        nothing: Any = None
+        self.decisions = Decisions(context, nothing)
         every = [{"secretRef": {"name": "s"}, "events": ["Admitted", "Overrun", "Evicted", "Preempted"]}]
         policy = {"clusterQueues": {"names": ["cq"]}, "notify": every}
         self.put(kube.QUEUE_POLICIES, {"metadata": {"name": "p"}, "spec": policy})
@@ -56,9 +59,9 @@ class Desk:
     def put(self, resource: Any, obj: Json) -> None:
         self.version += 1
         obj["metadata"] |= {"uid": obj["metadata"]["name"], "resourceVersion": str(self.version)}
-        self.mirror.upsert(resource, obj)
+        self.mirror.upsert(resource, view(resource, obj))
 
-    def record(self, obj: Json, kind: str, reason: str, note: str) -> None:
+    def record(self, obj: Stored, kind: str, reason: str, note: str) -> None:
         self.events.append(reason)
 
     def send(self, key: Any, verb: str, body: Json, *, done: Any, **_: Any) -> None:
@@ -130,7 +133,8 @@ def test_who_is_preempted_hears_how_long_is_left() -> None:
     desk = Desk()
     desk.decisions.carry_out(model.Preempt(KEY, "job-train", "InClusterQueue", "For team/urgent", "team/urgent", "u"))
     assert desk.told == [("Preempted", "For team/urgent. Its pods have 120s to stop")]
-    assert grace_of({"spec": {"podSets": [{"template": {"spec": {}}}]}}) == 30, "Kubernetes' default"
+    nothing_said = WorkloadObject({"spec": {"podSets": [{"template": {"spec": {}}}]}})
+    assert grace_of(nothing_said) == 30, "Kubernetes' default"
 
 
 def test_an_admission_is_told() -> None:
@@ -147,8 +151,8 @@ def test_an_admission_is_told() -> None:
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 
-def policy(**spec: Any) -> Json:
-    return {"metadata": {"name": "p"}, "spec": {"clusterQueues": {"names": ["cq"]}, **spec}}
+def policy(**spec: Any) -> Stored:
+    return Stored({"metadata": {"name": "p"}, "spec": {"clusterQueues": {"names": ["cq"]}, **spec}})
 
 
 def test_what_a_policy_says_of_overruns_reaches_the_engine() -> None:

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.objects import Stored
 
 from gangline.control.mirror.tracking import Tracking
 from gangline.kube.resources import WORKLOADS, ObjectKey
@@ -12,8 +13,8 @@ KEY = ObjectKey(WORKLOADS, "ns", "w")
 UID = "u"
 
 
-def version(number: int, uid: str = UID) -> dict[str, object]:
-    return {"metadata": {"resourceVersion": str(number), "uid": uid}, "n": number}
+def version(number: int, uid: str = UID) -> Stored:
+    return Stored({"metadata": {"resourceVersion": str(number), "uid": uid}, "n": number})
 
 
 def test_without_a_write_everything_is_taken() -> None:
@@ -88,7 +89,7 @@ def test_versions_that_are_no_numbers_are_never_old() -> None:
     tracking = Tracking()
     tracking.begin(KEY, base=1, doubt=False)
     tracking.end(KEY, version(2), doubt=False)
-    odd = {"metadata": {"resourceVersion": "x-1", "uid": UID}}
+    odd = Stored({"metadata": {"resourceVersion": "x-1", "uid": UID}})
     assert tracking.seen(KEY, odd)
 
 

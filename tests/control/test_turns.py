@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.control.test_parts import Tape, an_object, leader, show
+from tests.objects import Stored, altered
 
 from gangline.api import names
 from gangline.control.controller import Controller
@@ -28,6 +29,7 @@ from gangline.engine.model import Decision
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Synced, Upsert
 from gangline.kube.resources import Json, Resource, key_of, namespace_of
+from gangline.objects import view
 
 
 class Time:
@@ -155,11 +157,11 @@ def test_keys_are_kept_if_a_part_fails() -> None:
 # --- the inbox ---
 
 
-def obj(resource: Resource, namespace: str, name: str, version: int, uid: str = "u") -> Json:
+def obj(resource: Resource, namespace: str, name: str, version: int, uid: str = "u") -> Stored:
     meta: Json = {"name": name, "uid": f"{uid}-{name}", "resourceVersion": str(version)}
     if namespace:
         meta["namespace"] = namespace
-    return {"metadata": meta}
+    return view(resource, {"metadata": meta})
 
 
 def a_job(namespace: str, name: str, version: int = 1, uid: str = "u") -> tuple[Resource, Event]:
@@ -323,7 +325,7 @@ class Planned:
         return [name for name in self.names if namespace_of(name) == namespace]
 
 
-def a_queued_job(namespace: str, name: str) -> Json:
+def a_queued_job(namespace: str, name: str) -> Stored:
     job = an_object(kube.JOBS, name, spec={"suspend": True, "template": {"spec": {}}})
     job["metadata"] |= {"namespace": namespace, "uid": f"{namespace}-{name}", "labels": {names.QUEUE_NAME: "lq"}}
     job["metadata"]["creationTimestamp"] = "2026-11-28T09:00:01Z"
@@ -412,7 +414,7 @@ async def test_work_that_took_too_long_is_done_again_only_when_its_object_has_ch
     assert tried == ["1"]
     assert (kube.JOBS, "ns/large") in controller.quarantine
     for version in ("2", "3"):
-        show(controller, {**job, "metadata": {**job["metadata"], "resourceVersion": version}})
+        show(controller, altered(job, metadata={**job["metadata"], "resourceVersion": version}))
         for part in controller.parts:
             if isinstance(part, JobPlanning):
                 part._attempts = Attempts(part._again)

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
+from tests.objects import PodObject, WorkloadObject
 
 from gangline.api.read import conditions
 from gangline.control.gates.pod_gates import PodGates
@@ -14,7 +16,6 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.operator_metrics import Metrics
 from gangline.control.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
 from gangline.control.recovery.stray_pods import StrayPods, awaited_host
 from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes, in_order, listed
@@ -132,7 +133,9 @@ def condition(kind: str) -> Json:
     }
 
 
-def a_workload(*hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), owner: str = "", **spec: Any) -> Json:
+def a_workload(
+    *hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), owner: str = "", **spec: Any
+) -> WorkloadObject:
     """Admitted on these hosts."""
     slices = [
         {"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": 1}} for host in hosts
@@ -142,23 +145,23 @@ def a_workload(*hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), o
         row["topologyAssignment"] = {"levels": [HOST], "slices": slices}
     template = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}], **spec}}
     owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}]
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {
-            "name": "w",
-            "namespace": "ns",
-            "uid": "u",
-            "resourceVersion": str(version),
-            **({"ownerReferences": owners} if owner else {}),
-        },
-        "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": max(1, len(hosts)), "template": template}]},
-        "status": {
-            "admission": {"clusterQueue": "cq", "podSetAssignments": [row]},
-            "conditions": [condition("QuotaReserved"), condition("Admitted")],
-            **({"unhealthyNodes": [{"name": host} for host in unhealthy]} if unhealthy else {}),
-        },
-    }
+    metadata = {"name": "w", "namespace": "ns", "uid": "u", "resourceVersion": str(version)}
+    return WorkloadObject(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": metadata | ({"ownerReferences": owners} if owner else {}),
+            "spec": {
+                "queueName": "lq",
+                "podSets": [{"name": "main", "count": max(1, len(hosts)), "template": template}],
+            },
+            "status": {
+                "admission": {"clusterQueue": "cq", "podSetAssignments": [row]},
+                "conditions": [condition("QuotaReserved"), condition("Admitted")],
+                **({"unhealthyNodes": [{"name": host} for host in unhealthy]} if unhealthy else {}),
+            },
+        }
+    )
 
 
 class World:
@@ -169,14 +172,18 @@ class World:
         self.owners = PodOwners(self.mirror)
         self.pods = PodIndex(lambda change: None, self.mirror.pod_counts, owners=self.owners)
         self.writes, self.writer, self.recorder = Requests(), Listener(), Recorder()
-        self.part = UnhealthyNodes(self.mirror, self.pods, self.owners, self.writes, gates=gates)  # type: ignore[arg-type]
+        self.part = UnhealthyNodes(
+            a_context(mirror=self.mirror, pods=self.pods, owners=self.owners, writes=self.writes, gates=gates)
+        )  # type: ignore[arg-type]
         self.strays = StrayPods(
-            self.mirror,
-            self.owners,
-            self.writer,  # type: ignore[arg-type]
-            self.recorder,  # type: ignore[arg-type]
-            lambda: None,
-            Quarantine(lambda subject, obj, what: None),
+            a_context(
+                mirror=self.mirror,
+                owners=self.owners,
+                writer=self.writer,
+                recorder=self.recorder,
+                wake=lambda: None,
+                quarantine=Quarantine(lambda subject, obj, what: None),
+            )
         )
         for node in nodes:
             self.mirror.upsert(kube.NODES, node)
@@ -262,7 +269,9 @@ def test_a_node_where_all_its_pods_ended_well_loses_a_job_nothing() -> None:
     world.put(a_workload("n1", owner="train"))
     assert world.written() == [["n1"]], "its pod is gone"
     world.pods = PodIndex(lambda change: None, world.mirror.pod_counts)  # claims are trusted
-    world.part = UnhealthyNodes(world.mirror, world.pods, world.owners, world.writes, gates={})  # type: ignore[arg-type]
+    world.part = UnhealthyNodes(
+        a_context(mirror=world.mirror, pods=world.pods, owners=world.owners, writes=world.writes, gates={})
+    )  # type: ignore[arg-type]
     world.part.lead()
     world.pods.upsert(a_pod("p", "n1", phase="Failed"))
     assert world.written() == [["n1"]]
@@ -307,7 +316,7 @@ def test_what_tolerates_a_taint_is_looked_up_everywhere(where: str) -> None:
 # --- stray pods -------------------------------------------------------------------------------------------------------
 
 
-def a_late_pod(host: str = "n1", *, annotation: str = UNCONSTRAINED, gated: bool = False, **more: Any) -> Json:
+def a_late_pod(host: str = "n1", *, annotation: str = UNCONSTRAINED, gated: bool = False, **more: Any) -> PodObject:
     pod = a_pod("late", "", phase="Pending", ready=False, **more)
     pod["metadata"]["annotations"][annotation] = "true"
     pod["spec"]["nodeSelector"] = {HOST: host}
@@ -393,16 +402,15 @@ def test_only_pods_that_were_given_a_place_wait_for_it(pod: Json, host: str) -> 
 def test_a_workload_without_owner_gives_its_places_to_pods_that_claim_it() -> None:
     world = World(a_node("n1"), a_node("n2"))
     gates = PodGates(
-        world.mirror,
-        world.pods,
-        world.writes,
-        world.writer,
-        Metrics(),
-        owners=world.owners,
-        recorder=Recorder(),
-        now=lambda: T,
-        quarantine=Quarantine(lambda subject, obj, what: None),
-        wake=lambda: None,
+        a_context(
+            mirror=world.mirror,
+            pods=world.pods,
+            writes=world.writes,
+            writer=world.writer,
+            owners=world.owners,
+            recorder=Recorder(),
+            now=lambda: T,
+        )
     )
     for name in ("a", "b", "c"):
         pod = a_pod(name, "", phase="Pending", ready=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests import worlds
+from tests.objects import PodObject, WorkloadObject
 from tests.worlds import GPU, NOW
 
 from gangline.api.jobkinds.others import others
@@ -123,8 +124,8 @@ async def test_a_kind_that_is_not_enabled_says_which_name_is_not_listed() -> Non
 async def test_a_pod_that_names_a_queue_where_pods_are_not_queued() -> None:
     world = worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 32))
     spec = {"nodeName": "n1", **template(1)["spec"]}
-    world.pods.upsert({"metadata": meta("alone"), "spec": spec, "status": {"phase": "Running"}})
-    world.pods.upsert({"metadata": meta("other", {}), "spec": spec, "status": {"phase": "Running"}})
+    world.pods.upsert(PodObject({"metadata": meta("alone"), "spec": spec, "status": {"phase": "Running"}}))
+    world.pods.upsert(PodObject({"metadata": meta("other", {}), "spec": spec, "status": {"phase": "Running"}}))
     item = await shown(world.answers())
     assert list(item) == ["alone"] and item["alone"]["jobKind"] == "Pod"
     assert (await why(world.answers(), "alone", "pod"))["because"].startswith("KindNotEnabled: Pod is not managed")
@@ -210,13 +211,9 @@ async def test_an_admitted_job_that_another_controller_keeps_from_starting_says_
 async def test_a_serving_group_that_waits_for_replacements_says_so() -> None:
     message = "Waiting for the pods of the group that are missing"
     row = {"type": "WaitingForReplacementPods", "status": "True", "reason": "PodsMissing", "message": message}
-    raw = {
-        "metadata": {"name": "w", "namespace": "ml", "uid": "w"},
-        "spec": {"podSets": []},
-        "status": {
-            "conditions": [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}, row]
-        },
-    }
+    rows = [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}, row]
+    metadata = {"name": "w", "namespace": "ml", "uid": "w"}
+    raw = WorkloadObject({"metadata": metadata, "spec": {"podSets": []}, "status": {"conditions": rows}})
     view = workload_view(raw, {})
     assert view.state is State.STARTING
     assert words.why(view) == f"admitted; WaitingForReplacementPods: {message}"
@@ -224,7 +221,9 @@ async def test_a_serving_group_that_waits_for_replacements_says_so() -> None:
 
 async def test_a_held_job_that_names_no_queue_is_told_to_name_one() -> None:
     raw = {"metadata": {"name": "w", "namespace": "ml", "uid": "w"}, "spec": {"podSets": []}, "status": {}}
-    assert needs(workload_view(raw, {}), Snapshot((), ())).startswith("to name a LocalQueue of namespace ml")
+    assert needs(workload_view(WorkloadObject(raw), {}), Snapshot((), ())).startswith(
+        "to name a LocalQueue of namespace ml"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.control.gang_pods import a_pod
+from tests.objects import JobObject
 
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.pod import read_pod
@@ -20,9 +21,9 @@ KIND = JOB_KINDS[kube.JOBS]
 PATIENCE = 0.05
 
 
-def job(uid: str = "u", *, generation: int = 3, status: Json | None = None) -> Json:
+def job(uid: str = "u", *, generation: int = 3, status: Json | None = None) -> JobObject:
     meta = {"name": "train", "namespace": "team", "uid": uid, "generation": generation}
-    return {"metadata": meta, "spec": {"suspend": True, "template": {"spec": {}}}, "status": status or {}}
+    return JobObject({"metadata": meta, "spec": {"suspend": True, "template": {"spec": {}}}, "status": status or {}})
 
 
 SAID: Json = {"conditions": [{"type": "Suspended", "status": "True"}]}

@@ -14,7 +14,8 @@ from gangline.api.read import conditions
 from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
 from gangline.control.status import run_changes, status_changes
 from gangline.control.variants import bodies, family
-from gangline.kube.resources import Json, condition_of, true_condition
+from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 NOW = 1_770_000_000_000
 FLAVORS = ("reservation", "demand", "spot")
@@ -30,7 +31,7 @@ class Cluster:
         self.now = NOW
         self.count = 0
         self.events: list[str] = []
-        self.parent: Json | None = self._stored(
+        self.parent: WorkloadObject | None = self._stored(
             {
                 "metadata": {
                     "name": "job-train-abcde",
@@ -41,12 +42,12 @@ class Cluster:
                 "spec": {"podSets": [{"name": "main", "count": 2}], "queueName": "q", "priority": 3, **spec},
             }
         )
-        self.variants: dict[str, Json] = {}
+        self.variants: dict[str, WorkloadObject] = {}
 
-    def _stored(self, body: Json) -> Json:
+    def _stored(self, body: Json) -> WorkloadObject:
         self.count += 1
         body["metadata"] = {**body["metadata"], "uid": f"uid-{self.count}", "resourceVersion": str(self.count)}
-        return {"status": {}, **body}
+        return WorkloadObject({"status": {}, **body})
 
     def plan(self) -> family.Plan:
         assert self.parent is not None
@@ -90,7 +91,7 @@ class Cluster:
             case ChangeStatus(workload, _, change):
                 change(workload["status"], self.now)
 
-    def _collect(self, workload: Json) -> None:
+    def _collect(self, workload: WorkloadObject) -> None:
         if "deletionTimestamp" in workload["metadata"] and not workload["metadata"].get("finalizers"):
             self.variants = {flavor: each for flavor, each in self.variants.items() if each is not workload}
 
@@ -105,7 +106,7 @@ class Cluster:
         for kind in (names.QUOTA_RESERVED, names.ADMITTED):
             self.say(variant, kind, True, kind)
         for kind in (names.EVICTED,):
-            if true_condition(variant, kind):
+            if variant.is_true(kind):
                 self.say(variant, kind, False, "QuotaReserved")
 
     def evict(self, flavor: str, reason: str = "Preempted") -> None:
@@ -125,13 +126,13 @@ class Cluster:
     def running(self) -> str:
         """The flavor on which the job runs."""
         assert self.parent is not None
-        if not true_condition(self.parent, names.ADMITTED):
+        if not self.parent.admitted:
             return ""
         return self.parent["status"]["admission"]["podSetAssignments"][0]["flavors"]["cpu"]
 
     def evicted(self) -> str:
         assert self.parent is not None
-        found = true_condition(self.parent, names.EVICTED)
+        found = self.parent.true_condition(names.EVICTED)
         return found["reason"] if found is not None else ""
 
 
@@ -173,9 +174,9 @@ def test_a_workload_that_was_admitted_before_goes_on_alone() -> None:
 def test_the_job_starts_with_the_first_variant_and_moves_only_up() -> None:
     here = started()
     assert here.parent is not None
-    assert condition_of(here.parent, names.ADMITTED) is not None
+    assert here.parent.condition(names.ADMITTED) is not None
     assert here.active() == ["demand", "reservation"]
-    assert (condition_of(here.parent, names.PODS_READY) or {})["status"] == "False"
+    assert (here.parent.condition(names.PODS_READY) or {})["status"] == "False"
 
 
 @pytest.mark.parametrize(("last", "active"), [("reservation", ["reservation", "spot"]), ("demand", sorted(FLAVORS))])
@@ -210,7 +211,7 @@ def test_what_the_parent_knows_of_the_run_reaches_its_variant() -> None:
     here.parent["status"]["reclaimablePods"] = [{"name": "main", "count": 1}]
     here.settle()
     variant = here.variants["demand"]
-    assert condition_of(variant, names.PODS_READY) == condition_of(here.parent, names.PODS_READY)
+    assert variant.condition(names.PODS_READY) == here.parent.condition(names.PODS_READY)
     assert variant["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
 
 
@@ -220,7 +221,7 @@ def test_a_finished_parent_finishes_its_variants_which_then_may_go() -> None:
     run_changes.finish(False, "boom")(here.parent["status"], here.now)
     here.settle()
     for variant in here.variants.values():
-        found = condition_of(variant, names.FINISHED) or {}
+        found = variant.condition(names.FINISHED) or {}
         assert (found["reason"], found["message"]) == ("Failed", "boom")
         assert not variant["metadata"].get("finalizers")
 
@@ -354,7 +355,7 @@ def test_an_eviction_closes_the_gates_again() -> None:
     change = status_changes.evict(model.Evict("team/x", "uid", "FlavorMigration", "moves"))
     change(status, here.now)
     assert opened(here) == []
-    found = condition_of(here.variants["demand"], names.BLOCKED_ON_GATES) or {}
+    found = here.variants["demand"].condition(names.BLOCKED_ON_GATES) or {}
     assert (found["status"], found["reason"]) == ("False", "FlavorMigration")
 
 

@@ -6,8 +6,10 @@ import time
 from typing import Any
 
 import pytest
+from tests.context import a_context
 from tests.control.gang_pods import a_pod
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
+from tests.objects import Stored, WorkloadObject, as_stored
 
 from gangline.api.read import conditions
 from gangline.control.decisions.carrying_out import Decisions
@@ -35,7 +37,7 @@ GATED = "kueue.x-k8s.io/admission-gated-by"
 class World:
     """A mirror, and in place of writes and recorder: changes are made at once, events are kept."""
 
-    def __init__(self, *objects: Json) -> None:
+    def __init__(self, *objects: Stored) -> None:
         self.mirror = Mirror(lambda change: None)
         for obj in objects:
             self.mirror.upsert(kube.BY_KIND[obj["kind"]], obj)
@@ -61,13 +63,13 @@ class World:
         self.patched.append({"uid": uid})
         done(None)
 
-    def record(self, obj: Json, kind: str, reason: str, note: str, *, one_series: bool = False) -> None:
-        self.events.append((obj["metadata"]["name"], kind, reason, note))
+    def record(self, obj: Stored, kind: str, reason: str, note: str, *, one_series: bool = False) -> None:
+        self.events.append((obj.name, kind, reason, note))
         if one_series:
             self.series.add(reason)
 
 
-def row(workload: Json, kind: str) -> tuple[str, str, str]:
+def row(workload: WorkloadObject, kind: str) -> tuple[str, str, str]:
     found = conditions.find(workload["status"]["conditions"], kind)
     assert found is not None
     return found["status"], found["reason"], found["message"]
@@ -84,7 +86,7 @@ def test_a_workload_whose_last_gate_was_removed_is_said_to_be_admissible_once() 
     workload = a_workload(a_job(), gated=gated)
     workload["metadata"]["annotations"] = {GATED: "a.b/c"}
     world = World(workload)
-    part = ClearedGates(world.mirror, world, world)  # type: ignore[arg-type]
+    part = ClearedGates(a_context(mirror=world.mirror, writes=world, recorder=world))  # type: ignore[arg-type]
     world.mirror.changes.workloads.add(key_of(workload))
     part.act(NOW)
     assert world.events == []
@@ -111,12 +113,14 @@ def test_a_decision_that_was_made_meanwhile_stands() -> None:
 # --- priorities -------------------------------------------------------------------------------------------------------
 
 
-def a_class(value: int, name: str = "high") -> Json:
+def a_class(value: int, name: str = "high") -> Stored:
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(value)}
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": meta, "value": value}
+    return Stored(
+        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": meta, "value": value}
+    )
 
 
-def of_class(name: str, priority: int, kind: str = "WorkloadPriorityClass", status: Any = None) -> Json:
+def of_class(name: str, priority: int, kind: str = "WorkloadPriorityClass", status: Any = None) -> WorkloadObject:
     workload = a_workload(a_job(), admitted=admitted if status is None else status)
     workload["metadata"] |= {"name": name, "uid": f"uid-{name}"}
     workload["spec"] |= {"priority": priority, "priorityClassRef": {"kind": kind, "name": "high"}}
@@ -128,7 +132,9 @@ def finished(status: Json, now: int) -> None:
 
 
 def followers(world: World) -> ClassPriorities:
-    return ClassPriorities(world.mirror, world, Quarantine(lambda *_: None), wake=lambda: None)  # type: ignore[arg-type]
+    return ClassPriorities(
+        a_context(mirror=world.mirror, writes=world, quarantine=Quarantine(lambda *_: None), wake=lambda: None)
+    )  # type: ignore[arg-type]
 
 
 def test_running_workloads_follow_the_new_value_of_their_class() -> None:
@@ -212,10 +218,15 @@ class Nothing:
 def unowned(world: World, *pods: Pod) -> UnownedWorkloads:
     nothing: Any = Nothing()
     departed: Any = Running(*pods)
-    return UnownedWorkloads(world.mirror, nothing, nothing, departed, world, Quarantine(lambda *_: None))  # type: ignore[arg-type]
+    return UnownedWorkloads(
+        a_context(
+            mirror=world.mirror, pods=nothing, owners=nothing, writes=world, quarantine=Quarantine(lambda *_: None)
+        ),
+        departed,
+    )  # type: ignore[arg-type]
 
 
-def orphaned(*changes: Change) -> Json:
+def orphaned(*changes: Change) -> WorkloadObject:
     """The Workload of a job that was deleted with --cascade=orphan."""
     workload = a_workload(a_job(), **{f"{number}": change for number, change in enumerate(changes)})
     del workload["metadata"]["ownerReferences"]
@@ -362,7 +373,7 @@ def test_an_eviction_event_names_the_cause_of_a_deactivation_only() -> None:
     world = World(workload)
     for reason, cause in (("PodsReadyTimeout", "WaitForStart"), ("Deactivated", "RequeuingLimitExceeded")):
         decision = model.Evict(key_of(workload), "w", reason, "m", underlying_cause=cause)
-        decisions(world, Engine())._report_evicted(decision, workload["status"], workload)
+        decisions(world, Engine())._report_evicted(decision, workload, workload)
     assert [reason for _, _, reason, _ in world.events] == [
         "EvictedDueToPodsReadyTimeout",
         "EvictedDueToDeactivatedDueToRequeuingLimitExceeded",
@@ -376,7 +387,18 @@ def decisions(world: World, engine: Engine) -> Decisions:
     class Notices:
         def notify(self, *_: Any) -> None: ...
 
-    return Decisions(world.mirror, world, engine, None, Notices(), world, Metrics(), Messages())  # type: ignore[arg-type]
+    return Decisions(
+        a_context(
+            mirror=world.mirror,
+            writes=world,
+            engine=engine,
+            notices=Notices(),
+            recorder=world,
+            metrics=Metrics(),
+            messages=Messages(),
+        ),
+        None,
+    )  # type: ignore[arg-type]
 
 
 def test_what_somebody_did_is_said_soon_and_what_it_waits_for_now_and_then() -> None:
@@ -403,7 +425,7 @@ def test_what_somebody_did_is_said_soon_and_what_it_waits_for_now_and_then() -> 
     assert delays == [1, 10, 10, 1, 10, 1]
 
 
-def two_workloads() -> tuple[Json, Json]:
+def two_workloads() -> tuple[WorkloadObject, WorkloadObject]:
     victim = a_workload(a_job(), admitted=admitted)
     other = a_job(name="o", uid="other")
     preemptor = a_workload(other)
@@ -421,7 +443,7 @@ def test_a_preemption_names_both_priorities_on_both_workloads() -> None:
         world = World(victim, preemptor)
         engine = Engine(model.Settings(gates={"PriorityBoost": gate}))
         decision = model.Preempt(key_of(victim), "w", "InClusterQueue", "make room", key_of(preemptor), "p")
-        decisions(world, engine)._report_preempted(decision, victim["status"], victim)
+        decisions(world, engine)._report_preempted(decision, victim, victim)
         both = f"preemptor {ranks}; preemptee effective priority: 3 (base: 3, boost: 0)"
         [evicted, preempted, by] = world.events
         assert evicted[1:] == ("Normal", "EvictedDueToPreempted", "make room")
@@ -495,17 +517,17 @@ def test_an_eviction_of_a_workload_that_waits_counts_in_its_status_alone() -> No
 # --- the first condition ----------------------------------------------------------------------------------------------
 
 
-def a_queue(kind: str, name: str, **spec: Any) -> Json:
+def a_queue(kind: str, name: str, **spec: Any) -> Stored:
     meta = {"name": name, "uid": name, "resourceVersion": "1"}
     if kind == "LocalQueue":
         meta["namespace"] = "ns"
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec}
+    return as_stored({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec})
 
 
-def fresh(workload: Json, *queues: Json) -> World:
+def fresh(workload: WorkloadObject, *queues: Stored) -> World:
     """A part that sees the Workload appear."""
     world = World(*queues)
-    part = FreshWorkloads(world.mirror, world)  # type: ignore[arg-type]
+    part = FreshWorkloads(a_context(mirror=world.mirror, writes=world))  # type: ignore[arg-type]
     workload["status"] = workload.get("status") or {}
     world.mirror.upsert(kube.WORKLOADS, workload)
     part.act(NOW)
@@ -533,7 +555,7 @@ def test_a_reason_that_is_about_to_be_written_is_not_replaced() -> None:
     world = World()
     slots: list[str] = []
     world.change = lambda key, slot, change, **_: slots.append(slot)  # type: ignore[method-assign, misc]
-    part = FreshWorkloads(world.mirror, world)  # type: ignore[arg-type]
+    part = FreshWorkloads(a_context(mirror=world.mirror, writes=world))  # type: ignore[arg-type]
     workload = a_workload(a_job())
     workload["status"] = {}
     for obj in (

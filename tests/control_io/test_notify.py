@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.inbox import Inbox, opened
+from tests.objects import Stored, WorkloadObject
 
 from gangline.console.commands.change.notify import command
 from gangline.control.controller import Controller
@@ -341,10 +342,12 @@ class Desk:
         meta = {"name": "train", "namespace": "team", "annotations": said}
         self.put(kube.JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {}})
         owner = {"kind": "Job", "name": "train", "uid": "train", "controller": True}
-        self.workload: Json = {
-            "metadata": {"name": "job-train", "namespace": "team", "ownerReferences": [owner]},
-            "spec": {"queueName": "lq", "podSets": []},
-        }
+        self.workload = WorkloadObject(
+            {
+                "metadata": {"name": "job-train", "namespace": "team", "ownerReferences": [owner]},
+                "spec": {"queueName": "lq", "podSets": []},
+            }
+        )
 
     def put(self, resource: Any, obj: Json) -> None:
         obj["metadata"] |= {"uid": obj["metadata"]["name"], "resourceVersion": "1"}
@@ -501,7 +504,7 @@ async def test_a_reached_bound_is_an_event_of_the_workload() -> None:
     tape = Tape()
     controller = Controller(None, Writer(None), Engine(), tape, Metrics())  # type: ignore[arg-type]
     meta = {"name": "w", "namespace": "team", "uid": "w", "resourceVersion": "1"}
-    controller.mirror.objects[kube.WORKLOADS] = {"team/w": {"metadata": meta, "spec": {}}}
+    controller.mirror.objects[kube.WORKLOADS] = {"team/w": Stored({"metadata": meta, "spec": {}})}
     controller.messages.publish(NoticeLimited("team/w", "too many"))
     controller.messages.publish(NoticeLimited("team/gone", "too many"))
     assert tape.events == [("w", "NotificationLimited", "too many")]
@@ -514,7 +517,8 @@ async def test_an_end_is_told_by_how_it_ended() -> None:
     controller.notices.notify = lambda kind, workload, text: told.append((kind, text))  # type: ignore[method-assign]
     for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
         row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
-        planning._workload_writes._finished({"metadata": {"name": "w"}, "status": {"conditions": [row]}})
+        ended = WorkloadObject({"metadata": {"name": "w"}, "status": {"conditions": [row]}})
+        planning._workload_writes._finished(ended)
     planning._workload_writes._finished(None)
     assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
 
@@ -544,11 +548,11 @@ def test_what_people_wrote_is_cut_in_a_message():
     mirror.upsert(kube.QUEUE_POLICIES, {"metadata": {**meta, "name": "p"}, "spec": policy})
     mirror.upsert(kube.CLUSTER_QUEUES, {"metadata": {**meta, "name": "cq"}, "spec": {}})
     owner = {"controller": True, "apiVersion": "v1", "kind": "K" * 5000, "name": "n" * 5000, "uid": "x"}
-    workload = {
-        "metadata": {**meta, "name": "w", "namespace": "team", "ownerReferences": [owner]},
-        "spec": {"queueName": "lq"},
-        "status": {"admission": {"clusterQueue": "cq"}},
-    }
+    meta |= {"name": "w", "namespace": "team"}
+    status = {"admission": {"clusterQueue": "cq"}}
+    workload = WorkloadObject(
+        {"metadata": {**meta, "ownerReferences": [owner]}, "spec": {"queueName": "lq"}, "status": status}
+    )
     Notices(mirror, lambda receiver, terms, notice: told.append(notice), now=lambda: 0).notify(
         "Failed", workload, "t" * 5000
     )

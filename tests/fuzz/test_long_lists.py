@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fuzz import worst
+from tests.objects import JobObject
 
 from gangline import jobs
 from gangline.api import admission, names
@@ -225,8 +226,8 @@ def read(obj: Any) -> None:
     kind = jobs.kind_of(obj["apiVersion"], obj["kind"])
     try:
         if kind is not None:
-            kind.pod_sets(obj)
-            kind.runtime_hints(obj)
+            kind.pod_sets(JobObject(obj))
+            kind.runtime_hints(JobObject(obj))
         else:
             READERS[obj["kind"]](obj)
     except (JobError, ParseError):

@@ -12,6 +12,7 @@ from tests.control.test_plan import Lookups
 from tests.fuzz import worst
 from tests.jobs.every_kind import gang
 from tests.jobs.foreign import OWN
+from tests.objects import JobObject, WorkloadObject
 
 from gangline import jobs
 from gangline.api.jobkinds.declaration import DESCRIPTION
@@ -60,7 +61,7 @@ def view(name: str, values: int, *, suspended: bool = True) -> JobView:
     case = CASES[name]
     obj = gang(name, created=1).job
     assert obj is not None
-    job = copy.deepcopy(obj[1])
+    job = JobObject(copy.deepcopy(obj[1]))
     kind = kind_of(job["apiVersion"], job["kind"])
     assert kind is not None
     if case.description is not None:
@@ -73,11 +74,11 @@ def view(name: str, values: int, *, suspended: bool = True) -> JobView:
     return JobView(kind=kind, job=job, workloads=[], children=Children())
 
 
-def stored(view: JobView) -> Json:
+def stored(view: JobView) -> WorkloadObject:
     """The Workload of the job as the API server answers it."""
     [body] = [step.body for step in elastic_plan.plan(view, Lookups()) if isinstance(step, CreateWorkload)]
     body["metadata"] |= {"uid": "workload", "resourceVersion": "1", "creationTimestamp": "2026-01-31T12:00:00Z"}
-    return {**copy.deepcopy(body), "status": {}}
+    return WorkloadObject({**copy.deepcopy(body), "status": {}})
 
 
 def cost(name: str, values: int, *, waits: bool) -> int:

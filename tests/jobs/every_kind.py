@@ -10,6 +10,7 @@ from tests.cluster import declared, serving
 from tests.control.test_plan import Lookups as JobLookups
 from tests.control.test_pod_groups import Lookups
 from tests.jobs import plain_pods
+from tests.objects import JobObject, PodObject, Stored, WorkloadObject, as_stored
 
 from gangline.api import admission, names
 from gangline.api.admission import Context
@@ -42,23 +43,23 @@ NAMES = (*(case.name for case in _KINDS), "Pod", "PodGroup", "StatefulSet", "Lea
 @dataclass
 class Gang:
     #: what its author wrote; None: pods, which are queued themselves
-    job: tuple[Resource, Json] | None
-    workload: Json
+    job: tuple[Resource, Stored] | None
+    workload: WorkloadObject
 
     @property
     def key(self) -> str:
-        return kube.key_of(self.workload)
+        return self.workload.key
 
     @property
     def pods(self) -> int:
-        return sum(row["count"] for row in self.workload["spec"]["podSets"])
+        return sum(row["count"] for row in self.workload.pod_sets)
 
     @property
     def gpus(self) -> int:
         """As its templates say it."""
-        return sum(row["count"] * _gpus(row["template"]["spec"]) for row in self.workload["spec"]["podSets"])
+        return sum(row["count"] * _gpus(row["template"]["spec"]) for row in self.workload.pod_sets)
 
-    def admitted(self, at: int) -> Json:
+    def admitted(self, at: int) -> WorkloadObject:
         """Its Workload, with quota and ready since `at` seconds since the epoch."""
         rows = [
             {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": timestamp(at * 1000)}
@@ -67,10 +68,10 @@ class Gang:
         assigned = [
             {"name": row["name"], "count": row["count"], "flavors": {"nvidia.com/gpu": "h100"}}
             | {"resourceUsage": {"nvidia.com/gpu": str(row["count"] * _gpus(row["template"]["spec"]))}}
-            for row in self.workload["spec"]["podSets"]
+            for row in self.workload.pod_sets
         ]
         admission = {"clusterQueue": "a", "podSetAssignments": assigned}
-        return {**copy.deepcopy(self.workload), "status": {"conditions": rows, "admission": admission}}
+        return WorkloadObject({**copy.deepcopy(self.workload), "status": {"conditions": rows, "admission": admission}})
 
 
 def _gpus(spec: Json) -> int:
@@ -105,27 +106,27 @@ def _made(name: str, head: Json) -> Gang:
         resource = kube.STATEFUL_SETS if name == "StatefulSet" else kube.LEADER_WORKER_SETS
         view = serving_plan.ParentView(kind=BY_RESOURCE[resource], parent=obj, workloads={}, pods=())
         [body] = [step.body for step in serving_plan.plan(view, Lookups()) if isinstance(step, CreateWorkload)]
-        return Gang((resource, obj), body)
+        return Gang((resource, obj), WorkloadObject(body))
     [case] = [case for case in _KINDS if case.name == name]
     written = declared.job_of(case)
     obj = _stored(written, head)
     kind = kind_of(obj["apiVersion"], obj["kind"])
     assert kind is not None
     described = {} if case.description is None else {DESCRIPTION: declared.with_gpus(copy.deepcopy(case.description))}
-    view = JobView(kind=kind, job={**obj, **described}, workloads=[], children=Children())
+    view = JobView(kind=kind, job=JobObject({**obj, **described}), workloads=[], children=Children())
     [body] = [step.body for step in job_plan.plan(view, JobLookups()) if isinstance(step, CreateWorkload)]
-    return Gang((kind.declaration.resource, obj), body)
+    return Gang((kind.declaration.resource, obj), WorkloadObject(body))
 
 
-def _stored(written: Json, head: Json) -> Json:
+def _stored(written: Json, head: Json) -> Stored:
     meta = written["metadata"] | {"name": "mine", "namespace": NAMESPACE, "uid": "job", "resourceVersion": "1"} | head
     made = admission.default({**written, "metadata": meta}, None, Context()).obj
     made.setdefault("status", {})
-    return made
+    return as_stored(made)
 
 
 def _of_pods(head: Json, count: int) -> Gang:
-    pods: list[Json] = []
+    pods: list[PodObject] = []
     for index in range(count):
         pod = plain_pods.a_pod(f"mine-{index}", group="mine" if count > 1 else "", total=count)
         pod["metadata"]["namespace"] = NAMESPACE
@@ -135,4 +136,4 @@ def _of_pods(head: Json, count: int) -> Gang:
         pods.append(pod)
     group = plain_pods.group_of(*pods, alone=count == 1)
     body = composition.new_workload(group, composition.pod_sets(group), priority=0, priority_class_ref=None)
-    return Gang(None, body)
+    return Gang(None, WorkloadObject(body))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.objects import JobObject
+
 from gangline.api.jobkinds import declaration_of, spark, trainjob
 from gangline.api.jobkinds.declaration import at, put
 from gangline.api.read.configuration import declared_kinds
@@ -21,10 +23,10 @@ def template(name: str = "main", **spec: Any) -> Json:
     }
 
 
-def job(api_version: str, kind: str, spec: Json, **metadata: Any) -> Json:
+def job(api_version: str, kind: str, spec: Json, **metadata: Any) -> JobObject:
     labels = {"kueue.x-k8s.io/queue-name": "main"}
     meta = {"name": "mine", "namespace": "default", "uid": "u1", "labels": labels, **metadata}
-    return {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec, "status": {}}
+    return JobObject({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec, "status": {}})
 
 
 def in_templates(obj: Json) -> dict[str, Json]:
@@ -51,7 +53,7 @@ def more_replicas(obj: Json) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    job: Json
+    job: JobObject
     #: pod set -> pods
     counts: dict[str, int]
     #: statuses: all pods ready, running but not ready, suspended with no pods, ended

@@ -8,11 +8,13 @@ from typing import Any
 
 from tests.jobs.support import Json
 from tests.merging import merge_patch
+from tests.objects import JobObject, Stored
 
 from gangline.api import names
 from gangline.jobs.base import Children, Create, Delete, JobWrite, Patch, PodSetInfo
 from gangline.jobs.gpujob import GPUJob
 from gangline.kube.resources import Resource
+from gangline.objects import view
 
 KIND = GPUJob()
 CREATED = "2026-01-01T00:00:00Z"
@@ -37,25 +39,27 @@ def role(name: str, replicas: int, gpus: int = 0, **more: Any) -> Json:
     }
 
 
-def gpu_job(*roles: Json, status: Json | None = None, name: str = "llama", **spec: Any) -> Json:
+def gpu_job(*roles: Json, status: Json | None = None, name: str = "llama", **spec: Any) -> JobObject:
     """The given roles, or else the short form with two workers of eight GPUs."""
     form: Json = {"roles": list(roles)} if roles else {"workers": 2, "gpusPerWorker": 8, "template": pod_template()}
-    return {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "GPUJob",
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "uid": "gpujob-uid",
-            "generation": 1,
-            "creationTimestamp": CREATED,
-        },
-        "spec": {"suspend": True, "gpuResource": "nvidia.com/gpu", **form, **spec},
-        **({"status": status} if status else {}),
-    }
+    return JobObject(
+        {
+            "apiVersion": "gangline.io/v1alpha1",
+            "kind": "GPUJob",
+            "metadata": {
+                "name": name,
+                "namespace": "team",
+                "uid": "gpujob-uid",
+                "generation": 1,
+                "creationTimestamp": CREATED,
+            },
+            "spec": {"suspend": True, "gpuResource": "nvidia.com/gpu", **form, **spec},
+            **({"status": status} if status else {}),
+        }
+    )
 
 
-def admitted(job: Json, **counts: int) -> list[PodSetInfo]:
+def admitted(job: JobObject, **counts: int) -> list[PodSetInfo]:
     return [
         PodSetInfo(item["name"], counts.get(item["name"], item["count"]), node_selector={"pool": "h100"})
         for item in KIND.pod_sets(job)
@@ -70,11 +74,11 @@ def env_of(template: Json) -> dict[str, str]:
 class FakeNamespace:
     """The job and its children, changed by the writes of `sync` as an API server would, with a clock that ticks."""
 
-    def __init__(self, job: Json) -> None:
+    def __init__(self, job: JobObject) -> None:
         self.job = copy.deepcopy(job)
-        self.jobs: dict[str, Json] = {}
-        self.services: dict[str, Json] = {}
-        self.templates: dict[str, Json] = {}
+        self.jobs: dict[str, JobObject] = {}
+        self.services: dict[str, Stored] = {}
+        self.templates: dict[str, Stored] = {}
         self.created = 0
         self.ticks = 0
 
@@ -119,14 +123,15 @@ class FakeNamespace:
                 assert name not in store, "AlreadyExists"
                 self.created += 1
                 stamps = {"uid": f"uid-{self.created}", "creationTimestamp": self.now()}
-                store[name] = copy.deepcopy(body) | {"metadata": {**body["metadata"], **stamps}}
+                made = copy.deepcopy(body) | {"metadata": {**body["metadata"], **stamps}}
+                store[name] = view(resource, made)
             case Delete(resource, _, name, uid):
                 child = self.store(resource)[name]
                 assert child["metadata"]["uid"] == uid
                 assert "deletionTimestamp" not in child["metadata"], "deleted twice"
                 child["metadata"]["deletionTimestamp"] = self.now()
 
-    def store(self, resource: Resource) -> dict[str, Json]:
+    def store(self, resource: Resource) -> dict[str, Any]:
         return {"jobs": self.jobs, "services": self.services, "resourceclaimtemplates": self.templates}[resource.plural]
 
     def collect(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from tests.objects import PodObject
+
 from gangline.api import admission, names
 from gangline.api.admission import Context
 from gangline.jobs.pods import member
@@ -14,7 +16,7 @@ from gangline.jobs.pods.member import Member
 Json = dict[str, Any]
 
 
-def a_pod(name: str, *, group: str = "", total: int = 0, cpu: str = "1", age: int = 0, **annotations: str) -> Json:
+def a_pod(name: str, *, group: str = "", total: int = 0, cpu: str = "1", age: int = 0, **annotations: str) -> PodObject:
     """A queued pod, `age` seconds younger than the first ones. Keyword `fast="true"` etc. set the annotations of groups."""
     labels = {names.QUEUE_NAME: "lq"}
     notes = {f"{names.GROUP}/{key.replace('_', '-')}": value for key, value in annotations.items()}
@@ -36,14 +38,16 @@ def a_pod(name: str, *, group: str = "", total: int = 0, cpu: str = "1", age: in
         "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]},
         "status": {"phase": "Pending"},
     }
-    return admission.default(pod, None, Context()).obj
+    return PodObject(admission.default(pod, None, Context()).obj)
 
 
-def gang(name: str, *cpus: str, **annotations: str) -> list[Json]:
+def gang(name: str, *cpus: str, **annotations: str) -> list[PodObject]:
     return [a_pod(f"{name}-{i}", group=name, total=len(cpus), cpu=cpu, **annotations) for i, cpu in enumerate(cpus)]
 
 
-def changed(pod: Json, *, phase: str = "", started: bool = False, node: str = "", deleted: bool = False) -> Json:
+def changed(
+    pod: PodObject, *, phase: str = "", started: bool = False, node: str = "", deleted: bool = False
+) -> PodObject:
     pod = copy.deepcopy(pod)
     if started or node:
         pod["spec"].pop("schedulingGates", None)
@@ -56,10 +60,10 @@ def changed(pod: Json, *, phase: str = "", started: bool = False, node: str = ""
     return pod
 
 
-def read(*pods: Json) -> list[Member]:
+def read(*pods: PodObject) -> list[Member]:
     return [member.read(pod) for pod in pods]
 
 
-def group_of(*pods: Json, alone: bool = False) -> PodGroup:
+def group_of(*pods: PodObject, alone: bool = False) -> PodGroup:
     first = read(pods[0])[0]
     return PodGroup.of(first.name if alone else first.group, read(*pods), alone=alone)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.objects import JobObject
+
 Json = dict[str, Any]
 
 
@@ -24,14 +26,16 @@ def template(**spec: Any) -> Json:
 
 def batch_job(
     *, suspend: bool = True, annotations: Json | None = None, status: Json | None = None, **spec: Any
-) -> Json:
+) -> JobObject:
     meta: Json = {"name": "train", "namespace": "team", "uid": "uid"}
     if annotations:
         meta["annotations"] = annotations
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": meta,
-        "spec": {"suspend": suspend, "parallelism": 4, "completions": 4, "template": template(), **spec},
-        "status": status or {},
-    }
+    return JobObject(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": meta,
+            "spec": {"suspend": suspend, "parallelism": 4, "completions": 4, "template": template(), **spec},
+            "status": status or {},
+        }
+    )

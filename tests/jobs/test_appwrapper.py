@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.jobs.foreign import APP_WRAPPER, Json, cluster_spec, component, job, replicated, template
 from tests.merging import merge_patch
+from tests.objects import WorkloadObject, altered
 
 from gangline.api import names
 from gangline.api.jobkinds.appwrapper import path_in_component
@@ -117,7 +118,7 @@ def test_the_pull_policy_of_an_image(image: str, policy: str) -> None:
 
 
 def test_an_admission_lies_beside_each_component() -> None:
-    held = {**APP_WRAPPER.job, "spec": {**APP_WRAPPER.job["spec"], "suspend": True}}
+    held = altered(APP_WRAPPER.job, spec={**APP_WRAPPER.job["spec"], "suspend": True})
     patch = kind.start(held, [PodSetInfo(name, 1, node_selector={"n": name}) for name in APP_WRAPPER.counts])
     assert patch is not None
     running = merge_patch(held, patch.body)
@@ -132,8 +133,8 @@ def test_an_admission_lies_beside_each_component() -> None:
 
 def test_a_failed_one_has_ended_when_nothing_of_it_is_left() -> None:
     deployed = [{"type": "ResourcesDeployed", "status": "True"}]
-    assert kind.finished({**wrapper(), "status": {"phase": "Failed", "conditions": deployed}}) is None
-    outcome = kind.finished({**wrapper(), "status": {"phase": "Failed"}})
+    assert kind.finished(altered(wrapper(), status={"phase": "Failed", "conditions": deployed})) is None
+    outcome = kind.finished(altered(wrapper(), status={"phase": "Failed"}))
     assert outcome is not None
     assert (outcome.success, outcome.message) == (False, "AppWrapper failed")
 
@@ -180,7 +181,7 @@ def test_a_pod_set_needs_a_name_that_a_workload_can_have() -> None:
 def test_a_workload_of_kueue_describes_it_although_templates_differ_in_what_does_not_count() -> None:
     running = wrapper(component("v1", "Pod", template()["spec"]))
     pod_sets = kind.pod_sets(running)
-    body = workloads.build(kind, running, pod_sets, queue="main", priority=0)
+    body = WorkloadObject(workloads.build(kind, running, pod_sets, queue="main", priority=0))
     body["status"] = {"admission": {"podSetAssignments": [{"name": "mine-0", "count": 1}]}}
     body["spec"]["podSets"][0]["template"]["metadata"]["annotations"] = {"an": "other"}
     running["spec"]["suspend"] = False

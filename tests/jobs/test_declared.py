@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.jobs.foreign import CASES, DECLARED, OWN, OWN_CASE, Case, Json, job, template
 from tests.merging import merge_patch
+from tests.objects import JobObject, WorkloadObject, altered
 
 from gangline import jobs
 from gangline.api import admission, jobkinds, names
@@ -37,10 +38,10 @@ def kind(case: Case) -> JobKind:
     return found
 
 
-def held(case: Case) -> Json:
+def held(case: Case) -> JobObject:
     """As it is stored, with what the operator knows of it."""
     made = copy.deepcopy(admission.default(case.job, None, admission.Context()).obj)
-    return made if case.description is None else {**made, DESCRIPTION: case.description}
+    return JobObject(made if case.description is None else {**made, DESCRIPTION: case.description})
 
 
 def infos(case: Case) -> list[PodSetInfo]:
@@ -58,11 +59,11 @@ def infos(case: Case) -> list[PodSetInfo]:
     ]
 
 
-def with_status(obj: Json, status: Json) -> Json:
-    return {**obj, "status": status}
+def with_status(obj: JobObject, status: Json) -> JobObject:
+    return altered(obj, status=status)
 
 
-def started(case: Case) -> Json:
+def started(case: Case) -> JobObject:
     found = held(case)
     while kind(case).is_suspended(found):  # some need two writes
         patch = kind(case).start(found, infos(case))
@@ -111,7 +112,7 @@ def test_its_pod_sets(case: Case) -> None:
     assert {row["name"]: row["count"] for row in pod_sets} == case.counts
     assert list(case.counts) == [row["name"] for row in pod_sets]
     body = workload.build(kind(case), held(case), pod_sets, queue="main", priority=0)
-    assert workload.equivalent({**body, "status": {}}, pod_sets, held(case))
+    assert workload.equivalent(WorkloadObject({**body, "status": {}}), pod_sets, held(case))
     assert body["metadata"]["ownerReferences"][0]["kind"] == case.name
 
 
@@ -129,7 +130,7 @@ def test_admission_goes_into_every_template(case: Case) -> None:
     body = workload.build(kind(case), held(case), kind(case).pod_sets(held(case)), queue="main", priority=0)
     if case.description is not None:
         running[RUNS_WITH] = body["spec"]["podSets"]
-    assert workload.equivalent(body, kind(case).pod_sets(running), running)
+    assert workload.equivalent(WorkloadObject(body), kind(case).pod_sets(running), running)
 
 
 @each_kind
@@ -334,7 +335,7 @@ def test_fields_that_the_configuration_freezes() -> None:
         'spec.recipe: Invalid value: "b": field is immutable'
     ]
     assert not admission.validate(
-        {**changed, "spec": {**changed["spec"], "active": False}}, running, admission.Context()
+        altered(changed, spec={**changed["spec"], "active": False}), running, admission.Context()
     )
 
 

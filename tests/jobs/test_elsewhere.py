@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.control.test_node_loss import EXAMPLES
 from tests.jobs.foreign import CASES, OWN, OWN_CASE, Case, Json, template
 from tests.merging import merge_patch
+from tests.objects import JobObject, altered
 
 from gangline import jobs
 from gangline.api import admission, jobkinds
@@ -46,16 +46,16 @@ def kinds(case: Case) -> tuple[JobKind, RunsElsewhere]:
     return kind, found
 
 
-def here(case: Case, status: Json | None = None, *, suspended: bool = False) -> Json:
+def here(case: Case, status: Json | None = None, *, suspended: bool = False) -> JobObject:
     job = copy.deepcopy(case.job)
     kind, sent = kinds(case)
     put(job, sent.managed_by, CONTROLLER)
     (kind.declaration.suspension.hold if suspended else kind.declaration.suspension.release)(job)
     known = {} if case.description is None else {DESCRIPTION: case.description}
-    return {**job, **known, "status": status or {}}
+    return JobObject({**job, **known, "status": status or {}})
 
 
-def there(case: Case, status: Json, *, suspended: bool = False) -> Json:
+def there(case: Case, status: Json, *, suspended: bool = False) -> JobObject:
     """As the operator keeps it."""
     kind, _ = kinds(case)
     return copies.read_job(here(case, status, suspended=suspended), kind.declaration.suspension)
@@ -64,7 +64,7 @@ def there(case: Case, status: Json, *, suspended: bool = False) -> Json:
 @each_kind
 def test_the_job_is_sent_suspended_as_its_user_wrote_it(case: Case) -> None:
     kind, sent = kinds(case)
-    written = admission.default(here(case), None, admission.Context()).obj
+    written = JobObject(admission.default(here(case), None, admission.Context()).obj)
     written |= {name: value for name, value in here(case).items() if name == DESCRIPTION}
     pod_sets = kind.pod_sets(written)
     infos = [PodSetInfo(name, count, node_selector={"pool": "a"}) for name, count in case.counts.items()]
@@ -73,9 +73,9 @@ def test_the_job_is_sent_suspended_as_its_user_wrote_it(case: Case) -> None:
     started = merge_patch(written, start.body)
     for job in (written, started):
         body = {"spec": sent.sent(job, pod_sets)}
-        assert kind.is_suspended({**written, **body})
+        assert kind.is_suspended(altered(written, **body))
         assert at(body, sent.managed_by) is None
-        assert kind.pod_sets({**written, **body}) == pod_sets
+        assert kind.pod_sets(altered(written, **body)) == pod_sets
     assert at(started, sent.managed_by) == CONTROLLER, "the job here stays as it is"
 
 
@@ -95,7 +95,7 @@ def test_a_job_that_is_still_to_start_here_shows_no_pods(case: Case) -> None:
     waiting = here(case, suspended=True)
     for status in (case.ready, case.busy):
         assert sent.mirrored(waiting, there(case, status)) is None
-        if kind.is_active({**waiting, "status": status}, Children()):
+        if kind.is_active(altered(waiting, status=status), Children()):
             assert sent.mirrored(waiting, there(case, status, suspended=True)) is None
     if case.succeeded is not None:
         assert sent.mirrored(waiting, there(case, case.succeeded)) == case.succeeded
@@ -110,7 +110,7 @@ def test_a_job_that_is_stopped_shows_pods_until_the_last_has_ended_there(case: C
     assert kind.is_active(stopping, Children())
     ended = sent.mirrored(stopping, there(case, case.rest, suspended=True))
     assert ended == case.rest
-    assert not kind.is_active({**stopping, "status": ended}, Children())
+    assert not kind.is_active(altered(stopping, status=ended), Children())
 
 
 @each_kind
@@ -121,7 +121,7 @@ def test_where_no_cluster_has_the_job_no_pod_of_it_runs(case: Case) -> None:
         idle = sent.mirrored(job, None)
         assert (idle is not None) == kind.is_active(job, Children())
         if idle is not None:
-            quiet = {**job, "status": idle}
+            quiet = altered(job, status=idle)
             assert not kind.is_active(quiet, Children())
             assert not kind.pods_ready(quiet)
             assert sent.mirrored(quiet, None) is None, "once"
@@ -160,9 +160,9 @@ def test_a_jobset_that_is_still_to_start_here_shows_no_pods() -> None:
     kind = elsewhere(job_set.resource)
     assert kind is not None
     rows = [{"name": "w", "replicas": 1, "template": {"spec": {"template": template()}}}]
-    job: Any = {"metadata": {"name": "js"}, "spec": {"suspend": True, "replicatedJobs": rows}, "status": {}}
+    job = JobObject({"metadata": {"name": "js"}, "spec": {"suspend": True, "replicatedJobs": rows}, "status": {}})
     status = {"replicatedJobsStatus": [{"name": "w", "active": 1}]}
-    assert kind.mirrored(job, {"spec": {"suspend": False}, "status": status}) is None
+    assert kind.mirrored(job, JobObject({"spec": {"suspend": False}, "status": status})) is None
 
 
 # --- kinds of other controllers ---------------------------------------------------------------------------------------
@@ -174,10 +174,11 @@ def test_a_kind_of_another_controller_is_sent_as_it_is() -> None:
     kind = elsewhere(resource)
     assert isinstance(kind, ExternalKind) and isinstance(kind, RunsElsewhere)
     assert kind_of("example.com/v1", "Run") is None, "it is not queued here"
-    job: Json = {"spec": {"managedBy": CONTROLLER, "suspend": False, "pods": 3}, "status": {"phase": "Waiting"}}
+    spec = {"managedBy": CONTROLLER, "suspend": False, "pods": 3}
+    job = JobObject({"spec": spec, "status": {"phase": "Waiting"}})
     assert kind.sent(job, []) == {"suspend": False, "pods": 3}
-    assert kind.mirrored(job, {"status": {"phase": "Running"}}) == {"phase": "Running"}
-    assert kind.mirrored(job, {"status": {"phase": "Waiting"}}) is None
+    assert kind.mirrored(job, JobObject({"status": {"phase": "Running"}})) == {"phase": "Running"}
+    assert kind.mirrored(job, JobObject({"status": {"phase": "Waiting"}})) is None
     assert kind.mirrored(job, None) is None
     jobs.declare([])
     assert elsewhere(resource) is None
@@ -190,7 +191,7 @@ def test_no_job_deletes_itself_there_before_its_end_is_read(resource: Resource) 
     found = next(each for each in jobkinds.BUILT_IN if each.resource == resource)
     made = elsewhere(resource)
     assert made is not None
-    job = copy.deepcopy(EXAMPLES[resource.kind])
+    job = JobObject(copy.deepcopy(EXAMPLES[resource.kind]))
     put(job, found.expiry, 0)
     kind = kind_of(resource.api_version, resource.kind)
     assert kind is not None

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.jobs.gangs import CREATED, KIND, FakeNamespace, admitted, gpu_job, pod_template, role
 from tests.merging import merge_patch
+from tests.objects import JobObject, WorkloadObject
 
 from gangline.api import names
 from gangline.api.schema.v1alpha1.gpujob import GPUJob as Model
@@ -400,7 +401,7 @@ def test_an_answer_that_may_pass_fails_nothing():
     ],
 )
 def test_is_active(child: dict[str, Any], active: bool):
-    assert KIND.is_active(gpu_job(), Children(jobs=[{"metadata": {}, **child}])) is active
+    assert KIND.is_active(gpu_job(), Children(jobs=[JobObject({"metadata": {}, **child})])) is active
     assert not KIND.is_active(gpu_job(), Children())
 
 
@@ -452,7 +453,7 @@ def test_sync_converges_whatever_happens(history: list[str], policy: str):
 
 def test_its_limit_counts_over_all_attempts_as_kueues_does():
     job = gpu_job(runtime={"limit": "90m"})
-    built = workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0)
+    built = WorkloadObject(workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0))
     assert built["spec"]["maximumExecutionTimeSeconds"] == 5400
     assert workload.equivalent(built, KIND.pod_sets(job), job)
     job["metadata"]["labels"] = {names.MAX_EXEC_TIME: "60"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.jobs.gangs import KIND, env_of
+from tests.objects import JobObject
 
 from gangline.api.admission.findings import Context
 from gangline.api.admission.of_jobs.gpujob import RULES
@@ -17,13 +18,12 @@ from gangline.jobs.base import PodSetInfo
 from gangline.jobs.gpujob import children, gang
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gpujob.md").read_text()
-EXAMPLES: dict[str, dict[str, Any]] = {
-    job["metadata"]["name"]: job for job in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
-}
+WRITTEN = (JobObject(yaml.safe_load(text)) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+EXAMPLES: dict[str, JobObject] = {job.name: job for job in WRITTEN}
 FRAMEWORKS = ("PyTorch", "JAX", "TensorFlow", "MPI", "None")
 
 
-def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
+def templates(job: JobObject) -> list[dict[str, Any]]:
     read = gang.read(job)
     infos = [PodSetInfo(role.name, role.replicas) for role in read.roles]
     return [child["spec"]["template"] for child in children.role_jobs(job, read, infos, {}, "run")]

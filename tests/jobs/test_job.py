@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.jobs.support import batch_job, template
 from tests.merging import merge_patch
+from tests.objects import altered
 
 from gangline.api import names
 from gangline.jobs import podspec
@@ -124,16 +125,16 @@ def _apply(job: dict[str, Any], patch: Any) -> dict[str, Any]:
     changed = merge_patch(job, patch.body)
     if patch.subresource == "status":
         assert changed["spec"]["suspend"], "status.startTime can't be removed from a running Job"
-        return {**job, "status": changed["status"]}
+        return altered(job, status=changed["status"])
     if changed["spec"]["template"] != job["spec"]["template"]:
         assert job["spec"]["suspend"], "the template of a running Job is immutable"
         assert not job["status"].get("startTime"), "the template of a Job with a start time is immutable"
         assert not job["status"].get("active"), "the template of a Job with active pods is immutable"
-    return {**changed, "status": job["status"]}
+    return altered(changed, status=job["status"])
 
 
 def _pods_gone(job: dict[str, Any]) -> dict[str, Any]:
-    return {**job, "status": {**job["status"], "active": 0}}
+    return altered(job, status={**job["status"], "active": 0})
 
 
 def _stopped(job: dict[str, Any], pod_sets: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
@@ -155,7 +156,7 @@ def _stopped(job: dict[str, Any], pod_sets: list[dict[str, Any]]) -> tuple[dict[
 def _run(job: dict[str, Any], info: PodSetInfo) -> dict[str, Any]:
     patch = KIND.start(job, [info])
     assert patch is not None
-    return {**_apply(job, patch), "status": {"startTime": "2026-01-01T00:00:00Z", "active": info.count}}
+    return altered(_apply(job, patch), status={"startTime": "2026-01-01T00:00:00Z", "active": info.count})
 
 
 def test_stop_takes_three_steps():
@@ -202,7 +203,7 @@ def test_a_start_time_that_the_job_controller_removed_is_not_removed_again():
     running = _run(job, PodSetInfo("main", 4, node_selector={"pool": "a100"}))
     first = KIND.stop(running, KIND.pod_sets(job))
     assert first is not None
-    suspended = {**_apply(running, first), "status": {"active": 0}}
+    suspended = altered(_apply(running, first), status={"active": 0})
     stopped, steps = _stopped(suspended, KIND.pod_sets(job))
     assert steps == 1
     assert stopped["spec"] == job["spec"]
@@ -306,7 +307,7 @@ def test_a_start_that_its_controller_has_not_seen_is_confirmed_before_the_job_is
     assert suspended["spec"]["suspend"]
     assert KIND.stop(suspended, KIND.pod_sets(running)) is None
     assert KIND.is_active(suspended, Children()), "it may yet create pods"
-    stopped, _ = _stopped({**suspended, "status": SAYS_SUSPENDED}, KIND.pod_sets(running))
+    stopped, _ = _stopped(altered(suspended, status=SAYS_SUSPENDED), KIND.pod_sets(running))
     assert KIND.is_suspended(stopped)
     assert not KIND.is_active(stopped, Children())
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.jobs.support import Json
 from tests.merging import merge_patch
+from tests.objects import JobObject, WorkloadObject, altered
 
 from gangline.api.read.workloads import swap_record
 from gangline.jobs import kind_of, workload
@@ -35,24 +36,27 @@ def group(name: str = "slice", template: Json | None = None, replicas: int | Non
     return row if replicas is None else {**row, "replicas": replicas}
 
 
-def job_set(*groups: Json, suspend: bool = True, status: Json | None = None, **metadata: Any) -> Json:
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "jax", "namespace": "team", "uid": "uid", **metadata},
-        "spec": {"suspend": suspend, "failurePolicy": {"maxRestarts": 3}, "replicatedJobs": list(groups or [group()])},
-        "status": status or {},
-    }
+def job_set(*groups: Json, suspend: bool = True, status: Json | None = None, **metadata: Any) -> JobObject:
+    rows = list(groups or [group()])
+    return JobObject(
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "jax", "namespace": "team", "uid": "uid", **metadata},
+            "spec": {"suspend": suspend, "failurePolicy": {"maxRestarts": 3}, "replicatedJobs": rows},
+            "status": status or {},
+        }
+    )
 
 
-def child(*, suspend: bool = False, status: Json | None = None, leaving: bool = False, **spec: Any) -> Json:
+def child(*, suspend: bool = False, status: Json | None = None, leaving: bool = False, **spec: Any) -> JobObject:
     metadata: Json = {"name": "jax-slice-0", "namespace": "team", "uid": "c"}
     if leaving:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return {"metadata": metadata, "spec": {"suspend": suspend, **spec}, "status": status or {}}
+    return JobObject({"metadata": metadata, "spec": {"suspend": suspend, **spec}, "status": status or {}})
 
 
-def patched(job: Json, patch: Patch | None) -> Json:
+def patched(job: JobObject, patch: Patch | None) -> JobObject:
     assert patch is not None
     assert patch.subresource == ""
     return merge_patch(job, patch.body)
@@ -163,7 +167,7 @@ def test_a_selector_in_conflict_with_the_flavor_is_named():
     assert error.value.field == "spec.replicatedJobs[1].template.spec.template.spec.nodeSelector[pool]"
 
 
-def left_over(*, selector: Json, started: bool = True, **status: Any) -> Json:
+def left_over(*, selector: Json, started: bool = True, **status: Any) -> JobObject:
     """A child Job that JobSet has suspended, with what it was started with."""
     labels = {"kueue.x-k8s.io/podset": "slice"} if started else {}
     made = child(suspend=True, status=status, template=pods(labels=labels, nodeSelector={"tpu": "4x4", **selector}))
@@ -222,7 +226,7 @@ def test_what_has_finished_is_not_stopped():
 
 def test_its_workload_describes_it_before_during_and_after_a_run():
     job = job_set(group("a", pods(labels={PRIORITY: "low"})), group("b"))
-    built = workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0)
+    built = WorkloadObject(workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0))
     assert built["metadata"]["name"].startswith("jobset-jax-")
     assert workload.equivalent(built, KIND.pod_sets(job), job)
     running = patched(job, KIND.start(job, [info("a"), info("b")]))
@@ -277,15 +281,15 @@ def test_a_start_that_jobset_has_not_seen_is_confirmed_before_it_is_stopped():
     stopped = patched(confirmed, KIND.stop(confirmed, KIND.pod_sets(running)))
     assert KIND.is_suspended(stopped)
     assert KIND.is_active(stopped, Children([child(suspend=True)])), "it may yet resume it"
-    assert not KIND.is_active({**stopped, "status": says_suspended("True")}, Children([child(suspend=True)]))
+    assert not KIND.is_active(altered(stopped, status=says_suspended("True")), Children([child(suspend=True)]))
 
 
 def test_one_that_was_started_is_seen_as_suspended_once_jobset_says_anything():
     """It was started, and suspended again, before JobSet first told its status."""
     held = job_set(generation=3)
     assert not KIND.has_seen_suspension(held)
-    assert KIND.has_seen_suspension({**held, "status": says_suspended("True")})
-    assert KIND.has_seen_suspension({**held, "status": {"conditions": [{"type": "Completed", "status": "True"}]}})
+    assert KIND.has_seen_suspension(altered(held, status=says_suspended("True")))
+    assert KIND.has_seen_suspension(altered(held, status={"conditions": [{"type": "Completed", "status": "True"}]}))
     assert KIND.has_seen_suspension(job_set(generation=1)), "it was never started"
     assert KIND.has_seen_suspension(job_set(generation=3, deletionTimestamp="2026-01-01T00:00:00Z"))
     elsewhere = job_set(generation=3)
@@ -396,16 +400,16 @@ def test_the_attempt_is_that_of_every_replicated_job():
 def test_a_jobset_runs_in_another_cluster():
     rows = [{"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 1, "template": {"spec": {}}}}}]
     spec = {"suspend": False, "managedBy": "kueue.x-k8s.io/multikueue", "replicatedJobs": rows}
-    here: Json = {"metadata": {"name": "js"}, "spec": spec, "status": {}}
+    here = JobObject({"metadata": {"name": "js"}, "spec": spec, "status": {}})
     assert KIND.sent(here, []) == {"suspend": True, "replicatedJobs": rows}
     status = {"replicatedJobsStatus": [{"name": "workers", "active": 2, "ready": 1, "succeeded": 0}]}
-    assert KIND.mirrored(here, {"spec": {}, "status": status}) == status
+    assert KIND.mirrored(here, JobObject({"spec": {}, "status": status})) == status
     here["status"] = status
-    assert KIND.mirrored(here, {"spec": {}, "status": status}) is None
+    assert KIND.mirrored(here, JobObject({"spec": {}, "status": status})) is None
     idle = KIND.mirrored(here, None)
     assert idle is not None and idle["replicatedJobsStatus"][0] == {
         **status["replicatedJobsStatus"][0],
         "active": 0,
         "ready": 0,
     }
-    assert KIND.mirrored({**here, "status": idle}, None) is None
+    assert KIND.mirrored(altered(here, status=idle), None) is None

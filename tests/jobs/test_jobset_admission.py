@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from tests.jobs.test_jobset import Json, group, job_set, pods
+from tests.objects import altered
 
 from gangline.api import names
 from gangline.api.admission import Context, default, validate
@@ -103,7 +104,7 @@ def test_any_json_is_answered():
         ({"replicatedJobs": [1, {"template": []}]}, True),
         ({"replicatedJobs": [{"name": 7}]}, False),  # its schema tells
     ):
-        obj = {**written(labels={QUEUE: "main"}), "spec": spec}
+        obj = altered(written(labels={QUEUE: "main"}), spec=spec)
         held = default(obj, None, SIMPLE).obj
         assert held["spec"]["suspend"] is True
         assert bool(errors(held)) == wrong

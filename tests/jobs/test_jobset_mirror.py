@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.jobs.support import Json
 from tests.jobs.test_jobset import job_set, pods
+from tests.objects import JobObject
 
 from gangline.api import jobkinds
 from gangline.control.mirror import watched_kinds
@@ -14,24 +15,26 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import JobError
 from gangline.jobs.jobset import JobSet
 from gangline.kube import resources as kube
+from gangline.objects import view
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 CHILD = (kube.JOBS, "team/jax-slice-0")
 
 
-def child(owner_uid: str = "uid") -> Json:
+def child(owner_uid: str = "uid") -> JobObject:
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "jax", "uid": owner_uid}
     meta = {"name": "jax-slice-0", "namespace": "team", "uid": "c", "labels": {QUEUE: "main"}}
     spec = {"suspend": False, "parallelism": 1, "completions": 1, "template": pods()}
     owners = [{**owner, "controller": True}]
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {**meta, "ownerReferences": owners}, "spec": spec}
+    metadata = {**meta, "ownerReferences": owners}
+    return JobObject({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
 
 
 def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:
     found = Mirror(observe=lambda change: None)
     for resource, obj in objects:
-        found.upsert(resource, obj)
+        found.upsert(resource, view(resource, obj))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.jobs.foreign import component, template
+from tests.objects import JobObject, PodObject, Stored, WorkloadObject, altered, as_stored
 
 from gangline import jobs
 from gangline.api import admission, jobkinds
@@ -41,48 +42,48 @@ def external() -> Iterator[None]:
 
 
 def an_object(
-    api_version: str, kind: str, name: str, owner: Json | None = None, *, queue: bool = False, **spec: Any
-) -> Json:
+    api_version: str, kind: str, name: str, owner: Stored | None = None, *, queue: bool = False, **spec: Any
+) -> Any:
     meta: Json = {"name": name, "namespace": "ns", "uid": f"uid-{kind}-{name}", "resourceVersion": "1"}
     if queue:
         meta["labels"] = {QUEUE: "main"}
     if owner is not None:
         head = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
         meta["ownerReferences"] = [{**head, "uid": owner["metadata"]["uid"], "controller": True}]
-    return {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec, "status": {}}
+    return as_stored({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec, "status": {}})
 
 
-def a_job(name: str, owner: Json | None = None, *, queue: bool = False) -> Json:
+def a_job(name: str, owner: Stored | None = None, *, queue: bool = False) -> JobObject:
     return an_object("batch/v1", "Job", name, owner, queue=queue, parallelism=1, template=template())
 
 
-def a_job_set(owner: Json | None = None, *, queue: bool = False, name: str = "set") -> Json:
+def a_job_set(owner: Stored | None = None, *, queue: bool = False, name: str = "set") -> JobObject:
     row = {"name": "w", "replicas": 1, "template": {"spec": a_job("x")["spec"]}}
     return an_object("jobset.x-k8s.io/v1alpha2", "JobSet", name, owner, queue=queue, replicatedJobs=[row])
 
 
-def a_wrapper(*, queue: bool = False) -> Json:
+def a_wrapper(*, queue: bool = False) -> JobObject:
     inside = component("jobset.x-k8s.io/v1alpha2", "JobSet", a_job_set()["spec"])
     inside["template"]["metadata"]["name"] = "set"
     return an_object("workload.codeflare.dev/v1beta2", "AppWrapper", "wrapper", queue=queue, components=[inside])
 
 
-def resource_of(obj: Json) -> Resource:
+def resource_of(obj: Stored) -> Resource:
     kind = kind_of(obj["apiVersion"], obj["kind"])
     return kind.resource if kind is not None else SANDBOX
 
 
-def a_mirror(managed: ManagedJobs, *objects: Json) -> Mirror:
+def a_mirror(managed: ManagedJobs, *objects: Stored) -> Mirror:
     mirror = Mirror(observe=lambda change: None, managed=managed)
     for obj in objects:
         mirror.upsert(resource_of(obj), obj)
     return mirror
 
 
-def workload_of(owner: Json, *, admitted: bool) -> Json:
+def workload_of(owner: Stored, *, admitted: bool) -> WorkloadObject:
     status = "True" if admitted else "False"
     made = an_object("kueue.x-k8s.io/v1beta2", "Workload", "w", owner)
-    return {**made, "status": {"conditions": [{"type": "Admitted", "status": status}]}}
+    return altered(made, status={"conditions": [{"type": "Admitted", "status": status}]})
 
 
 # --- Job, JobSet and AppWrapper, as Kueue's reconciler documents it ---------------------------------------------------
@@ -148,18 +149,18 @@ def test_a_job_with_more_than_ten_owners_above_one_another_is_left_as_it_is(dept
 
     # an owner among the ten waits for quota: the job's pods would run without any
     chain[-1]["metadata"] |= {"labels": {QUEUE: "main"}, "resourceVersion": "2"}
-    running = {**job, "spec": {**job["spec"], "suspend": False}}
+    running = altered(job, spec={**job["spec"], "suspend": False})
     mirror = a_mirror(ManagedJobs(), *chain, running)
     held, _, note = job_plan.plan(view_of(mirror, running), mirror)
     assert isinstance(held, PatchJob)
     assert held.patch.body == {"spec": {"suspend": True}}
     assert note == steps[0]
 
-    deleted = {**job, "metadata": {**job["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    deleted = altered(job, metadata={**job["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert job_plan.plan(view_of(a_mirror(ManagedJobs(), *chain, deleted), deleted), mirror) == []
 
 
-def view_of(mirror: Mirror, job: Json) -> JobView:
+def view_of(mirror: Mirror, job: JobObject) -> JobView:
     kind = kind_of(job["apiVersion"], job["kind"])
     assert kind is not None
     return JobView(
@@ -220,7 +221,7 @@ def test_a_ray_cluster_that_was_made_while_its_service_was_held_is_made_anew() -
     assert mirror.waits_with_ancestor(cluster)  # while the service stops, though its Workload is still admitted
     changed = mirror.changes.jobs.subscribe(worth=lambda ref: True)
     meta = {**service["metadata"], "resourceVersion": "2"}
-    running = {**service, "metadata": meta, "spec": {"rayClusterConfig": {"suspend": False}}}
+    running = altered(service, metadata=meta, spec={"rayClusterConfig": {"suspend": False}})
     mirror.upsert(ray.RAY_SERVICE.resource, running)
     assert (ray.RAY_CLUSTER.resource, "ns/s-abcde") in changed.take()
     assert mirror.made_while_held(cluster)
@@ -236,15 +237,15 @@ def test_a_ray_cluster_that_was_made_while_its_service_was_held_is_made_anew() -
     gone = Own(Delete(ray.RAY_CLUSTER.resource, "ns", "s-abcde", meta["uid"], "Background"))
     assert job_plan.plan(view, mirror) == [gone]
     for other in (
-        {**cluster, "spec": {"suspend": False}},  # it runs
-        {**cluster, "status": {"state": "ready"}},  # its pods still run
-        {**cluster, "metadata": {**meta, "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        altered(cluster, spec={"suspend": False}),  # it runs
+        altered(cluster, status={"state": "ready"}),  # its pods still run
+        altered(cluster, metadata={**meta, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
     ):
         assert job_plan.plan(replace(view, job=other), mirror) == []
     assert job_plan.plan(replace(view, made_while_held=False), mirror) == []
 
     meta = {**service["metadata"], "resourceVersion": "3"}
-    mirror.upsert(ray.RAY_SERVICE.resource, {**running, "metadata": meta, "status": {}})  # it names no such cluster
+    mirror.upsert(ray.RAY_SERVICE.resource, altered(running, metadata=meta, status={}))  # it names no such cluster
     assert not mirror.made_while_held(cluster)
 
 
@@ -260,7 +261,7 @@ def test_a_ray_service_runs_as_long_as_its_clusters() -> None:
     assert kind.is_active(service, Children(jobs=clusters))
     clusters[0]["status"] = {"state": "suspended"}
     assert kind.is_active(service, Children(jobs=clusters))  # they are not held
-    clusters = [{**each, "spec": {"suspend": True}} for each in clusters]
+    clusters = [altered(each, spec={"suspend": True}) for each in clusters]
     assert not kind.is_active(service, Children(jobs=clusters))
 
 
@@ -290,7 +291,7 @@ def test_an_external_owner_without_a_queue_leaves_its_jobs_to_theirs() -> None:
     job = a_job("any", sandbox, queue=True)
     assert not a_mirror(ManagedJobs(), sandbox, job).managed_ancestor(job)
     assert a_mirror(ALL_JOBS, sandbox, job).managed_ancestor(job)
-    elsewhere = {**sandbox, "metadata": {**sandbox["metadata"], "namespace": "other", "labels": {QUEUE: "main"}}}
+    elsewhere = altered(sandbox, metadata={**sandbox["metadata"], "namespace": "other", "labels": {QUEUE: "main"}})
     assert not a_mirror(ManagedJobs(), elsewhere).owner_of(job)
 
 
@@ -348,8 +349,8 @@ def test_an_external_kind_of_the_wrong_form_names_its_field(name: str) -> None:
 # --- the pods of a job ------------------------------------------------------------------------------------------------
 
 
-def a_pod(name: str, **labels: str) -> Json:
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}}
+def a_pod(name: str, **labels: str) -> PodObject:
+    return PodObject({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}})
 
 
 TRAINING = {"metadata": {"name": "t"}, "spec": {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 2}}}}
@@ -383,5 +384,5 @@ CLUSTER = {"metadata": {"name": "c"}, "spec": {"workerGroupSpecs": [{"groupName"
         ({"apiVersion": "ray.io/v1", "kind": "RayCluster", **CLUSTER}, a_pod("c-x"), False),
     ],
 )
-def test_a_pod_has_to_be_one_that_its_owner_makes(owner: Json, pod: Json, made: bool) -> None:
-    assert owners.creates(owner, pod) is made
+def test_a_pod_has_to_be_one_that_its_owner_makes(owner: Json, pod: PodObject, made: bool) -> None:
+    assert owners.creates(JobObject(owner), pod) is made

@@ -8,6 +8,7 @@ import pytest
 from tests.cluster.serving import stateful_set
 from tests.jobs.plain_pods import a_pod, changed
 from tests.merging import merge_patch
+from tests.objects import JobObject, PodObject, altered
 
 from gangline.api import names
 from gangline.api.read import merge
@@ -35,15 +36,14 @@ def kind() -> RunsElsewhere:
     return found
 
 
-def here(**status: Any) -> Json:
-    return {**a_pod("p"), "status": {"phase": "Pending", "qosClass": "Burstable", "conditions": [GATED], **status}}
+def here(**status: Any) -> PodObject:
+    return altered(a_pod("p"), status={"phase": "Pending", "qosClass": "Burstable", "conditions": [GATED], **status})
 
 
-def there(*conditions: Json, phase: str = "Running", **status: Any) -> Json:
-    return {
-        **a_pod("p"),
-        "status": {"phase": phase, "conditions": list(conditions), "qosClass": "Guaranteed", **status},
-    }
+def there(*conditions: Json, phase: str = "Running", **status: Any) -> PodObject:
+    return altered(
+        a_pod("p"), status={"phase": phase, "conditions": list(conditions), "qosClass": "Guaranteed", **status}
+    )
 
 
 def test_a_pod_is_sent_as_it_waits() -> None:
@@ -62,8 +62,8 @@ def test_a_pod_shows_the_status_of_the_other() -> None:
     running = there(SCHEDULED, READY, hostIP="10.0.0.1")
     shown = kind().mirrored(here(), running)
     assert shown == {**running["status"], "qosClass": "Burstable"}, "its own quality of service cannot change"
-    assert kind().mirrored({**here(), "status": shown}, running) is None
-    assert kind().mirrored(here(), {**a_pod("p"), "status": {}}) is None
+    assert kind().mirrored(altered(here(), status=shown), running) is None
+    assert kind().mirrored(here(), altered(a_pod("p"), status={})) is None
 
 
 def test_it_says_that_it_waits_at_its_gate_until_the_other_has_a_node() -> None:
@@ -108,7 +108,7 @@ def test_what_has_ended_stays_as_it_ended(phase: str) -> None:
 def test_a_member_keeps_the_status_of_its_pod_while_it_waits() -> None:
     pod = here(phase="Running", conditions=[SCHEDULED, READY])
     waiting = member.read(pod)
-    assert waiting.seen() == {**waiting.manifest(), "status": pod["status"]}
+    assert waiting.seen() == altered(waiting.manifest(), status=pod["status"])
     assert (waiting.gated, waiting.started, waiting.ready) == (True, False, True)
     assert "status" not in member.read(changed(pod, started=True)).seen()
 
@@ -125,8 +125,8 @@ def test_a_pod_of_a_deployment_that_was_sent_here_uses_the_workload_that_it_name
 def test_a_stateful_set_is_sent_as_a_whole() -> None:
     found = elsewhere(kube.STATEFUL_SETS)
     assert found is not None and found.pods_wait
-    parent = stateful_set("db", "lq", 3)
+    parent = JobObject(stateful_set("db", "lq", 3))
     parent["metadata"]["uid"] = "u"
     assert found.sent(parent, []) == parent["spec"]
     assert found.marks(parent) == {names.MULTIKUEUE_ORIGIN_UID: "u"}
-    assert found.mirrored({**parent, "status": {"replicas": 0}}, {"status": {"replicas": 3}}) is None
+    assert found.mirrored(altered(parent, status={"replicas": 0}), JobObject({"status": {"replicas": 3}})) is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.jobs.foreign import SPARK, Json
 from tests.merging import merge_patch
+from tests.objects import WorkloadObject, altered
 
 from gangline.api import admission
 from gangline.api.jobkinds.spark import MOVED
@@ -128,7 +129,7 @@ def test_one_of_each_role_stays_with_it() -> None:
 
 
 def test_all_executors_have_to_have_started() -> None:
-    running: Json = {**spark(), "status": {"applicationState": {"state": "RUNNING"}}}
+    running: Json = altered(spark(), status={"applicationState": {"state": "RUNNING"}})
     assert not kind.pods_ready(running)
     running["status"]["executorState"] = {"1": "RUNNING", "2": "PENDING", "3": "COMPLETED"}
     assert not kind.pods_ready(running)
@@ -152,7 +153,7 @@ def test_what_spark_asks_for_where_nothing_is_written() -> None:
     job = spark(**BARE)
     assert executors(job) == 2
     assert requests(job) == requests(job, 1) == {"cpu": "1", "memory": "1408Mi"}
-    running: Json = {**job, "status": {"applicationState": {"state": "RUNNING"}, "executorState": {"1": "RUNNING"}}}
+    running: Json = altered(job, status={"applicationState": {"state": "RUNNING"}, "executorState": {"1": "RUNNING"}})
     assert not kind.pods_ready(running)
     running["status"]["executorState"]["2"] = "RUNNING"
     assert kind.pods_ready(running)
@@ -292,7 +293,7 @@ def test_what_cannot_be_counted_is_refused_by_name(spec: Json, field: str) -> No
 def test_a_running_application_that_was_counted_otherwise_goes_on() -> None:
     """By Kueue up to 0.19, or an earlier version: it is counted anew when it is queued again."""
     held = spark()
-    body = workload.build(kind, held, kind.pod_sets(held), queue="main", priority=0)
+    body = WorkloadObject(workload.build(kind, held, kind.pod_sets(held), queue="main", priority=0))
     body["status"] = {
         "admission": {"podSetAssignments": [{"name": "driver", "count": 1}, {"name": "executor", "count": 3}]}
     }
@@ -302,7 +303,9 @@ def test_a_running_application_that_was_counted_otherwise_goes_on() -> None:
     assert workload.equivalent(body, kind.pod_sets(running), running)
     running["spec"]["executor"]["memory"] = "64g"
     assert not workload.equivalent(body, kind.pod_sets(running), running), "its author has changed it"
-    assert not workload.equivalent({**body, "status": {}}, kind.pod_sets(held), held), "one that waits is counted anew"
+    assert not workload.equivalent(altered(body, status={}), kind.pod_sets(held), held), (
+        "one that waits is counted anew"
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.jobs.foreign import TRAIN_JOB, Json, replicated, runtime, template
+from tests.objects import JobObject, WorkloadObject, altered
 
 from gangline.api import admission
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH, UNKNOWN_FIELDS, at
@@ -26,13 +27,13 @@ assert KIND is not None
 kind = KIND
 
 
-def train(described_by: Json | None = None, **spec: Any) -> Json:
+def train(described_by: Json | None = None, **spec: Any) -> JobObject:
     made = copy.deepcopy(TRAIN_JOB.job)
     made["spec"] = {"runtimeRef": {"name": "torch"}, "suspend": True, **spec}
-    return made if described_by is None else {**made, DESCRIPTION: described_by}
+    return made if described_by is None else JobObject({**made, DESCRIPTION: described_by})
 
 
-def sizes(job: Json) -> dict[str, int]:
+def sizes(job: JobObject) -> dict[str, int]:
     return {row["name"]: row["count"] for row in kind.pod_sets(job)}
 
 
@@ -152,7 +153,7 @@ def test_a_patch_of_too_many_levels_is_refused() -> None:
 
 
 def test_succeeded_jobs_give_their_quota_back_unless_all_may_run_again() -> None:
-    job = {**train(runtime()), "status": {"jobsStatus": [{"name": "dataset-initializer", "succeeded": 1}]}}
+    job = altered(train(runtime()), status={"jobsStatus": [{"name": "dataset-initializer", "succeeded": 1}]})
     assert kind.reclaimable(job) == {"dataset-initializer": 1}
     job[DESCRIPTION]["spec"]["template"]["spec"]["failurePolicy"] = {"maxRestarts": 3}
     assert kind.reclaimable(job) == {}
@@ -162,7 +163,7 @@ def test_succeeded_jobs_give_their_quota_back_unless_all_may_run_again() -> None
 
 
 def stored(obj: Json) -> Json:
-    return {**obj, "metadata": {"resourceVersion": "1", **obj["metadata"]}}
+    return altered(obj, metadata={"resourceVersion": "1", **obj["metadata"]})
 
 
 def test_its_patch_is_withdrawn_only_once_none_of_its_jobs_is_active() -> None:
@@ -170,14 +171,14 @@ def test_its_patch_is_withdrawn_only_once_none_of_its_jobs_is_active() -> None:
     assert KIND is not None
     own = {"manager": MANAGER, "trainingRuntimeSpec": {}}
     others = copy.deepcopy(TRAIN_JOB.job["spec"]["runtimePatches"])
-    job = {**TRAIN_JOB.job, "spec": {**TRAIN_JOB.job["spec"], "suspend": False, "runtimePatches": [*others, own]}}
-    running = {**job, "status": TRAIN_JOB.ready}
+    job = altered(TRAIN_JOB.job, spec={**TRAIN_JOB.job["spec"], "suspend": False, "runtimePatches": [*others, own]})
+    running = altered(job, status=TRAIN_JOB.ready)
     first = KIND.stop(running, [])
     assert first is not None
     assert first.body == {"spec": {"suspend": True}}
-    suspended = {**running, "spec": {**running["spec"], "suspend": True}}
+    suspended = altered(running, spec={**running["spec"], "suspend": True})
     assert KIND.stop(suspended, []) is None
-    second = KIND.stop({**suspended, "status": TRAIN_JOB.rest}, [])
+    second = KIND.stop(altered(suspended, status=TRAIN_JOB.rest), [])
     assert second is not None
     assert second.body == {"spec": {"runtimePatches": others}}
 
@@ -202,9 +203,9 @@ def test_a_job_is_planned_again_when_its_runtime_comes_changes_or_goes() -> None
 def test_a_running_job_keeps_the_pods_of_its_workload_whatever_becomes_of_its_runtime() -> None:
     mirror = Mirror(observe=lambda change: None)
     job = train(runtime())
-    workload = workloads.build(kind, job, kind.pod_sets(job), queue="main", priority=0)
-    waiting = {**workload, "status": {}}
-    reserved = {**workload, "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}}
+    workload = WorkloadObject(workloads.build(kind, job, kind.pod_sets(job), queue="main", priority=0))
+    waiting = altered(workload, status={})
+    reserved = altered(workload, status={"conditions": [{"type": "QuotaReserved", "status": "True"}]})
     mirror.upsert(kube.CLUSTER_TRAINING_RUNTIMES, stored(runtime("torch", replicated("node", "trainer"), numNodes=64)))
     running = train()
     running["spec"]["suspend"] = False
@@ -324,7 +325,8 @@ def test_overrides_of_older_trainers_are_read_written_and_withdrawn() -> None:
     of = runtime("torch", replicated("node", "trainer"))
     mine = override("node", spec={"nodeSelector": {"pool": "other"}}, metadata={"labels": {"a": "b"}})
     kueues = override("node", spec={"nodeSelector": {"x": "y"}}, metadata={"labels": {"kueue.x-k8s.io/podset": "node"}})
-    job = {**train(of, podTemplateOverrides=[mine, kueues]), UNKNOWN_FIELDS: {"spec.runtimePatches"}}
+    written = train(of, podTemplateOverrides=[mine, kueues])
+    job = altered(written, **{UNKNOWN_FIELDS: {"spec.runtimePatches"}})
     [row] = kind.pod_sets(job)
     assert row["template"]["spec"]["nodeSelector"] == {"disk": "ssd", "pool": "other"}
     assert row["template"]["metadata"]["labels"] == {"app": "x", "a": "b"}
@@ -339,7 +341,7 @@ def test_overrides_of_older_trainers_are_read_written_and_withdrawn() -> None:
         "node", metadata={"labels": {"kueue.x-k8s.io/podset": "node"}}, spec={"nodeSelector": {"zone": "a"}}
     )
     assert first.body == {"spec": {"podTemplateOverrides": [mine, written]}}
-    ready = {**job, "spec": {**job["spec"], **first.body["spec"]}}
+    ready = altered(job, spec={**job["spec"], **first.body["spec"]})
     second = kind.start(ready, [info])
     assert second is not None
     assert second.body == {"spec": {"suspend": False}}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.jobs.support import batch_job, template
 from tests.merging import merge_patch
+from tests.objects import JobObject, WorkloadObject
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
@@ -142,26 +143,26 @@ def test_a_bad_time_limit_is_named(text: str):
 MIN = {names.MIN_PARALLELISM: "2"}
 
 
-def _pair(**kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _pair(**kwargs: Any) -> tuple[WorkloadObject, JobObject]:
     job = batch_job(**kwargs)
-    built = workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0)
+    built = WorkloadObject(workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0))
     return copy.deepcopy(
         built
     ), job  # as the API server would answer: what it shares with the job is not changed with it
 
 
-def _admit(built: dict[str, Any], count: int) -> None:
+def _admit(built: WorkloadObject, count: int) -> None:
     built["status"] = {"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": count}]}}
 
 
-def _start(job: dict[str, Any], count: int) -> dict[str, Any]:
+def _start(job: JobObject, count: int) -> JobObject:
     info = PodSetInfo("main", count, node_selector={"pool": "x"}, tolerations=[{"key": "t"}], labels={"l": "v"})
     patch = KIND.start(job, [info])
     assert patch is not None
     return merge_patch(job, patch.body)
 
 
-def _equivalent(built: dict[str, Any], job: dict[str, Any]) -> bool:
+def _equivalent(built: WorkloadObject, job: JobObject) -> bool:
     return workload.equivalent(built, KIND.pod_sets(job), job)
 
 
@@ -185,35 +186,35 @@ def test_a_waiting_workload_of_kueues_is_equivalent():
     assert _equivalent(built, job)
 
 
-def _uid(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _uid(built: WorkloadObject, job: JobObject) -> None:
     job["metadata"]["uid"] = "another"
 
 
-def _limit(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _limit(built: WorkloadObject, job: JobObject) -> None:
     job["metadata"]["labels"] = {names.MAX_EXEC_TIME: "60"}
 
 
-def _parallelism(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _parallelism(built: WorkloadObject, job: JobObject) -> None:
     job["spec"]["parallelism"] = 3
 
 
-def _least(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _least(built: WorkloadObject, job: JobObject) -> None:
     job["metadata"]["annotations"][names.MIN_PARALLELISM] = "1"
 
 
-def _selector(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _selector(built: WorkloadObject, job: JobObject) -> None:
     job["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "y"}
 
 
-def _image(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _image(built: WorkloadObject, job: JobObject) -> None:
     job["spec"]["template"]["spec"]["containers"][0]["image"] = "train:2"
 
 
-def _topology(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _topology(built: WorkloadObject, job: JobObject) -> None:
     built["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
 
 
-def _renamed(built: dict[str, Any], job: dict[str, Any]) -> None:
+def _renamed(built: WorkloadObject, job: JobObject) -> None:
     built["spec"]["podSets"][0]["name"] = "worker"
 
 

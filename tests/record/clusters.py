@@ -10,6 +10,7 @@ from typing import Any
 
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
+from gangline.objects import JobObject
 from gangline.record.recorder import Recorder
 
 Json = dict[str, Any]
@@ -82,13 +83,14 @@ def policy(name: str = "shortest", **spec: Any) -> Json:
     }
 
 
-def job(name: str, *, hint: str = "", user: str = "") -> Json:
+def job(name: str, *, hint: str = "", user: str = "") -> JobObject:
     metadata: Json = {"namespace": "team", "name": name, "uid": f"job-{name}"}
     if hint:
         metadata["annotations"] = {"gangline.io/expected-runtime": hint}
     if user:
         metadata["labels"] = {"gangline.io/user": user}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": {}}}}
+    spec = {"template": {"spec": {}}}
+    return JobObject({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
 
 
 def workload(

@@ -25,6 +25,7 @@ from gangline.bounded import SHOWN
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
 from gangline.kube.resources import Json
+from gangline.objects import JobObject
 from gangline_webhooks import conversions, envelope, jsonpatch, review
 from gangline_webhooks.envelope import BadReviewError
 from gangline_webhooks.facts import Facts
@@ -191,16 +192,16 @@ def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldEr
 
     `every`: also where the job names no queue.
     """
-    kind = kind_of(str(asked.obj.get("apiVersion")), asked.kind)
-    if kind is None or not (every or kind.owns_children or jobs.queue_name(asked.obj)):
+    job, kind = JobObject(asked.obj), kind_of(str(asked.obj.get("apiVersion")), asked.kind)
+    if kind is None or not (every or kind.owns_children or job.queue_name):
         return []
     # another object may describe its pods, and may still come
-    if kind.declaration.descriptions or kind.declaration.left_alone(asked.obj):
+    if kind.declaration.descriptions or kind.declaration.left_alone(job):
         return []
     try:
-        if asked.old is not None and (asked.obj["spec"] == asked.old["spec"] or not kind.is_suspended(asked.obj)):
+        if asked.old is not None and (job["spec"] == asked.old["spec"] or not kind.is_suspended(job)):
             return []
-        kind.pod_sets(asked.obj)
+        kind.pod_sets(job)
     except NoPodsError:  # it is told by a warning
         return []
     except JobError as error:

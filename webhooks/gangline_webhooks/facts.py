@@ -16,12 +16,11 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import orjson
 
-from gangline.api import jobkinds, names
+from gangline.api import jobkinds
 from gangline.api.admission import Context
 from gangline.api.admission.findings import mapping, metadata, objects, text
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.admission.of_jobs import jobs
-from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.api.jobkinds.declaration import Reference
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.jobs import kind_of, owners
@@ -36,8 +35,8 @@ from gangline.kube.resources import (
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Json,
-    true_condition,
 )
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 T = TypeVar("T")
 
@@ -276,23 +275,23 @@ async def _is_queued(reader: Reader, question: _Queued, managed: ManagedJobs) ->
         "name": question.name,
         "uid": question.uid,
     }
-    child: Json = orjson.loads(question.child)
+    child = Stored(orjson.loads(question.child))
     of_pod = child.get("kind") == "Pod"  # which waits itself where Gangline has no such owners
     for _ in range(MAX_DEPTH):
         if reference is None or not jobs.may_lead_to_queued(reference):
             return False
         try:
-            owner = await reader.get(
-                _resource_of(reference), question.namespace, reference["name"], within=READ_TIMEOUT
+            owner = JobObject(
+                await reader.get(_resource_of(reference), question.namespace, reference["name"], within=READ_TIMEOUT)
             )
         except NotFound:
             return False
-        if mapping(owner.get("metadata")).get("uid") != reference["uid"] or not owners.creates(owner, child):
+        if metadata(owner).get("uid") != reference["uid"] or not owners.creates(owner, child):
             return False
         child = owner
         ours = _is_known(reference)
         if managed.kind(reference["apiVersion"], reference["kind"]) and (
-            (jobs.queue_name(owner) and (ours or not of_pod)) or (managed.without_queue and ours)
+            (owner.queue_name and (ours or not of_pod)) or (managed.without_queue and ours)
         ):
             return True
         reference = jobs.controller_of(owner)
@@ -307,15 +306,16 @@ def _waits(
 
     Owners are read as they are now: a controller creates children right after it saw its own job start.
     """
-    found: tuple[JobKind, Json] | None = None
+    found: tuple[JobKind, JobObject] | None = None
     for _ in range(MAX_DEPTH):
         if reference is None or not jobs.could_be_queued(reference):
             break
-        owner = look((_resource_of(reference), f"{namespace}/{text(reference.get('name'))}"))
-        if owner is None or metadata(owner).get("uid") != reference.get("uid"):
+        seen = look((_resource_of(reference), f"{namespace}/{text(reference.get('name'))}"))
+        if seen is None or metadata(seen).get("uid") != reference.get("uid"):
             break
+        owner = JobObject(seen)
         kind = kind_of(text(reference.get("apiVersion")), text(reference.get("kind")))
-        if kind is not None and (jobs.queue_name(owner) or managed.without_queue or kind.owns_children):
+        if kind is not None and (owner.queue_name or managed.without_queue or kind.owns_children):
             found = kind, owner
         reference = jobs.controller_of(owner)
     if found is None:
@@ -323,10 +323,10 @@ def _waits(
     kind, owner = found
     if kind.is_suspended(owner):
         return True
-    if not kind.owns_children or not (jobs.queue_name(owner) or managed.without_queue):
+    if not kind.owns_children or not (owner.queue_name or managed.without_queue):
         return False
-    workload = look((WORKLOADS, f"{namespace}/{prebuilt_workload(owner) or workload_name(kind, owner)}"))
-    return workload is None or true_condition(workload, names.ADMITTED) is None
+    workload = look((WORKLOADS, f"{namespace}/{owner.prebuilt_workload or workload_name(kind, owner)}"))
+    return workload is None or not WorkloadObject(workload).admitted
 
 
 def _is_known(reference: Json) -> bool:

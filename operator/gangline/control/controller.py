@@ -39,6 +39,7 @@ from gangline.control.gates.pod_gates import PodGates
 from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
 from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.kernel.context import Context
 from gangline.control.metrics.gauges import Scrape, Sheets
 from gangline.control.metrics.workload_tally import WorkloadTally
 from gangline.control.mirror.mirror import Mirror
@@ -64,6 +65,8 @@ from gangline.control.pod_groups.group_planning import GroupPlanning
 from gangline.control.provisioning.activity import CONTROLLER as BY_PROVISIONING
 from gangline.control.provisioning.autoscalers import Autoscalers
 from gangline.control.provisioning.provisioning import Provisioning
+from gangline.control.queues.objects_in_use import ObjectsInUse
+from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
 from gangline.control.recovery import stuck_pods, unhealthy_nodes
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
@@ -81,14 +84,13 @@ from gangline.control.variants.variants import Variants
 from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
-from gangline.control.writes.objects_in_use import ObjectsInUse
-from gangline.control.writes.queue_writes import QueueWrites
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, IsolatedEngine, model
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Resource, key_of
+from gangline.kube.resources import Resource
+from gangline.objects import view
 from gangline.telemetry import Source
 
 if TYPE_CHECKING:
@@ -183,38 +185,6 @@ class Controller:
         owners = PodOwners(mirror, out_of_reach=lambda node: out_of_reach_since(node) is not None)
         self.pods = pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
-        inventory = InventoryFeed(
-            mirror,
-            pods,
-            quarantine,
-            now=now,
-            count_anew=writes.count_anew,
-            tell=lambda cards: self._observe(of_node(cards)),
-            selectors=selectors,
-        )
-        #: the cards of nodes, and who sits on them
-        self.cards = inventory.cards
-
-        # recovery of gangs that lose nodes
-        departed = DepartedWorkloads(
-            mirror, pods, owners, writes.pending, engine.observe, now=now, quarantine=quarantine
-        )
-        recoveries = Recoveries(
-            mirror,
-            pods,
-            writes,
-            writer,
-            recorder,
-            metrics,
-            messages,
-            note_failure=lambda workload: engine.observe(model.WriteFailed(workload)),
-            now=now,
-            quarantine=quarantine,
-        )
-
-        #: nodes that do not answer, where a policy has them probed
-        self.silence = SilentNodes(client, mirror, pods, writer, mirror.recovery_for)
-
         # notifications
         outbox = Outbox(
             SecretReader(client).read,
@@ -223,34 +193,52 @@ class Controller:
             limited=lambda workload, why: messages.publish(NoticeLimited(workload, why)),
         )
         self.notices = notices = Notices(mirror, outbox.put, now=now, messages=messages)
-        Announcements(mirror, notices, recorder, messages, leading=leading)
+        context = Context(
+            client=client,
+            engine=engine,
+            mirror=mirror,
+            pods=pods,
+            owners=owners,
+            writes=writes,
+            writer=writer,
+            recorder=recorder,
+            notices=notices,
+            metrics=metrics,
+            messages=messages,
+            quarantine=quarantine,
+            gates=gates,
+            served=served,
+            now=now,
+            wake=self.wake,
+        )
+
+        inventory = InventoryFeed(
+            context, count_anew=writes.count_anew, tell=lambda cards: self._observe(of_node(cards)), selectors=selectors
+        )
+        #: the cards of nodes, and who sits on them
+        self.cards = inventory.cards
+
+        # recovery of gangs that lose nodes
+        departed = DepartedWorkloads(context, writes.pending, engine.observe)
+        recoveries = Recoveries(context, lambda workload: engine.observe(model.WriteFailed(workload)))
+
+        #: nodes that do not answer, where a policy has them probed
+        self.silence = SilentNodes(context, mirror.recovery_for)
+
+        Announcements(context, leading=leading)
 
         # decisions
-        decisions = Decisions(
-            mirror, writes, engine, recoveries, notices, recorder, metrics, messages, older_words=older_words
-        )
-        self._deciding = Deciding(engine, decisions, writer, metrics, observe=self._observe, quarantine=quarantine)
-        troubles = Troubles(mirror, decisions, recorder, quarantine, messages, leading=leading)
+        decisions = Decisions(context, recoveries, older_words=older_words)
+        self._deciding = Deciding(context, decisions, observe=self._observe)
+        troubles = Troubles(context, decisions, leading=leading)
         if isinstance(engine, IsolatedEngine):
             engine.report = troubles.engine_fault
 
         # stall watch and forecasts
-        self.stalls = stalls = StallWatch(
-            mirror,
-            writes,
-            pods,
-            self._observe,
-            recorder,
-            metrics,
-            notices,
-            messages,
-            now=now,
-            source=telemetry,
-            quarantine=quarantine,
-        )
-        self.held = held = HeldUnbound(mirror, pods)
+        self.stalls = stalls = StallWatch(context, self._observe, source=telemetry)
+        self.held = held = HeldUnbound(context)
         metrics.count_held_unbound(lambda: held.seconds(now()))
-        self.refused = refused = RefusedPods(client, mirror, writes, pods, recorder, now=now, quarantine=quarantine)
+        self.refused = refused = RefusedPods(context)
         #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
         if forecasting is not None:
@@ -260,63 +248,26 @@ class Controller:
             )
 
         #: flavors whose nodes an autoscaler makes
-        self.autoscalers = autoscalers = Autoscalers(client, mirror, now=now, wake=self.wake)
+        self.autoscalers = autoscalers = Autoscalers(context)
 
         #: what order and backfill by forecasts cost, and which queues follow something else for now
         self.floor = floor = FloorWatch(engine, mirror, messages, now=now, wake=self.wake)
 
         # admission checks that are answered here
-        provisioning = Provisioning(
-            mirror,
-            writes,
-            recorder,
-            served=served,
-            gates=gates,
-            wake=self.wake,
-            quarantine=quarantine,
-        )
-        elsewhere = MultiKueue(
-            client,
-            mirror,
-            writes,
-            writer,
-            recorder,
-            metrics.kueue,
-            multikueue,
-            wake=self.wake,
-            now=now,
-            quarantine=quarantine,
-        )
-        quotas = ManagerQuotas(
-            mirror,
-            writes,
-            elsewhere.clusters,
-            patience=multikueue.worker_lost_timeout,
-            wake=self.wake,
-            quarantine=quarantine,
-        )
+        provisioning = Provisioning(context)
+        elsewhere = MultiKueue(context, multikueue)
+        quotas = ManagerQuotas(context, elsewhere.clusters, patience=multikueue.worker_lost_timeout)
         elsewhere.moved_quotas = quotas.note
         judges = {BY_PROVISIONING: provisioning.judge, ELSEWHERE: elsewhere.judge}
-        groups = GroupPlanning(
-            mirror, pods, writes, writer, notices, recorder, metrics, now=now, wake=self.wake, quarantine=quarantine
-        )
-        serving = ServingPlanning(
-            mirror, groups, writes, writer, notices, recorder, metrics, wake=self.wake, quarantine=quarantine
-        )
+        groups = GroupPlanning(context)
+        serving = ServingPlanning(context, groups)
         groups.demand_of = serving.demand
         groups.elsewhere = elsewhere
         elsewhere.jobs.pods_of, elsewhere.changed_groups = groups.members, groups.changed
         elsewhere.moved_elsewhere = groups.again
 
-        queue_writes = QueueWrites(
-            mirror,
-            writes,
-            writer,
-            engine,
-            now,
-            fair=fair_sharing,
-            fallen_back=lambda: floor.fallen_back,
-            automation_of=quotas.automation_of,
+        queue_writes = QueueStatuses(
+            context, fair=fair_sharing, fallen_back=lambda: floor.fallen_back, automation_of=quotas.automation_of
         )
         quotas.show = queue_writes.show
 
@@ -333,7 +284,7 @@ class Controller:
             provisioning,
             elsewhere,  # workloads that run in other clusters
             *([quotas] if multikueue.enabled and multikueue.sums_quotas else []),  # and how much of them
-            ActiveChecks(mirror, writes, quarantine, judges),  # whether each check is active
+            ActiveChecks(context, judges),  # whether each check is active
             # decisions
             decisions,  # state of decisions being carried out
             self._deciding,  # lets the engine decide, and carries out its decisions
@@ -341,68 +292,44 @@ class Controller:
             self.silence,
             *(
                 [
-                    UnhealthyNodes(mirror, pods, owners, writes, gates=gates),  # `status.unhealthyNodes`
+                    UnhealthyNodes(context),  # `status.unhealthyNodes`
                     # pods that wait for such a node in vain
-                    StrayPods(mirror, owners, writer, recorder, self.wake, quarantine),
+                    StrayPods(context),
                 ]
                 if gates.get(unhealthy_nodes.GATE, True)
                 else []
             ),
-            LeavingJobs(mirror, pods),  # jobs whose last pods end
+            LeavingJobs(context),  # jobs whose last pods end
             recoveries,  # lost pods replaced, gangs restarted or queued again
-            Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that can't terminate
-            *([StuckPods(mirror, writer, recorder, self.wake)] if gates.get(stuck_pods.GATE) else []),
+            Fencing(context, mirror.recovery_for),  # pods that can't terminate
+            *([StuckPods(context)] if gates.get(stuck_pods.GATE) else []),
             # plans
-            JobPlanning(
-                mirror,
-                pods,
-                recoveries,
-                writes,
-                notices,
-                recorder,
-                metrics,
-                wake=self.wake,
-                quarantine=quarantine,
-                served=served,
-            ),
+            JobPlanning(context, recoveries),
             serving,  # kinds whose pods wait in their place: their Workloads, and the groups of their pods
             # slices of elastic jobs that grew
-            ReplacedSlices(mirror, writes, recorder, metrics, quarantine, wake=self.wake),
+            ReplacedSlices(context),
             groups,  # plain pods and pod groups
             # Workloads that no job plans for
-            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine, wake=self.wake, planned=groups.plans),
-            ClassPriorities(mirror, writes, quarantine, wake=self.wake),  # Workloads whose class has another value now
-            ClearedGates(mirror, writes, recorder),  # Workloads that are gated no more
-            *([FreshWorkloads(mirror, writes)] if gates.get("UnadmittedWorkloadsExplicitStatus", False) else []),
-            *([Retainer(mirror, writes, recorder, retention)] if retention != FOR_EVER else []),  # what ended long ago
+            UnownedWorkloads(context, departed, planned=groups.plans),
+            ClassPriorities(context),  # Workloads whose class has another value now
+            ClearedGates(context),  # Workloads that are gated no more
+            *([FreshWorkloads(context)] if gates.get("UnadmittedWorkloadsExplicitStatus", False) else []),
+            *([Retainer(context, retention)] if retention != FOR_EVER else []),  # what ended long ago
             # jobs that are tried on several flavors at a time
-            Variants(mirror, writes, recorder, gates=gates, wake=self.wake, quarantine=quarantine),
+            Variants(context),
             # gated pods, whose domains follow from admissions
             # placed by topology
-            PodGates(
-                mirror,
-                pods,
-                writes,
-                writer,
-                metrics,
-                now=now,
-                quarantine=quarantine,
-                wake=self.wake,
-                owners=owners,
-                recorder=recorder,
-            ),
+            PodGates(context),
             # of jobs that grow
-            ElasticGates(mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake),
+            ElasticGates(context),
             # on flavors without a topology
-            NodeGates(
-                mirror, pods, writes, writer, metrics, now=now, quarantine=quarantine, wake=self.wake, engine=engine
-            ),
+            NodeGates(context),
             held,  # accelerators that wait for pods that can't be bound
             # what users see
             floor,  # modes of ClusterQueues whose policy costs more than it gains
             # statuses of queues and policies
             queue_writes,
-            ObjectsInUse(mirror, writes, engine, self.wake),  # configuration objects that others use stay
+            ObjectsInUse(context),  # configuration objects that others use stay
             notices,  # which notices go to whom
             outbox,  # and their delivery
             stalls,  # gangs that hang
@@ -428,6 +355,7 @@ class Controller:
         """Returns the function that receives the events of the reflector of `resource`."""
 
         def take(event: Event) -> None:
+            event = Upsert(view(resource, event.obj)) if isinstance(event, Upsert) else event
             self._inbox.put(resource, event)
             self.wake()
 
@@ -524,7 +452,7 @@ class Controller:
         self.quarantine.turns.begin()
         for resource, event in self._inbox.events():
             if isinstance(event, Upsert):
-                key = key_of(event.obj)
+                key = event.obj.key
             else:
                 key = event.key if isinstance(event, Removed) else ""
             self.quarantine.attempt("observing it", resource, key, partial(self._show, resource, event))

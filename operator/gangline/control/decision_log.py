@@ -6,7 +6,8 @@ import logging
 from typing import Any, Final
 
 from gangline import logs
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -19,15 +20,15 @@ HEALED: Final = "healed"
 FINISHED: Final = "finished"
 
 
-def note(what: str, workload: Json, cause: str, **more: Any) -> None:
+def note(what: str, workload: WorkloadObject, cause: str, **more: Any) -> None:
     """Log a decision. `workload` as the API server answered the write; `more`: particulars of this kind of decision, None is left
     out.
     """
-    admission = (workload.get("status") or {}).get("admission") or {}
+    admission = workload.admission or {}
     logs.tell(
         log,
         what,
-        workload=key_of(workload),
+        workload=workload.key,
         queue=admission.get("clusterQueue"),
         flavors=_flavors(admission),
         cause=cause,

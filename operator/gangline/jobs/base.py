@@ -15,7 +15,8 @@ from gangline.api import names
 from gangline.api.jobkinds.declaration import Declaration, Path, Suspension
 from gangline.api.jobkinds.declaration import JobError as JobError
 from gangline.api.jobkinds.declaration import Outcome as Outcome
-from gangline.kube.resources import Json, Resource, condition_of, deleting, true_condition
+from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, Stored
 
 
 class UnknownClassError(JobError):
@@ -83,14 +84,14 @@ class Children:
     pods.
     """
 
-    jobs: Sequence[Json] = ()
-    services: Sequence[Json] = ()
-    claim_templates: Sequence[Json] = ()
+    jobs: Sequence[JobObject] = ()
+    services: Sequence[Stored] = ()
+    claim_templates: Sequence[Stored] = ()
 
 
-def checkpoints(job: Json, interval: str | None = None) -> dict[str, str]:
+def checkpoints(job: JobObject, interval: str | None = None) -> dict[str, str]:
     """The checkpoint interval, for its Workload: `interval` of its spec, else by its own annotation."""
-    interval = interval or (job["metadata"].get("annotations") or {}).get(names.CHECKPOINT_INTERVAL)
+    interval = interval or job.annotations.get(names.CHECKPOINT_INTERVAL)
     return {names.CHECKPOINT_INTERVAL: interval} if interval else {}
 
 
@@ -100,31 +101,31 @@ _SUSPENDED: Final = "Suspended"
 _CONTROLLERS: Final = frozenset({None, "", "kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller"})
 
 
-def is_stopping(job: Json) -> bool:
+def is_stopping(job: JobObject) -> bool:
     """Whether the job is suspended, while its controller, that of Jobs or of JobSets, still reports that it is resumed.
 
     Until the controller reports the suspension, it may go on with what it had begun, and create pods that nothing counts yet. For
     a job that is being deleted, or is about to end, the report says nothing more.
     """
-    row = condition_of(job, _SUSPENDED)
-    if row is None or row.get("status") != "False" or not job["spec"].get("suspend"):
+    row = job.condition(_SUSPENDED)
+    if row is None or row.get("status") != "False" or not job.spec.get("suspend"):
         return False
-    return not deleting(job) and not is_ending(job) and _here(job)
+    return not job.deleting and not is_ending(job) and _here(job)
 
 
-def is_ending(job: Json) -> bool:
+def is_ending(job: JobObject) -> bool:
     """Whether the end of a Job is decided: no pod of it is created any more, and it has ended once those that it has are gone."""
-    return any(true_condition(job, kind) is not None for kind in ("SuccessCriteriaMet", "FailureTarget"))
+    return any(job.is_true(kind) for kind in ("SuccessCriteriaMet", "FailureTarget"))
 
 
-def confirmed_start(job: Json) -> Patch | None:
+def confirmed_start(job: JobObject) -> Patch | None:
     """Says in place of its controller that a job is resumed, where that has not said so yet; None where nothing is to be said.
 
     A controller that is just starting the job may have pods created after it was suspended again. It has to contradict this
     condition then, and so shows that it has seen the suspension (`is_stopping`).
     """
-    row = condition_of(job, _SUSPENDED)
-    if row is None or row.get("status") != "True" or job["spec"].get("suspend") or deleting(job) or not _here(job):
+    row = job.condition(_SUSPENDED)
+    if row is None or row.get("status") != "True" or job.spec.get("suspend") or job.deleting or not _here(job):
         return None
     said = {
         **row,
@@ -132,24 +133,24 @@ def confirmed_start(job: Json) -> Patch | None:
         "reason": "Stopping",
         "message": "The job is suspended before its controller saw its start",
     }
-    rows: list[Json] = job["status"]["conditions"]
+    rows: list[Json] = job.status["conditions"]
     return Patch({"status": {"conditions": [said if each is row else each for each in rows]}}, "status")
 
 
-def has_seen_suspension(job: Json) -> bool:
+def has_seen_suspension(job: JobObject) -> bool:
     """Whether the controller of a suspended job, that of Jobs or of JobSets, knows of it, or has never seen it otherwise.
 
     One that was suspended before its controller had said anything may still get pods: that has been told of its start, perhaps,
     and of nothing else. The first generation of a job was never started.
     """
-    if condition_of(job, _SUSPENDED) is not None or not job["spec"].get("suspend") or not _here(job):
+    if job.condition(_SUSPENDED) is not None or not job.spec.get("suspend") or not _here(job):
         return True
-    return deleting(job) or is_ending(job) or (job["metadata"].get("generation") or 1) == 1
+    return job.deleting or is_ending(job) or (job.generation or 1) == 1
 
 
-def _here(job: Json) -> bool:
+def _here(job: JobObject) -> bool:
     """Whether the usual controller runs the job, which says what it sees."""
-    return job["spec"].get("managedBy") in _CONTROLLERS
+    return job.spec.get("managedBy") in _CONTROLLERS
 
 
 class SentAlone:
@@ -163,19 +164,19 @@ class SentAlone:
     def shared(self) -> bool:
         return False
 
-    def unsendable(self, job: Json) -> str:
+    def unsendable(self, job: JobObject) -> str:
         return ""
 
-    def size_of(self, job: Json) -> Json:
+    def size_of(self, job: JobObject) -> Json:
         return {}
 
-    def resized(self, remote: Json, job: Json) -> Json:
+    def resized(self, remote: JobObject, job: JobObject) -> Json:
         return {}
 
-    def marks(self, job: Json) -> Mapping[str, str]:
+    def marks(self, job: JobObject) -> Mapping[str, str]:
         return {}
 
-    def finished(self, job: Json) -> Outcome | None:
+    def finished(self, job: JobObject) -> Outcome | None:
         return None
 
 
@@ -209,12 +210,12 @@ class Declared(SentAlone):
     def followed(self) -> Sequence[Path]:
         return self.declaration.followed
 
-    def resizable(self, job: Json) -> frozenset[str]:
+    def resizable(self, job: JobObject) -> frozenset[str]:
         return frozenset()
 
-    def node_loss(self, job: Json) -> dict[str, str]:
+    def node_loss(self, job: JobObject) -> dict[str, str]:
         """The annotations of the job's Workload about lost nodes."""
-        said = self.declaration.node_loss.of(job["metadata"].get("annotations") or {})
+        said = self.declaration.node_loss.of(job.annotations)
         return {names.NODE_LOSS: said} if said else {}
 
 
@@ -236,64 +237,64 @@ class JobKind(Protocol):
     @property
     def kind(self) -> str: ...
 
-    def resizable(self, job: Json) -> frozenset[str]:
+    def resizable(self, job: JobObject) -> frozenset[str]:
         """The pod sets whose size may change while the job runs, if it is elastic."""
         ...
 
-    def is_suspended(self, job: Json) -> bool:
+    def is_suspended(self, job: JobObject) -> bool:
         """Whether the job is suspended, completely: no step of a stop is left to do."""
         ...
 
-    def pod_sets(self, job: Json) -> list[Json]:
+    def pod_sets(self, job: JobObject) -> list[Json]:
         """`spec.podSets` of the Workload (v1beta2 JSON). Raises JobError."""
         ...
 
-    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+    def start(self, job: JobObject, infos: Sequence[PodSetInfo]) -> Patch | None:
         """The next patch that starts a suspended job with its admission injected. Raises JobError on conflicting keys.
 
         Most kinds need one patch, which also unsuspends the job. None if the job already runs as admitted.
         """
         ...
 
-    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+    def not_kept(self, job: JobObject, infos: Sequence[PodSetInfo]) -> list[str]:
         """What a patch of `start` with `infos` has written and a job, as the API server has stored it, lacks."""
         ...
 
-    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+    def stop(self, job: JobObject, pod_sets: Sequence[Json]) -> Patch | None:
         """The next patch on the way back to the suspended job that `pod_sets` came from.
 
         None if it is there, or if the next step has to wait for its pods to end: `is_suspended` distinguishes these.
         """
         ...
 
-    def runtime_hints(self, job: Json) -> RuntimeHints:
+    def runtime_hints(self, job: JobObject) -> RuntimeHints:
         """The runtime hints of its author. Never raises: errors of the job are reported elsewhere."""
         ...
 
-    def workload_annotations(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: JobObject) -> dict[str, str]:
         """Annotations of the job's Workload: values without a field in Kueue's schema that have to outlive this process."""
         ...
 
-    def attempt(self, job: Json) -> int | None:
+    def attempt(self, job: JobObject) -> int | None:
         """The attempt of its gang that the job runs, from the pods' annotation that `start` set.
 
         None for a kind that owns its children: `sync` handles attempts there.
         """
         ...
 
-    def is_active(self, job: Json, children: Children) -> bool:
+    def is_active(self, job: JobObject, children: Children) -> bool:
         """Whether pods of the job may still run: its quota must stay held."""
         ...
 
-    def finished(self, job: Json) -> Outcome | None: ...
+    def finished(self, job: JobObject) -> Outcome | None: ...
 
-    def pods_ready(self, job: Json) -> bool: ...
+    def pods_ready(self, job: JobObject) -> bool: ...
 
-    def reclaimable(self, job: Json) -> dict[str, int]:
+    def reclaimable(self, job: JobObject) -> dict[str, int]:
         """Pod set -> pods that have ended for good while the job still runs (their quota may be released)."""
         ...
 
-    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+    def sync(self, job: JobObject, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
         """Writes that bring the objects the job owns, and its status, up to date.
 
         `infos` is the admission it runs with, None while it is suspended.
@@ -308,7 +309,7 @@ class JobKind(Protocol):
 class Expires(Protocol):
     """A kind whose jobs fail when their time is up; jobs of other kinds are only suspended, as in Kueue."""
 
-    def expire(self, job: Json, at: str) -> Patch | None:
+    def expire(self, job: JobObject, at: str) -> Patch | None:
         """Let the status say that the job was stopped at `at` because its time was up. None if its status says so, or if another
         limit stopped it.
         """
@@ -319,7 +320,7 @@ class Expires(Protocol):
 class Restarts(Protocol):
     """A kind whose jobs can start their whole gang again in place."""
 
-    def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
+    def restart(self, job: JobObject, reason: str, message: str, at: str) -> Patch | None:
         """Start the gang again. None if the job does not run, or was restarted as often as it may be."""
         ...
 
@@ -328,7 +329,7 @@ class Restarts(Protocol):
 class AnswersRefusals(Protocol):
     """A kind whose status names the children that the API server does not accept."""
 
-    def rejected(self, job: Json, message: str) -> Patch | None:
+    def rejected(self, job: JobObject, message: str) -> Patch | None:
         """Let the status say that a create was refused: `message` is the API server's answer. None if it is not about the
         content, and may be temporary.
         """
@@ -339,7 +340,7 @@ class AnswersRefusals(Protocol):
 class NeedsKinds(Protocol):
     """A kind of which some jobs need kinds that not every API server has."""
 
-    def needed_kinds(self, job: Json) -> Mapping[Resource, str]:
+    def needed_kinds(self, job: JobObject) -> Mapping[Resource, str]:
         """The kinds that the job needs, each with the field that asks for it. Raises JobError."""
         ...
 
@@ -348,7 +349,7 @@ class NeedsKinds(Protocol):
 class ShowsRefusedPods(Protocol):
     """A kind whose status says that the API server refuses the pods of a job."""
 
-    def pods_refused(self, job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
+    def pods_refused(self, job: JobObject, refused: bool, reason: str, message: str, at: str) -> Patch | None:
         """Let the status say on what ground the pods are refused, or that they no longer are. None if it says so already."""
         ...
 
@@ -357,7 +358,7 @@ class ShowsRefusedPods(Protocol):
 class LeavesBehind(Protocol):
     """Objects of an earlier run may keep the next one from starting as admitted."""
 
-    def outdated_children(self, job: Json, infos: Sequence[PodSetInfo], children: Children) -> Sequence[Delete]:
+    def outdated_children(self, job: JobObject, infos: Sequence[PodSetInfo], children: Children) -> Sequence[Delete]:
         """The children that have to be deleted before it starts with `infos`."""
         ...
 
@@ -366,7 +367,7 @@ class LeavesBehind(Protocol):
 class ShowsSuspension(Protocol):
     """A kind whose controller says in a job's status that it has seen the suspension."""
 
-    def has_seen_suspension(self, job: Json) -> bool:
+    def has_seen_suspension(self, job: JobObject) -> bool:
         """Whether the controller knows of the suspension. False while one that has begun with the job may not know yet that it is
         suspended again.
         """
@@ -410,7 +411,7 @@ class RunsElsewhere(Protocol):
         """Whether a job has several Workloads, which all run in one cluster."""
         ...
 
-    def unsendable(self, job: Json) -> str:
+    def unsendable(self, job: JobObject) -> str:
         """Why the job cannot be sent, whatever the cluster; "" = it can."""
         ...
 
@@ -419,29 +420,29 @@ class RunsElsewhere(Protocol):
         """Fields in which the other job follows this one while it runs."""
         ...
 
-    def size_of(self, job: Json) -> Json:
+    def size_of(self, job: JobObject) -> Json:
         """The fields by which an elastic job says how many pods it has; {} = in another cluster it keeps its size."""
         ...
 
-    def resized(self, remote: Json, job: Json) -> Json:
+    def resized(self, remote: JobObject, job: JobObject) -> Json:
         """The fields of the spec of `remote`, with their values, after which it has the size of `job`."""
         ...
 
-    def marks(self, job: Json) -> Mapping[str, str]:
+    def marks(self, job: JobObject) -> Mapping[str, str]:
         """More annotations of the job for another cluster."""
         ...
 
-    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+    def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         """`spec` of the job for another cluster: suspended, run by the controller there, with the pod templates of `pod_sets`,
         which no admission here has changed. It does not delete itself: its end is read first, and then it is deleted from here.
         """
         ...
 
-    def finished(self, job: Json) -> Outcome | None:
+    def finished(self, job: JobObject) -> Outcome | None:
         """How the job has ended; None while it has not, or for a kind whose jobs may go at any time."""
         ...
 
-    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+    def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:
         """The status for the job here, by the job `remote` that runs for it; None if it has that status.
 
         Without a `remote` none of its pods runs any more.

@@ -19,6 +19,7 @@ from gangline.api.jobkinds.declaration import UNKNOWN_FIELDS, Behaviour, Declara
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, runtime_hints
 from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
+from gangline.objects import JobObject
 
 #: names of pod sets: what the schema of a Workload allows
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -32,19 +33,19 @@ class DeclaredKind(Declared):
         self.declaration = declaration
         self._behaviour = behaviour
 
-    def is_suspended(self, job: Json) -> bool:
+    def is_suspended(self, job: JobObject) -> bool:
         return self.declaration.suspension.read(job)
 
-    def pod_sets(self, job: Json) -> list[Json]:
+    def pod_sets(self, job: JobObject) -> list[Json]:
         return [_pod_set(place) for place in self._places(job)]
 
-    def resizable(self, job: Json) -> frozenset[str]:
+    def resizable(self, job: JobObject) -> frozenset[str]:
         """The pod sets of an elastic job, without those that its controller makes by itself."""
         if not self.declaration.elastic:
             return frozenset()
         return frozenset(place.name for place in self._places(job) if place.default is None)
 
-    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+    def start(self, job: JobObject, infos: Sequence[PodSetInfo]) -> Patch | None:
         if not self.is_suspended(job):
             return None
         known = {info.name: info for info in infos}
@@ -72,7 +73,7 @@ class DeclaredKind(Declared):
         self.declaration.suspension.release(wanted)
         return Patch(_change(job, wanted))
 
-    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+    def not_kept(self, job: JobObject, infos: Sequence[PodSetInfo]) -> list[str]:
         known = {info.name: info for info in infos}
         missing: list[str] = []
         injection = self._behaviour.injection
@@ -87,7 +88,7 @@ class DeclaredKind(Declared):
             missing += [f"{where}: {part}" for part in podspec.lacking(have, podspec.asked(info))]
         return missing
 
-    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+    def stop(self, job: JobObject, pod_sets: Sequence[Json]) -> Patch | None:
         if self.finished(job):
             return None
         if self._behaviour.withdrawn_at_rest and not self.is_suspended(job):
@@ -100,11 +101,11 @@ class DeclaredKind(Declared):
         change = _change(job, wanted)
         return Patch(change) if change else None
 
-    def restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+    def restored(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         """`spec` of the suspended job, as its user wrote it; templates of which `pod_sets` says nothing stay."""
         return self._restored(job, pod_sets)["spec"]
 
-    def _restored(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+    def _restored(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         wanted = self._draft(job)
         originals = {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
         if self._behaviour.injection is not None:
@@ -116,75 +117,74 @@ class DeclaredKind(Declared):
         self.declaration.suspension.hold(wanted)
         return wanted
 
-    def runtime_hints(self, job: Json) -> RuntimeHints:
+    def runtime_hints(self, job: JobObject) -> RuntimeHints:
         return RuntimeHints(runtime_hints.annotated(job))
 
-    def workload_annotations(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: JobObject) -> dict[str, str]:
         return self.node_loss(job) | base.checkpoints(job)
 
-    def attempt(self, job: Json) -> int | None:
+    def attempt(self, job: JobObject) -> int | None:
         if self._behaviour.injection is not None:
             written = [{"metadata": added} for added in self._behaviour.injection.written(job).values()]
         else:
             written = [at(job, place.path) for place in self._places(job)]
         return min((podspec.attempt_of(template) for template in written if template is not None), default=0)
 
-    def is_active(self, job: Json, children: Children) -> bool:
+    def is_active(self, job: JobObject, children: Children) -> bool:
         if self.declaration.remakes_children and children.jobs:
             return any(map(_runs, children.jobs))
         return self._behaviour.active(job)
 
-    def finished(self, job: Json) -> Outcome | None:
+    def finished(self, job: JobObject) -> Outcome | None:
         return self._behaviour.finished(job)
 
-    def pods_ready(self, job: Json) -> bool:
+    def pods_ready(self, job: JobObject) -> bool:
         return self._behaviour.ready(job)
 
-    def reclaimable(self, job: Json) -> dict[str, int]:
+    def reclaimable(self, job: JobObject) -> dict[str, int]:
         return self._behaviour.reclaimable(job)
 
-    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+    def sync(self, job: JobObject, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
         return []
 
-    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+    def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         body: Json = {"spec": self.restored(job, pod_sets)}
         for path in (self.managed_by, self.declaration.expiry):
             if path:
                 drop(body, path)
         return body["spec"]
 
-    def size_of(self, job: Json) -> Json:
+    def size_of(self, job: JobObject) -> Json:
         return self.declaration.size(job)
 
-    def resized(self, remote: Json, job: Json) -> Json:
+    def resized(self, remote: JobObject, job: JobObject) -> Json:
         return self.declaration.resized(remote, job)
 
-    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
-        status: Json = job.get("status") or {}
+    def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:
+        status: Json = job.status
         if remote is None:
             runs = self._behaviour.active(job) and self.finished(job) is None
             wanted = self._behaviour.idle(job) if runs else status
         elif self.is_suspended(job) and self.finished(remote) is None and self._is_starting(job, remote):
             return None
         else:
-            wanted = remote.get("status") or {}
+            wanted = remote.status
         return wanted if merge.difference(status, wanted) else None
 
-    def _is_starting(self, job: Json, remote: Json) -> bool:
+    def _is_starting(self, job: JobObject, remote: JobObject) -> bool:
         """Whether the job here waits for its check while the other one runs: pods that run would keep it from being started."""
         idle = not self._behaviour.active(job)
         return not self.is_suspended(remote) or (idle and self._behaviour.active(remote))
 
-    def _draft(self, job: Json) -> Json:
+    def _draft(self, job: JobObject) -> Json:
         """The parts of a job that starting and stopping write, to be changed by `put`; an injection changes what it likes."""
-        annotations = job["metadata"].get("annotations")
-        metadata: Json = {"annotations": dict(annotations)} if annotations else {}
+        metadata: Json = {"annotations": dict(job.annotations)} if job.annotations else {}
         shared = self._behaviour.injection is None
-        spec = job["spec"] if shared else orjson.loads(orjson.dumps(job["spec"]))
+        spec = job.spec if shared else orjson.loads(orjson.dumps(job.spec))
         draft: Json = {"metadata": metadata, "spec": spec}
         return {**draft, UNKNOWN_FIELDS: job[UNKNOWN_FIELDS]} if UNKNOWN_FIELDS in job else draft
 
-    def _places(self, job: Json) -> Sequence[Place]:
+    def _places(self, job: JobObject) -> Sequence[Place]:
         """The pod sets, each with a name that a Workload can have. Raises JobError."""
         places = self._behaviour.places(job)
         seen: set[str] = set()
@@ -199,7 +199,7 @@ class DeclaredKind(Declared):
         return places
 
 
-def _runs(child: Json) -> bool:
+def _runs(child: JobObject) -> bool:
     """Whether pods of this job may run, now or soon."""
     declaration = declaration_of(str(child.get("apiVersion", "")).rpartition("/")[0], str(child.get("kind", "")))
     if declaration is None or declaration.behaviour is None:
@@ -207,12 +207,12 @@ def _runs(child: Json) -> bool:
     return not declaration.suspension.read(child) or declaration.behaviour.active(child)
 
 
-def _change(job: Json, wanted: Json) -> Json:
+def _change(job: JobObject, wanted: Json) -> Json:
     """The merge patch to a changed draft, {} for none."""
-    metadata = {"annotations": job["metadata"].get("annotations") or {}}
+    metadata = {"annotations": job.annotations}
     change = {
         "metadata": merge.difference(metadata, {"annotations": {}, **wanted["metadata"]}),
-        "spec": merge.difference(job["spec"], wanted["spec"]),
+        "spec": merge.difference(job.spec, wanted["spec"]),
     }
     return {part: found for part, found in change.items() if found}
 

@@ -12,6 +12,7 @@ from gangline.api.read import merge
 from gangline.api.read.configuration.external_frameworks import MANAGED_BY
 from gangline.jobs.base import SentAlone
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject
 
 
 class ExternalKind(SentAlone):
@@ -32,14 +33,13 @@ class ExternalKind(SentAlone):
     def kind(self) -> str:
         return self.resource.kind
 
-    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        return {name: value for name, value in job["spec"].items() if name != "managedBy"}
+    def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
+        return {name: value for name, value in job.spec.items() if name != "managedBy"}
 
-    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+    def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:
         """The status of the job in the other cluster. What it says of pods is not known, so the status stays when nothing runs
         for the job any more.
         """
         if remote is None:
             return None
-        status: Json = remote.get("status") or {}
-        return status if merge.difference(job.get("status") or {}, status) else None
+        return remote.status if merge.difference(job.status, remote.status) else None

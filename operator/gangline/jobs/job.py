@@ -20,7 +20,7 @@ from gangline.api.jobkinds import own
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, runtime_hints
 from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
-from gangline.kube.resources import true_condition
+from gangline.objects import JobObject
 
 MAIN: Final = "main"
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
@@ -50,11 +50,11 @@ class BatchJob(Declared):
 
     declaration = own.JOB
 
-    def is_suspended(self, job: Json) -> bool:
-        return bool(job["spec"].get("suspend")) and not _stopping(job)
+    def is_suspended(self, job: JobObject) -> bool:
+        return bool(job.spec.get("suspend")) and not _stopping(job)
 
-    def pod_sets(self, job: Json) -> list[Json]:
-        spec = job["spec"]
+    def pod_sets(self, job: JobObject) -> list[Json]:
+        spec = job.spec
         pod_set: Json = {
             "name": MAIN,
             "count": _count(spec),
@@ -68,11 +68,11 @@ class BatchJob(Declared):
             pod_set["topologyRequest"] = request
         return [pod_set]
 
-    def resizable(self, job: Json) -> frozenset[str]:
+    def resizable(self, job: JobObject) -> frozenset[str]:
         return frozenset({MAIN})
 
-    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
-        spec = job["spec"]
+    def start(self, job: JobObject, infos: Sequence[PodSetInfo]) -> Patch | None:
+        spec = job.spec
         if not spec.get("suspend"):
             return None
         if _stopping(job):
@@ -84,16 +84,16 @@ class BatchJob(Declared):
             _scale(wanted, job, info.count)
         return Patch({"spec": merge.difference(spec, wanted)})
 
-    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+    def not_kept(self, job: JobObject, infos: Sequence[PodSetInfo]) -> list[str]:
         (info,) = infos
-        have = podspec.parts_of(job["spec"]["template"])
+        have = podspec.parts_of(job.spec["template"])
         missing = [f"spec.template: {part}" for part in podspec.lacking(have, podspec.asked(info))]
-        more = _min_count(job) is not None and _count(job["spec"]) > info.count
+        more = _min_count(job) is not None and _count(job.spec) > info.count
         return [*missing, "spec.parallelism"] if more else missing
 
-    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+    def stop(self, job: JobObject, pod_sets: Sequence[Json]) -> Patch | None:
         mark = {"metadata": {"annotations": {names.STOPPING: "true"}}}
-        spec = job["spec"]
+        spec = job.spec
         if self.finished(job):
             return None
         if not spec.get("suspend"):
@@ -101,7 +101,7 @@ class BatchJob(Declared):
         restoring = merge.difference(spec, _restored(job, pod_sets))
         if not restoring and not _stopping(job):
             return None
-        status = job.get("status") or {}
+        status = job.status
         if not _stopping(job) and (status.get("active") or status.get("startTime")):
             return Patch(mark)  # suspended by hand: without the mark it would look like a Job at rest
         if status.get("active") or base.is_stopping(job):
@@ -115,72 +115,68 @@ class BatchJob(Declared):
             body["metadata"] = {"annotations": {names.STOPPING: None}}
         return Patch(body)
 
-    def runtime_hints(self, job: Json) -> RuntimeHints:
-        return RuntimeHints(
-            runtime_hints.annotated(job), runtime_hints.positive(job["spec"].get("activeDeadlineSeconds"))
-        )
+    def runtime_hints(self, job: JobObject) -> RuntimeHints:
+        return RuntimeHints(runtime_hints.annotated(job), runtime_hints.positive(job.spec.get("activeDeadlineSeconds")))
 
-    def workload_annotations(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: JobObject) -> dict[str, str]:
         return self.node_loss(job) | base.checkpoints(job)
 
-    def attempt(self, job: Json) -> int | None:
-        return podspec.attempt_of(job["spec"]["template"])
+    def attempt(self, job: JobObject) -> int | None:
+        return podspec.attempt_of(job.spec["template"])
 
-    def is_active(self, job: Json, children: Children) -> bool:
-        status = job.get("status") or {}
+    def is_active(self, job: JobObject, children: Children) -> bool:
+        status = job.status
         if status.get("active") or base.is_stopping(job):
             return True
         # A Job that replaces pods only after they are gone says by this that its pods cannot share their devices with their
         # successors. Other Jobs release their quota while the last pods terminate, as in Kueue.
-        return job["spec"].get("podReplacementPolicy") == "Failed" and bool(status.get("terminating"))
+        return job.spec.get("podReplacementPolicy") == "Failed" and bool(status.get("terminating"))
 
-    def has_seen_suspension(self, job: Json) -> bool:
+    def has_seen_suspension(self, job: JobObject) -> bool:
         return self.finished(job) is not None or base.has_seen_suspension(job)
 
-    def finished(self, job: Json) -> Outcome | None:
-        row = true_condition(job, "Complete") or true_condition(job, "Failed")
+    def finished(self, job: JobObject) -> Outcome | None:
+        row = job.true_condition("Complete") or job.true_condition("Failed")
         return Outcome(row["type"] == "Complete", row.get("message") or "") if row is not None else None
 
-    def pods_ready(self, job: Json) -> bool:
-        status = job.get("status") or {}
+    def pods_ready(self, job: JobObject) -> bool:
+        status = job.status
         uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or []
-        return status.get("succeeded", 0) + status.get("ready", 0) + len(uncounted) >= _count(job["spec"])
+        return status.get("succeeded", 0) + status.get("ready", 0) + len(uncounted) >= _count(job.spec)
 
-    def reclaimable(self, job: Json) -> dict[str, int]:
-        spec, count = job["spec"], _count(job["spec"])
+    def reclaimable(self, job: JobObject) -> dict[str, int]:
+        spec, count = job.spec, _count(job.spec)
         ended = _ended(job)
         remaining = _completions(spec) - ended
         if count <= 1 or not ended or remaining >= count:
             return {}
         return {MAIN: count - max(remaining, 0)}
 
-    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+    def sync(self, job: JobObject, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
         return []
 
-    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+    def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         dropped = ("managedBy", "selector", "manualSelector", self.declaration.expiry[-1])
         spec = {name: value for name, value in _restored(job, pod_sets).items() if name not in dropped}
         return {**spec, "suspend": True, "template": podspec.without_labels(spec["template"], _GENERATED_LABELS)}
 
-    def size_of(self, job: Json) -> Json:
-        return {name: job["spec"].get(name) for name in _SIZES}
+    def size_of(self, job: JobObject) -> Json:
+        return {name: job.spec.get(name) for name in _SIZES}
 
-    def resized(self, remote: Json, job: Json) -> Json:
-        return {name: value for name, value in self.size_of(job).items() if remote["spec"].get(name) != value}
+    def resized(self, remote: JobObject, job: JobObject) -> Json:
+        return {name: value for name, value in self.size_of(job).items() if remote.spec.get(name) != value}
 
-    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
-        status: Json = job.get("status") or {}
+    def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:
+        status: Json = job.status
         if remote is None:
             wanted = {name: value for name, value in status.items() if name not in _COUNTS_OF_RUNNING}
-        elif job["spec"].get("suspend") and not remote["spec"].get("suspend") and self.finished(remote) is None:
+        elif job.spec.get("suspend") and not remote.spec.get("suspend") and self.finished(remote) is None:
             # It starts here only when the check is ready. A start time would keep its template from being changed, and since
             # Kubernetes 1.36 only a Job that is known to be suspended may be changed.
-            rows = status.get("conditions") or ()
-            known = true_condition(job, "Suspended") is not None
-            others = [row for row in rows if row.get("type") != "Suspended"]
-            wanted = status if known else {**status, "conditions": [*others, dict(_SUSPENDED)]}
+            others = [row for row in job.conditions if row.get("type") != "Suspended"]
+            wanted = status if job.is_true("Suspended") else {**status, "conditions": [*others, dict(_SUSPENDED)]}
         else:
-            wanted = _never_fewer(status, remote.get("status") or {})
+            wanted = _never_fewer(status, remote.status)
         return wanted if merge.difference(status, wanted) else None
 
 
@@ -201,8 +197,8 @@ def indexes(text: str) -> frozenset[int]:
     return frozenset(number for each in ranges for number in each)
 
 
-def _stopping(job: Json) -> bool:
-    return names.STOPPING in (job["metadata"].get("annotations") or {})
+def _stopping(job: JobObject) -> bool:
+    return names.STOPPING in job.annotations
 
 
 def _parallelism(spec: Json) -> int:
@@ -227,8 +223,8 @@ def _count(spec: Json) -> int:
     return min(_parallelism(spec), _completions(spec))
 
 
-def _min_count(job: Json) -> int | None:
-    text = (job["metadata"].get("annotations") or {}).get(names.MIN_PARALLELISM)
+def _min_count(job: JobObject) -> int | None:
+    text = job.annotations.get(names.MIN_PARALLELISM)
     if text is None:
         return None
     least = bounded.whole(text)
@@ -237,12 +233,12 @@ def _min_count(job: Json) -> int | None:
     return least
 
 
-def _completions_follow(job: Json) -> bool:
-    text = (job["metadata"].get("annotations") or {}).get(names.COMPLETIONS_EQUAL_PARALLELISM, "")
+def _completions_follow(job: JobObject) -> bool:
+    text = job.annotations.get(names.COMPLETIONS_EQUAL_PARALLELISM, "")
     return text in ("1", "t", "T", "true", "TRUE", "True")
 
 
-def _scale(spec: Json, job: Json, count: int) -> None:
+def _scale(spec: Json, job: JobObject, count: int) -> None:
     """Let `count` pods run at the same time; a Job that already does so keeps what its user wrote."""
     if _count(spec) == count:
         return
@@ -251,9 +247,9 @@ def _scale(spec: Json, job: Json, count: int) -> None:
         spec["completions"] = count
 
 
-def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
+def _restored(job: JobObject, pod_sets: Sequence[Json]) -> Json:
     """`spec` of a suspended Job as it was before any admission; unchanged if nothing is known of that."""
-    spec = dict(job["spec"])
+    spec = dict(job.spec)
     for pod_set in pod_sets:
         spec["template"] = podspec.restore(spec["template"], pod_set["template"], _GENERATED_LABELS)
         if pod_set.get("minCount") is not None:
@@ -267,12 +263,10 @@ def _never_fewer(status: Json, remote: Json) -> Json:
     return {**remote, **{name: count for name, count in counts.items() if count}}
 
 
-def _ended(job: Json) -> int:
+def _ended(job: JobObject) -> int:
     """Pods that have ended and will not be replaced."""
-    status = job.get("status") or {}
-    if job["spec"].get("completionMode") == "Indexed":
+    status = job.status
+    if job.spec.get("completionMode") == "Indexed":
         ended = indexes(status.get("completedIndexes") or "") | indexes(status.get("failedIndexes") or "")
-        return sum(
-            index < _completions(job["spec"]) for index in ended
-        )  # an elastic Job that has shrunk may list others
+        return sum(index < _completions(job.spec) for index in ended)  # an elastic Job that has shrunk may list others
     return status.get("succeeded", 0)

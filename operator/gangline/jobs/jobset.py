@@ -28,7 +28,8 @@ from gangline.jobs import base, podspec
 from gangline.jobs.base import Children, Delete, JobError, Json, Patch, PodSetInfo, checkpoints
 from gangline.jobs.declared import DeclaredKind
 from gangline.jobs.job import INDEX_LABEL
-from gangline.kube.resources import JOBS, true_condition
+from gangline.kube.resources import JOBS
+from gangline.objects import JobObject
 
 #: the index, within its replicated job, of the Job that a pod belongs to
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
@@ -47,7 +48,7 @@ class JobSet(DeclaredKind):
         behaviour = Behaviour(_places, finished, _ready, _active, _reclaimable, idle=_idle)
         super().__init__(own.JOB_SET, behaviour)
 
-    def outdated_children(self, job: Json, infos: Sequence[PodSetInfo], children: Children) -> list[Delete]:
+    def outdated_children(self, job: JobObject, infos: Sequence[PodSetInfo], children: Children) -> list[Delete]:
         """Jobs of an earlier run whose pods would still have the node selector, or the gate, of another flavor.
 
         When JobSet resumes a Job, it adds the template's content and removes nothing: with the selectors of two flavors its
@@ -56,18 +57,16 @@ class JobSet(DeclaredKind):
         wanted = {row["name"]: row["template"]["spec"]["template"] for row, _ in _rows(job)}
         known = {info.name: info for info in infos}
         return [
-            Delete(
-                JOBS, child["metadata"]["namespace"], child["metadata"]["name"], child["metadata"]["uid"], "Background"
-            )
+            Delete(JOBS, child.namespace, child.name, child.uid, "Background")
             for child in children.jobs
-            if (name := podspec.labels_of(child).get(REPLICATED_JOB_LABEL, "")) in wanted
+            if (name := child.labels.get(REPLICATED_JOB_LABEL, "")) in wanted
             and name.lower() in known
-            and not child["metadata"].get("deletionTimestamp")
-            and not (true_condition(child, "Complete") or true_condition(child, "Failed"))
+            and not child.deletion_time
+            and not (child.is_true("Complete") or child.is_true("Failed"))
             and _outdated(child, wanted[name], known[name.lower()])
         ]
 
-    def workload_annotations(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: JobObject) -> dict[str, str]:
         """The annotations of the job's Workload, among them those of a job that takes whole domains."""
         found = self.node_loss(job) | checkpoints(job)
         whole = {
@@ -79,19 +78,22 @@ class JobSet(DeclaredKind):
             found[names.WHOLE_DOMAINS] = json.dumps(whole, separators=(",", ":"), sort_keys=True)
         return found
 
-    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+    def stop(self, job: JobObject, pod_sets: Sequence[Json]) -> Patch | None:
         starts = base.confirmed_start(job) if self.finished(job) is None else None
         return starts or super().stop(job, pod_sets)
 
-    def has_seen_suspension(self, job: Json) -> bool:
+    def has_seen_suspension(self, job: JobObject) -> bool:
         return self.finished(job) is not None or base.has_seen_suspension(job)
 
-    def is_active(self, job: Json, children: Children) -> bool:
+    def is_active(self, job: JobObject, children: Children) -> bool:
         if any(_may_run_pods(child) for child in children.jobs):
             return True
-        if job["metadata"].get("deletionTimestamp"):  # its status is not updated any more
+        if job.deletion_time:  # its status is not updated any more
             return False
         return super().is_active(job, children) or (self.finished(job) is None and base.is_stopping(job))
+
+
+# --- what follows from the spec and the status alone ---
 
 
 def _places(job: Json) -> list[Place]:
@@ -169,11 +171,10 @@ def _pods(row: Json, path: Path) -> int:
     return replicas * each
 
 
-def _exclusive(job: Json, row: Json) -> str:
+def _exclusive(job: JobObject, row: Json) -> str:
     """The node label of which each Job of this replicated job takes one domain for itself; "" for any place."""
     own = (row["template"].get("metadata") or {}).get("annotations") or {}
-    shared = job["metadata"].get("annotations") or {}
-    return own.get(names.EXCLUSIVE_TOPOLOGY) or shared.get(names.EXCLUSIVE_TOPOLOGY) or ""
+    return own.get(names.EXCLUSIVE_TOPOLOGY) or job.annotations.get(names.EXCLUSIVE_TOPOLOGY) or ""
 
 
 def _place(row: Json, path: Path) -> Place:
@@ -187,12 +188,12 @@ def _place(row: Json, path: Path) -> Place:
     )
 
 
-def _outdated(child: Json, template: Json, info: PodSetInfo) -> bool:
+def _outdated(child: JobObject, template: Json, info: PodSetInfo) -> bool:
     """Whether the child was started before, and has a node selector or a topology gate that it would not be started with now."""
-    have = child["spec"]["template"]
+    have = child.spec["template"]
     if names.PODSET not in podspec.labels_of(have):
         return False
-    exclusive = (have["metadata"].get("annotations") or {}).get(names.EXCLUSIVE_TOPOLOGY)
+    exclusive = podspec.annotations_of(have).get(names.EXCLUSIVE_TOPOLOGY)
     selector = {key for key in have["spec"].get("nodeSelector") or () if key != exclusive and _JOBSET not in key}
     mine = {*(template["spec"].get("nodeSelector") or ()), *info.node_selector}
     gated = any(gate["name"] == names.TOPOLOGY_GATE for gate in have["spec"].get("schedulingGates") or ())
@@ -212,13 +213,12 @@ def _idle(job: Json) -> Json:
     return {**status, "replicatedJobsStatus": rows} if rows else status
 
 
-def _may_run_pods(child: Json) -> bool:
+def _may_run_pods(child: JobObject) -> bool:
     """Whether a child Job has pods, or may create some."""
-    status, spec = child.get("status") or {}, child["spec"]
+    status, spec = child.status, child.spec
     if status.get("active") or base.is_stopping(child):
         return True
     if spec.get("podReplacementPolicy") == "Failed" and status.get("terminating"):
         return True
-    ended = true_condition(child, "Complete") or true_condition(child, "Failed")
-    leaving = bool(child["metadata"].get("deletionTimestamp"))
-    return not (ended or leaving or spec.get("suspend"))
+    ended = child.is_true("Complete") or child.is_true("Failed")
+    return not (ended or child.deletion_time or spec.get("suspend"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gangline.api import jobkinds
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob import gang
+from gangline.objects import Stored
 
 _POD = ("", "Pod")
 _JOB = ("batch", "Job")
@@ -15,7 +16,7 @@ _JOB_SET = ("jobset.x-k8s.io", "JobSet")
 _GPU_JOB = ("gangline.io", "GPUJob")
 
 
-def creates(owner: Json, child: Json) -> bool:
+def creates(owner: Stored, child: Stored) -> bool:
     """Whether the owner's controller creates such a child: of this kind and name, and with at most the owner's number of pods.
 
     Of other kinds their declaration says it; owners of kinds that are not declared are believed.
@@ -32,15 +33,15 @@ def creates(owner: Json, child: Json) -> bool:
         if _kind(child) != _JOB:
             return False
         most = _pods_in_job_set(owner, child) if kind == _JOB_SET else _pods_in_gpu_job(owner, child)
-        return most is not None and _parallelism(child["spec"]) <= most
+        return most is not None and _parallelism(child.spec) <= most
     except (JobError, LookupError, TypeError, AttributeError, ValueError):  # not of the shape that it has to have
         return False
 
 
-def _pods_in_job_set(owner: Json, child: Json) -> int | None:
+def _pods_in_job_set(owner: Stored, child: Stored) -> int | None:
     """The pods of the JobSet's Job of this name; None if it has none."""
-    prefix, name = owner["metadata"]["name"], child["metadata"]["name"]
-    for row in owner["spec"].get("replicatedJobs") or ():
+    prefix, name = owner.name, child.name
+    for row in owner.spec.get("replicatedJobs") or ():
         replicas = 1 if row.get("replicas") is None else row["replicas"]
         base, _, number = name.rpartition("-")
         if base == f"{prefix}-{row['name']}" and number.isdecimal() and len(number) <= 9 and int(number) < replicas:
@@ -48,15 +49,15 @@ def _pods_in_job_set(owner: Json, child: Json) -> int | None:
     return None
 
 
-def _pods_in_gpu_job(owner: Json, child: Json) -> int | None:
+def _pods_in_gpu_job(owner: Stored, child: Stored) -> int | None:
     """The pods of the GPUJob's role with a Job of this name; None without one."""
     made = gang.read(owner)
-    return next((role.replicas for role in made.roles if made.child_name(role) == child["metadata"]["name"]), None)
+    return next((role.replicas for role in made.roles if made.child_name(role) == child.name), None)
 
 
-def _selects(owner: Json, pod: Json) -> bool:
-    selector = ((owner.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
-    return bool(selector) and selector.items() <= (pod["metadata"].get("labels") or {}).items()
+def _selects(owner: Stored, pod: Stored) -> bool:
+    selector = (owner.spec.get("selector") or {}).get("matchLabels") or {}
+    return bool(selector) and selector.items() <= pod.labels.items()
 
 
 def _parallelism(spec: Json) -> int:
@@ -64,5 +65,5 @@ def _parallelism(spec: Json) -> int:
     return 1 if value is None else value
 
 
-def _kind(obj: Json) -> tuple[str, str]:
+def _kind(obj: Stored) -> tuple[str, str]:
     return str(obj.get("apiVersion", "")).rpartition("/")[0], str(obj.get("kind", ""))

@@ -9,10 +9,11 @@ from gangline.api.read import parse
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError, Json, UnknownClassError
 from gangline.kube import resources as kube
+from gangline.objects import JobObject, Stored
 
 
 def priority_of(
-    job: Json, pod_sets: Sequence[Json], find: Callable[[Json], Json | None], default: Json | None
+    job: JobObject, pod_sets: Sequence[Json], find: Callable[[Json], Stored | None], default: Stored | None
 ) -> tuple[int, Json | None]:
     """Priority and `priorityClassRef`.
 
@@ -23,8 +24,7 @@ def priority_of(
     if ref is None:
         if default is None:
             return 0, None
-        name = default["metadata"]["name"]
-        ref = {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": name}
+        ref = {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": default.name}
         return parse.priority_class(default), ref
     found, called = find(ref), f'{ref["kind"]} "{ref["name"]}"'
     ours = ref["kind"] == kube.WORKLOAD_PRIORITY_CLASSES.kind

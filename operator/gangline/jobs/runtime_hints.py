@@ -6,15 +6,15 @@ import math
 from typing import Any, Final
 
 from gangline.api import names, quantity
-from gangline.jobs.base import Json
+from gangline.objects import Stored
 
 #: seconds: hints above ten years count as ten years
 LONGEST: Final = 10 * 365 * 86_400.0
 
 
-def annotated(job: Json) -> float | None:
-    """The annotation that any kind of job may have: its author's expected runtime, in seconds."""
-    return seconds((job["metadata"].get("annotations") or {}).get(names.EXPECTED_RUNTIME))
+def annotated(obj: Stored) -> float | None:
+    """The annotation that any kind of job, and its Workload, may have: its author's expected runtime, in seconds."""
+    return seconds(obj.annotations.get(names.EXPECTED_RUNTIME))
 
 
 def seconds(text: Any) -> float | None:

@@ -13,6 +13,7 @@ from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Declaration, at
 from gangline.api.read.workloads.parse_workload import names_in
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError, JobKind, Json
+from gangline.objects import JobObject, WorkloadObject
 
 _MAX_NAME = 253
 _HASH_LENGTH = 5
@@ -34,13 +35,12 @@ def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str
     return f"{prefix}-{digest}"
 
 
-def workload_name(kind: JobKind, job: Json, extra: str = "") -> str:
-    meta = job["metadata"]
-    return name_for(kind.kind, kind.resource.group, meta["name"], meta["uid"], extra)
+def workload_name(kind: JobKind, job: JobObject, extra: str = "") -> str:
+    return name_for(kind.kind, kind.resource.group, job.name, job.uid, extra)
 
 
 def priority_source(
-    job: Json, pod_sets: Sequence[Json], known: Callable[[Json], bool] = lambda reference: True
+    job: JobObject, pod_sets: Sequence[Json], known: Callable[[Json], bool] = lambda reference: True
 ) -> Json | None:
     """`spec.priorityClassRef`: the class that sets the job's priority, None if none is named.
 
@@ -49,7 +49,7 @@ def priority_source(
     WorkloadPriorityClass or, if `known` finds none of that name, a PriorityClass.
     On a pod template, where Kueue does not look, a label that names neither is ignored.
     """
-    if name := _labels(job).get(names.PRIORITY_CLASS):
+    if name := job.labels.get(names.PRIORITY_CLASS):
         return _labelled_class(name, known) or _workload_class(name)
     for pod_set in pod_sets:
         name = podspec.labels_of(pod_set["template"]).get(names.PRIORITY_CLASS)
@@ -76,14 +76,14 @@ def _pod_class(name: str) -> Json:
     return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
 
 
-def names_another_class(workload: Json, job: Json) -> bool:
+def names_another_class(workload: WorkloadObject, job: JobObject) -> bool:
     """Whether the job's label names another WorkloadPriorityClass than its Workload has."""
-    reference = workload["spec"].get("priorityClassRef") or {}
-    name = _labels(job).get(names.PRIORITY_CLASS)
+    reference = workload.spec.get("priorityClassRef") or {}
+    name = job.labels.get(names.PRIORITY_CLASS)
     return reference.get("kind") == "WorkloadPriorityClass" and bool(name) and name != reference.get("name")
 
 
-def max_execution_seconds(job: Json) -> int | None:
+def max_execution_seconds(job: JobObject) -> int | None:
     """The runtime, in seconds and over all its attempts, after which the job is stopped: by its label or its own limit.
 
     Raises JobError if the label is no number above 0, or the limit no duration.
@@ -92,11 +92,11 @@ def max_execution_seconds(job: Json) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def runtime_limit(job: Json) -> int | None:
+def runtime_limit(job: JobObject) -> int | None:
     """`spec.runtime.limit` of a GPUJob in whole seconds, rounded up. Raises JobError if it is no duration above zero."""
     if job.get("kind") != own.GPU_JOB.kind:
         return None
-    text = ((job.get("spec") or {}).get("runtime") or {}).get("limit")
+    text = (job.spec.get("runtime") or {}).get("limit")
     if text is None:
         return None
     try:
@@ -108,8 +108,8 @@ def runtime_limit(job: Json) -> int | None:
     return seconds
 
 
-def _labelled_limit(job: Json) -> int | None:
-    text = _labels(job).get(names.MAX_EXEC_TIME)
+def _labelled_limit(job: JobObject) -> int | None:
+    text = job.labels.get(names.MAX_EXEC_TIME)
     if text is None:
         return None
     seconds = bounded.whole(text)
@@ -121,7 +121,7 @@ def _labelled_limit(job: Json) -> int | None:
 
 def build(
     kind: JobKind,
-    job: Json,
+    job: JobObject,
     pod_sets: Sequence[Json],
     *,
     queue: str,
@@ -134,7 +134,6 @@ def build(
     """A new Workload (v1beta2) for a job; `extra` distinguishes it from others of the job. Raises JobError for an invalid label
     of the job.
     """
-    meta = job["metadata"]
     spec: Json = {"podSets": list(pod_sets), "priority": priority}
     if queue:
         spec["queueName"] = queue
@@ -144,7 +143,7 @@ def build(
         spec["maximumExecutionTimeSeconds"] = limit
     metadata: Json = {
         "name": workload_name(kind, job, extra),
-        "namespace": meta["namespace"],
+        "namespace": job.namespace,
         "labels": _workload_labels(job, labels_to_copy),
         "finalizers": [names.IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(kind, job)],
@@ -154,29 +153,27 @@ def build(
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def owner_reference(kind: JobKind, job: Json) -> Json:
+def owner_reference(kind: JobKind, job: JobObject) -> Json:
     """The reference that makes `job` the controller of an object."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        "name": job["metadata"]["name"],
-        "uid": job["metadata"]["uid"],
+        "name": job.name,
+        "uid": job.uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
 
 
-def equivalent(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
+def equivalent(workload: WorkloadObject, pod_sets: Sequence[Json], job: JobObject) -> bool:
     """Whether the Workload still describes the job, whose pod sets are now `pod_sets`.
 
     A job that holds quota, runs, or is not restored yet may differ by what admission injected: node selectors, tolerations,
     labels, annotations, gates, and the count of a pod set that may run with fewer pods.
     """
-    spec = workload["spec"]
-    if not _owned_by(workload, job) or spec.get("maximumExecutionTimeSeconds") != max_execution_seconds(job):
+    if not _owned_by(workload, job) or workload.max_execution_seconds != max_execution_seconds(job):
         return False
-    recorded: Sequence[Json] = spec.get("podSets") or []
-    if [item["name"] for item in recorded] != [item["name"] for item in pod_sets]:
+    if [item["name"] for item in workload.pod_sets] != [item["name"] for item in pod_sets]:
         return False
     admitted = admitted_counts(workload)
     injected = bool(admitted) or not _at_rest(job)
@@ -187,42 +184,39 @@ def equivalent(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
         )
     return all(
         _same_pod_set(now, then, admitted.get(now["name"]), injected=injected)
-        for now, then in zip(pod_sets, recorded, strict=True)
+        for now, then in zip(pod_sets, workload.pod_sets, strict=True)
     )
 
 
-def in_sync(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
+def in_sync(workload: WorkloadObject, pod_sets: Sequence[Json], job: JobObject) -> bool:
     """Whether a prebuilt Workload describes the job that names it, by Kueue's rule.
 
     It compares what Kueue compares: the counts, the containers, the time limit, and the tolerations unless the job is admitted,
     for an admission adds some.
     """
-    spec = workload["spec"]
-    recorded: Sequence[Json] = spec.get("podSets") or []
-    if spec.get("maximumExecutionTimeSeconds") != max_execution_seconds(job):
+    if workload.max_execution_seconds != max_execution_seconds(job):
         return False
-    if [item["name"] for item in recorded] != [item["name"] for item in pod_sets]:
+    if [item["name"] for item in workload.pod_sets] != [item["name"] for item in pod_sets]:
         return False
     return _counts_the_same(workload, pod_sets, job)
 
 
-def _counts_the_same(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
+def _counts_the_same(workload: WorkloadObject, pod_sets: Sequence[Json], job: JobObject) -> bool:
     """Whether the pod sets, of the same names, differ in nothing that Kueue compares."""
     admitted = admitted_counts(workload)
     injected = bool(admitted) or not _at_rest(job)
-    recorded: Sequence[Json] = workload["spec"].get("podSets") or []
     return all(
         now.get("minCount") == then.get("minCount")
         and _same_count(now["count"], then, admitted.get(now["name"]), injected=injected)
         and podspec.same_containers(now["template"], then["template"], tolerations=not injected)
-        for now, then in zip(pod_sets, recorded, strict=True)
+        for now, then in zip(pod_sets, workload.pod_sets, strict=True)
     )
 
 
-def adoption(kind: JobKind, workload: Json, job: Json) -> Json:
+def adoption(kind: JobKind, workload: WorkloadObject, job: JobObject) -> Json:
     """The patch that makes `job` the controller of a prebuilt Workload."""
-    uid = job["metadata"]["uid"]
-    others = [owner for owner in workload["metadata"].get("ownerReferences") or [] if owner["uid"] != uid]
+    uid = job.uid
+    others = [owner for owner in workload.owners if owner["uid"] != uid]
     return {
         "metadata": {
             "labels": {names.JOB_UID: uid},
@@ -231,17 +225,15 @@ def adoption(kind: JobKind, workload: Json, job: Json) -> Json:
     }
 
 
-def admitted_counts(workload: Json) -> dict[str, int]:
+def admitted_counts(workload: WorkloadObject) -> dict[str, int]:
     """Pod set -> pods that the Workload holds quota for; empty while it holds none."""
-    admission = (workload.get("status") or {}).get("admission") or {}
-    specified = {item["name"]: item.get("count", 1) for item in workload["spec"].get("podSets") or []}
-    assigned = admission.get("podSetAssignments") or []
-    return {item["name"]: item.get("count", specified.get(item["name"], 1)) for item in assigned}
+    specified = {item["name"]: item.get("count", 1) for item in workload.pod_sets}
+    return {item["name"]: item.get("count", specified.get(item["name"], 1)) for item in workload.assignments}
 
 
-def reclaimable_counts(workload: Json) -> dict[str, int]:
+def reclaimable_counts(workload: WorkloadObject) -> dict[str, int]:
     """Pod set -> pods whose quota the Workload has given back, since they have ended for good."""
-    return {row["name"]: row["count"] for row in workload["status"].get("reclaimablePods", ())}
+    return {row["name"]: row["count"] for row in workload.status.get("reclaimablePods", ())}
 
 
 def asked_of_topology(pod_set: Json) -> Json:
@@ -250,20 +242,19 @@ def asked_of_topology(pod_set: Json) -> Json:
     return {} if request.keys() <= _NUMBERING else request
 
 
-def changed_annotations(kind: JobKind, workload: Json, job: Json) -> dict[str, str | None]:
+def changed_annotations(kind: JobKind, workload: WorkloadObject, job: JobObject) -> dict[str, str | None]:
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
-    have, want = workload["metadata"].get("annotations") or {}, kind.workload_annotations(job)
+    have, want = workload.annotations, kind.workload_annotations(job)
     return {key: want.get(key) for key in _ANNOTATIONS if have.get(key) != want.get(key)}
 
 
-def fewer_gates(workload: Json, job: Json) -> str | None:
+def fewer_gates(workload: WorkloadObject, job: JobObject) -> str | None:
     """The job's `admission-gated-by` annotation if it lists fewer gates than its Workload's, "" for none; else None.
 
     Gates are only ever removed.
     """
-    mine, theirs = (each["metadata"].get("annotations") or {} for each in (job, workload))
-    written = mine.get(names.ADMISSION_GATED_BY, "")
-    fewer = set(names_in(written)) < set(names_in(theirs.get(names.ADMISSION_GATED_BY, "")))
+    written = job.annotations.get(names.ADMISSION_GATED_BY, "")
+    fewer = set(names_in(written)) < set(names_in(workload.annotations.get(names.ADMISSION_GATED_BY, "")))
     return written if fewer else None
 
 
@@ -287,36 +278,30 @@ def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool)
     return count == admitted if admitted is not None else least <= count <= specified
 
 
-def _at_rest(job: Json) -> bool:
+def _at_rest(job: JobObject) -> bool:
     """Whether the job is suspended and no step of a stop is left to do, so its template is the user's own."""
-    stopping = names.STOPPING in ((job.get("metadata") or {}).get("annotations") or {})
+    stopping = names.STOPPING in job.annotations
     declaration = _declaration(job)
     return (declaration.suspension if declaration is not None else SPEC_SUSPEND).read(job) and not stopping
 
 
-def _declaration(job: Json) -> Declaration | None:
+def _declaration(job: JobObject) -> Declaration | None:
     group, _, _ = str(job.get("apiVersion", "")).rpartition("/")
     return jobkinds.declaration_of(group, str(job.get("kind", "")))
 
 
-def _owned_by(workload: Json, job: Json) -> bool:
-    owners = (workload.get("metadata") or {}).get("ownerReferences") or []
-    return all(owner["uid"] == job["metadata"]["uid"] for owner in owners if owner.get("controller"))
+def _owned_by(workload: WorkloadObject, job: JobObject) -> bool:
+    return all(owner["uid"] == job.uid for owner in workload.owners if owner.get("controller"))
 
 
-def _workload_labels(job: Json, copied: Sequence[str]) -> dict[str, str]:
-    own = _labels(job)
-    return {**{key: own[key] for key in copied if key in own}, names.JOB_UID: job["metadata"]["uid"]}
+def _workload_labels(job: JobObject, copied: Sequence[str]) -> dict[str, str]:
+    own = job.labels
+    return {**{key: own[key] for key in copied if key in own}, names.JOB_UID: job.uid}
 
 
-def _workload_annotations(job: Json, copied: Sequence[str]) -> dict[str, str]:
-    own = job["metadata"].get("annotations") or {}
+def _workload_annotations(job: JobObject, copied: Sequence[str]) -> dict[str, str]:
     return {
         key: value
-        for key, value in own.items()
+        for key, value in job.annotations.items()
         if key.startswith(names.PROVISIONING_PREFIX) or key in _COPIED_ANNOTATIONS or key in copied
     }
-
-
-def _labels(job: Json) -> dict[str, str]:
-    return (job.get("metadata") or {}).get("labels") or {}

@@ -12,7 +12,8 @@ from gangline.api import names, quantity
 from gangline.api.read import conditions, parse, render
 from gangline.jobs import BY_RESOURCE, runtime_hints
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, condition_of, controller_of, key_of
+from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 #: of the format; a reader refuses a newer one
 VERSION: Final = 1
@@ -48,59 +49,55 @@ class JobFacts:
 NOTHING: Final = JobFacts()
 
 
-def job_facts(resource: Resource, job: Json) -> JobFacts:
+def job_facts(resource: Resource, job: JobObject) -> JobFacts:
     """The facts of a job of any kind that is queued here."""
     kind = BY_RESOURCE.get(resource)
     hints = None if kind is None else kind.runtime_hints(job)
-    metadata = job["metadata"]
     return JobFacts(
-        user=(metadata.get("labels") or {}).get(names.USER, ""),
+        user=job.labels.get(names.USER, ""),
         hint=None if hints is None else hints.expected,
         limit=None if hints is None else hints.limit,
-        checkpoint=_interval((metadata.get("annotations") or {}).get(names.CHECKPOINT_INTERVAL)),
+        checkpoint=_interval(job.annotations.get(names.CHECKPOINT_INTERVAL)),
     )
 
 
-def entry(resource: Resource, obj: Json, job: JobFacts = NOTHING) -> Json:
+def entry(resource: Resource, obj: Stored, job: JobFacts = NOTHING) -> Json:
     """The object as it stands in a record, without its time. Raises ParseError for a Workload that cannot be read."""
-    body: Json = {"put": resource.kind, "name": key_of(obj)}
+    body: Json = {"put": resource.kind, "name": obj.key}
     if resource == kube.WORKLOADS:
-        return body | _workload(obj, job)
+        return body | _workload(WorkloadObject(obj), job)
     if resource == kube.NODES:
         return body | _node(obj)
     left_out = _LEFT_OUT.get(resource, frozenset())
-    body["spec"] = {name: value for name, value in (obj.get("spec") or {}).items() if name not in left_out}
-    if labels := obj["metadata"].get("labels"):
-        body["labels"] = labels
+    body["spec"] = {name: value for name, value in obj.spec.items() if name not in left_out}
+    if obj.labels:
+        body["labels"] = obj.labels
     return body
 
 
-def _node(obj: Json) -> Json:
+def _node(obj: Stored) -> Json:
     node = parse.node(obj)
-    spec = obj.get("spec") or {}
     return _present(
         labels=dict(node.labels),
         allocatable=render.resources(node.allocatable),
-        taints=[_named(taint, "key", "value", "effect") for taint in spec.get("taints") or ()],
+        taints=[_named(taint, "key", "value", "effect") for taint in obj.spec.get("taints") or ()],
         ready=node.ready,
         unschedulable=node.unschedulable or None,
     )
 
 
-def _workload(obj: Json, job: JobFacts) -> Json:
+def _workload(obj: WorkloadObject, job: JobFacts) -> Json:
     workload = parse.workload(obj)
-    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    labels = metadata.get("labels") or {}
-    owner = controller_of(obj)
+    owner = obj.controller
     limits = [limit for limit in (job.limit, workload.max_execution_seconds) if limit]
-    bodies = spec.get("podSets") or ()
+    bodies = obj.pod_sets
     return _present(
         uid=workload.uid,
         created=workload.created,
         queue=workload.queue,
         priority=workload.priority + workload.boost,
         active=None if workload.active else False,
-        user=job.user or labels.get(names.USER, ""),
+        user=job.user or obj.labels.get(names.USER, ""),
         job=None if owner is None else {"kind": owner.get("kind", ""), "name": owner.get("name", "")},
         hint=job.hint or runtime_hints.annotated(obj),
         limit=min(limits, default=None),
@@ -125,7 +122,7 @@ def _workload(obj: Json, job: JobFacts) -> Json:
         evicted=_transition(obj, names.EVICTED),
         finished=_transition(obj, names.FINISHED),
         preemptions=workload.preemptions or None,
-        requeues=(status.get("requeueState") or {}).get("count"),
+        requeues=(obj.status.get("requeueState") or {}).get("count"),
     )
 
 
@@ -143,10 +140,10 @@ def _pod_set(body: Json, requests: Mapping[str, int], count: int) -> Json:
     )
 
 
-def _transition(obj: Json, kind: str) -> Json | None:
+def _transition(obj: Stored, kind: str) -> Json | None:
     """When a condition became true, and why; None if it is not true."""
-    row = condition_of(obj, kind)
-    if row is None or row.get("status") != "True":
+    row = obj.true_condition(kind)
+    if row is None:
         return None
     return {"at": conditions.millis_of(row.get("lastTransitionTime")), "reason": row.get("reason", "")}
 

@@ -22,7 +22,8 @@ from gangline.api.read.reading import ParseError
 from gangline.jobs import BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, controller_uid, key_of, namespace_of
+from gangline.kube.resources import Json, Resource, namespace_of
+from gangline.objects import JobObject, Stored, view
 from gangline.record.entries import CONFIGURATION, NOTHING, RECORDED, VERSION, JobFacts, entry, job_facts
 from gangline.record.folder import MOST_BYTES, Folder
 
@@ -71,7 +72,7 @@ class Recorder:
         self._crowded: set[str] = set()  # namespaces of which it was said that not all is recorded
         self._jobs: dict[str, JobFacts] = {}  # by uid of the job
         #: by uid of the job: its Workload as it was last seen, while it has not finished
-        self._workloads: dict[str, Json] = {}
+        self._workloads: dict[str, Stored] = {}
         self._owners: dict[str, str] = {}  # Workload's key -> uid of its job
         self._unseen: set[tuple[str, str]] = set()
         self._last = 0
@@ -96,25 +97,24 @@ class Recorder:
         """An event of a watch. Events of other kinds than `watched` are passed over."""
         if resource in RECORDED:
             if isinstance(event, Upsert):
-                self.show(resource, event.obj)
+                self.show(resource, view(resource, event.obj))
             elif isinstance(event, Removed):
                 if event.obj is not None and resource == kube.WORKLOADS:
-                    self.show(resource, event.obj)  # it may have ended just before
+                    self.show(resource, view(resource, event.obj))  # it may have ended just before
                 self._gone((resource.kind, event.key))
         elif resource in BY_RESOURCE:
             if isinstance(event, Upsert):
-                self.show_job(resource, event.obj)
+                self.show_job(resource, JobObject(event.obj))
             elif isinstance(event, Removed):
                 self._jobs.pop(event.uid, None)
 
-    def show(self, resource: Resource, obj: Json) -> None:
+    def show(self, resource: Resource, obj: Stored) -> None:
         """The object as it is now."""
-        name = (resource.kind, key_of(obj))
+        name = (resource.kind, obj.key)
         self._unseen.discard(name)
-        uid = obj["metadata"].get("uid", "")
-        if self._known.get(name) == _WRITTEN + uid.encode():
+        if self._known.get(name) == _WRITTEN + obj.uid.encode():
             return  # a Workload that has finished: nothing more happens to it
-        owner = controller_uid(obj) if resource == kube.WORKLOADS else None
+        owner = obj.controller_uid if resource == kube.WORKLOADS else None
         try:
             body = entry(resource, obj, self._jobs.get(owner or "", NOTHING))
         except (ParseError, ValueError) as error:
@@ -129,7 +129,7 @@ class Recorder:
         line = orjson.dumps(body)
         if self._known.get(name) == line:
             return
-        known = _WRITTEN + uid.encode() if finished else line
+        known = _WRITTEN + obj.uid.encode() if finished else line
         if not self._has_room(name, known):
             self.unreadable += 1
             self._gone(name)
@@ -161,14 +161,13 @@ class Recorder:
             self._known[name] = line
         return before
 
-    def show_job(self, resource: Resource, job: Json) -> None:
+    def show_job(self, resource: Resource, job: JobObject) -> None:
         """The owner of a Workload as it is now: its hints are kept with the Workload."""
-        uid = job["metadata"].get("uid", "")
         facts = job_facts(resource, job)
-        if facts == self._jobs.get(uid, NOTHING):
+        if facts == self._jobs.get(job.uid, NOTHING):
             return
-        self._jobs[uid] = facts
-        if (workload := self._workloads.get(uid)) is not None:
+        self._jobs[job.uid] = facts
+        if (workload := self._workloads.get(job.uid)) is not None:
             self.show(kube.WORKLOADS, workload)
 
     def listed(self, resource: Resource) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 
@@ -22,6 +22,8 @@ from gangline.api.schema.v1alpha1.placement import PlacementFilter, PlacementSco
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
 from gangline.kube.resources import Json, key_of
+
+Policy = TypeVar("Policy", bound=Json)
 
 #: The fix that is on without a policy: quota that others still hold is not granted.
 ALWAYS: Final = frozenset({STILL_HELD})
@@ -45,7 +47,7 @@ class StallPolicy:
 # --- the policy in force ----------------------------------------------------------------------------------------------
 
 
-def in_force(policies: Iterable[Json], queue: Json) -> Json | None:
+def in_force(policies: Iterable[Policy], queue: Json) -> Policy | None:
     """The policy for `queue`: of those that select it the one with the highest precedence, then the first by name.
 
     Only the selecting part has to be valid: errors elsewhere concern the queues for which the policy is in force.

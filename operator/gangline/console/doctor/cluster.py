@@ -113,7 +113,7 @@ class Cluster:
         """The answer to the first such read that succeeded. It goes on when the check that began it runs out of time."""
         task = self._reads.get(key)
         if task is None or (task.done() and task.exception() is not None):
-            task = self._reads[key] = asyncio.ensure_future(read())  # type: ignore[arg-type]
+            task = self._reads[key] = asyncio.ensure_future(read())
         return await asyncio.shield(task)  # type: ignore[return-value]
 
 

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from gangline.engine import model
 from gangline.jobs.base import JobKind
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import JobObject, PodObject
 
 
 class NotAdoptableError(Exception):
@@ -19,49 +20,49 @@ class Job:
     """A job of the cluster, with the functions of its kind."""
 
     kind: JobKind
-    obj: Json
+    obj: JobObject
 
     @property
     def called(self) -> str:
-        return f"{self.kind.kind.lower()}/{key_of(self.obj)}"
+        return f"{self.kind.kind.lower()}/{self.obj.key}"
 
     @property
     def uids(self) -> frozenset[str]:
         """The uids of the objects that own the job's Workload."""
-        return frozenset({self.obj["metadata"]["uid"]})
+        return frozenset({self.obj.uid})
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
     """One plain pod, the pods of the group `group`, or one pod of the Deployment `parent`."""
 
-    pods: tuple[Json, ...]
+    pods: tuple[PodObject, ...]
     group: str = ""
-    parent: Json | None = None
+    parent: JobObject | None = None
 
     @property
     def called(self) -> str:
         first = self.pods[0]
-        return f"podgroup/{first['metadata']['namespace']}/{self.group}" if self.group else f"pod/{key_of(first)}"
+        return f"podgroup/{first.namespace}/{self.group}" if self.group else f"pod/{first.key}"
 
     @property
     def uids(self) -> frozenset[str]:
-        return frozenset(pod["metadata"]["uid"] for pod in self.pods)
+        return frozenset(pod.uid for pod in self.pods)
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
     """An object without a suspend field, whose pods are queued in its place."""
 
-    obj: Json
+    obj: JobObject
 
     @property
     def called(self) -> str:
-        return f"{self.obj['kind'].lower()}/{key_of(self.obj)}"
+        return f"{self.obj['kind'].lower()}/{self.obj.key}"
 
     @property
     def uids(self) -> frozenset[str]:
-        return frozenset({self.obj["metadata"]["uid"]})
+        return frozenset({self.obj.uid})
 
 
 Subject: TypeAlias = Job | Pods | Parent

@@ -14,12 +14,13 @@ from gangline.console.importing.cluster_facts import ClusterFacts
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import PodObject
 
 #: keeps the new Workload out of its queue until its admission is written
 GATE: Final = f"{names.OWN_GROUP}/import"
 _HOST_NAME: Final = "kubernetes.io/hostname"
 #: the pods of a pod set: (its name, how many pod sets there are) -> pods
-PodsOf: TypeAlias = Callable[[str, int], Sequence[Json]]
+PodsOf: TypeAlias = Callable[[str, int], Sequence[PodObject]]
 
 
 def adoption(
@@ -58,7 +59,7 @@ def _cluster_queue(namespace: str, queue: str, facts: ClusterFacts) -> model.Clu
 
 
 def _assignment(
-    pod_set: model.PodSet, queue: model.ClusterQueue, pods: Sequence[Json], facts: ClusterFacts
+    pod_set: model.PodSet, queue: model.ClusterQueue, pods: Sequence[PodObject], facts: ClusterFacts
 ) -> model.PodSetAssignment:
     usage = {resource: max(0, size) * pod_set.count for resource, size in pod_set.counted.items()}
     if any("pods" in group.covered for group in queue.groups):
@@ -74,9 +75,9 @@ def _assignment(
     return model.PodSetAssignment(pod_set.name, pod_set.count, flavors, usage, _topology(pod_set, flavors, pods, facts))
 
 
-def _flavor(group: model.ResourceGroup, pods: Sequence[Json], facts: ClusterFacts) -> str:
+def _flavor(group: model.ResourceGroup, pods: Sequence[PodObject], facts: ClusterFacts) -> str:
     """The first flavor whose node labels all nodes of the pods have; without nodes, the first flavor."""
-    nodes = sorted({node for pod in pods if (node := pod["spec"].get("nodeName"))})
+    nodes = sorted({node for pod in pods if (node := pod.node)})
     for quotas in group.flavors:
         flavor = _flavor_object(quotas.name, facts)
         if all(flavor.node_labels.items() <= facts.nodes.get(node, {}).items() for node in nodes):
@@ -93,7 +94,7 @@ def _flavor_object(name: str, facts: ClusterFacts) -> model.Flavor:
 
 
 def _topology(
-    pod_set: model.PodSet, flavors: Mapping[str, str], pods: Sequence[Json], facts: ClusterFacts
+    pod_set: model.PodSet, flavors: Mapping[str, str], pods: Sequence[PodObject], facts: ClusterFacts
 ) -> model.TopologyAssignment | None:
     """The topology domains of a pod set's pods, if its flavor has a topology; None if not."""
     topologies = {_flavor_object(flavor, facts).topology for flavor in flavors.values()} - {""}
@@ -107,7 +108,7 @@ def _topology(
     shown = levels[-1:] if levels[-1] == _HOST_NAME else levels
     domains: Counter[tuple[str, ...]] = Counter()
     for pod in pods:
-        labels = facts.nodes.get(pod["spec"].get("nodeName", ""), {})
+        labels = facts.nodes.get(pod.node, {})
         if all(level in labels for level in levels):
             domains[tuple(labels[level] for level in shown)] += 1
     if domains.total() != pod_set.count:

@@ -14,7 +14,8 @@ from gangline.control.mirror.request_rules import RequestRules
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
-from gangline.kube.resources import Json, Resource, controller_of, key_of
+from gangline.kube.resources import Json, Resource
+from gangline.objects import PodObject, Stored, view
 
 #: the kinds that the planning looks up by name
 _LOOKED_UP = (
@@ -34,48 +35,52 @@ _COUNTING = (kube.LIMIT_RANGES, kube.RUNTIME_CLASSES, kube.RESOURCE_CLAIM_TEMPLA
 class ClusterFacts:
     """Objects by kind and key, labels of nodes by name, and the pods of each job by the job's uid."""
 
-    objects: Mapping[Resource, Mapping[str, Json]] = field(default_factory=dict[Resource, Mapping[str, Json]])
+    objects: Mapping[Resource, Mapping[str, Stored]] = field(default_factory=dict[Resource, Mapping[str, Stored]])
     nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
-    pods: Mapping[str, Sequence[Json]] = field(default_factory=dict[str, Sequence[Json]])
+    pods: Mapping[str, Sequence[PodObject]] = field(default_factory=dict[str, Sequence[PodObject]])
     counting: RequestRules = field(default_factory=RequestRules)
     #: pods, by their uids, that an object of a kind has made which queues or has queued pods
     of_others: frozenset[str] = frozenset()
 
-    def find(self, resource: Resource, key: str) -> Json | None:
+    def find(self, resource: Resource, key: str) -> Stored | None:
         return self.objects.get(resource, {}).get(key)
 
     def rules(self, namespace: str) -> Rules:
         return self.counting.of(namespace)
 
-    def priority_class(self, reference: Json) -> Json | None:
+    def priority_class(self, reference: Json) -> Stored | None:
         """The class that a `priorityClassRef` names."""
         return self.find(kube.BY_KIND[reference["kind"]], reference["name"])
 
-    def default_priority_class(self) -> Json | None:
+    def default_priority_class(self) -> Stored | None:
         """The PriorityClass for pods that name none."""
         classes = self.objects.get(kube.PRIORITY_CLASSES, {}).values()
         return next((found for found in classes if found.get("globalDefault")), None)
 
 
 async def read(
-    api: ApiClient, namespaces: Sequence[str], resources: ResourceRules, owners: Sequence[Json], pods: Sequence[Json]
+    api: ApiClient,
+    namespaces: Sequence[str],
+    resources: ResourceRules,
+    owners: Sequence[Stored],
+    pods: Sequence[PodObject],
 ) -> ClusterFacts:
     """The facts of these namespaces. `owners` are the jobs in them, `pods` their pods."""
     looked_up = (*_LOOKED_UP, *(kind for each in jobkinds.known() for kind in each.descriptions))
     every = await asyncio.gather(*(_listed(api, kind) for kind in (*looked_up, *_COUNTING)))
-    objects = {kind: {key_of(obj): obj for obj in found} for kind, found in zip(looked_up, every, strict=False)}
+    objects = {kind: {obj.key: obj for obj in found} for kind, found in zip(looked_up, every, strict=False)}
     counted = dict(zip(_COUNTING, every[len(looked_up) :], strict=True))
     if counted[kube.RESOURCE_CLAIM_TEMPLATES]:  # without claims, devices count for nobody
         counted[kube.RESOURCE_SLICES] = await _listed(api, kube.RESOURCE_SLICES)
     counting = RequestRules(resources)
     for kind, found in counted.items():
         for obj in found:
-            counting.put(kind, key_of(obj), obj)
-    nodes = {obj["metadata"]["name"]: obj["metadata"].get("labels") or {} for obj in await _listed(api, kube.NODES)}
+            counting.put(kind, obj.key, obj)
+    nodes = {obj.name: obj.labels for obj in await _listed(api, kube.NODES)}
     between = {kind: [obj for each in namespaces for obj in await _listed(api, kind, each)] for kind in _BETWEEN}
     by_owner = pods_of(pods, [*owners, *(obj for made in between.values() for obj in made)])
-    alone = {obj["metadata"]["uid"] for obj in between[kube.REPLICA_SETS]}
-    of_others = (pod["metadata"]["uid"] for owner, made in by_owner.items() if owner not in alone for pod in made)
+    alone = {obj.uid for obj in between[kube.REPLICA_SETS]}
+    of_others = (pod.uid for owner, made in by_owner.items() if owner not in alone for pod in made)
     return ClusterFacts(objects, nodes, by_owner, counting, frozenset(of_others))
 
 
@@ -85,25 +90,24 @@ async def listed(api: ApiClient, kind: Resource, namespace: str) -> list[Json]:
     return [{**head, **obj} for obj in await _listed(api, kind, namespace)]
 
 
-async def _listed(api: ApiClient, kind: Resource, namespace: str | None = None) -> list[Json]:
+async def _listed(api: ApiClient, kind: Resource, namespace: str | None = None) -> list[Stored]:
     """The objects as lists return them; none of a kind that the cluster does not have."""
     try:
-        return (await api.list(kind, namespace)).items
+        return [view(kind, obj) for obj in (await api.list(kind, namespace)).items]
     except NotFound:
         return []
 
 
-def pods_of(pods: Sequence[Json], owners: Sequence[Json]) -> dict[str, list[Json]]:
+def pods_of(pods: Sequence[PodObject], owners: Sequence[Stored]) -> dict[str, list[PodObject]]:
     """Unfinished pods by the uid of the topmost of `owners` that they belong to. Pods may own pods: a driver of Spark does."""
-    owners = [*owners, *(pod for pod in pods if controller_of(pod) is not None)]
-    above = {obj["metadata"]["uid"]: ref["uid"] for obj in owners if (ref := controller_of(obj)) is not None}
-    known = {obj["metadata"]["uid"] for obj in owners}
-    found: dict[str, list[Json]] = defaultdict(list)
+    owners = [*owners, *(pod for pod in pods if pod.controller is not None)]
+    above = {obj.uid: uid for obj in owners if (uid := obj.controller_uid) is not None}
+    known = {obj.uid for obj in owners}
+    found: dict[str, list[PodObject]] = defaultdict(list)
     for pod in pods:
-        reference = controller_of(pod)
-        if reference is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        owner = pod.controller_uid
+        if owner is None or pod.has_ended:
             continue
-        owner = reference["uid"]
         for _ in range(10):  # owners cannot be nested deeper
             if above.get(owner) not in known:
                 break

@@ -17,6 +17,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import Json
+from gangline.objects import PodObject
 
 
 class HandingOver:
@@ -42,17 +43,16 @@ class HandingOver:
             await serving_handover.stateful_set(self._api, subject.obj, adoption.queue, self._labels)
 
     async def _job(self, job: Job, adoption: Adoption) -> None:
-        metadata = job.obj["metadata"]
-        change: Json = {"uid": metadata["uid"], "labels": {**self._labels, names.QUEUE_NAME: adoption.queue}}
+        change: Json = {"uid": job.obj.uid, "labels": {**self._labels, names.QUEUE_NAME: adoption.queue}}
         _name_workload(change, adoption)
         try:
-            await self._api.patch(job.kind.resource, metadata["namespace"], metadata["name"], {"metadata": change})
+            await self._api.patch(job.kind.resource, job.obj.namespace, job.obj.name, {"metadata": change})
         except NotFound:
             return  # it is gone, and its Workload with it
 
     async def _pods(self, subject: Pods, adoption: Adoption) -> None:
         if subject.parent is not None:
-            uid = subject.parent["metadata"]["uid"]
+            uid = subject.parent.uid
             if uid not in self._marked:
                 marking = serving_handover.deployment(self._api, subject.parent, adoption.queue, self._labels)
                 self._marked[uid] = asyncio.create_task(marking)
@@ -60,31 +60,28 @@ class HandingOver:
         for pod in subject.pods:
             await again(lambda pod=pod: self._pod(pod, subject, adoption))
 
-    async def _pod(self, pod: Json, subject: Pods, adoption: Adoption) -> None:
-        meta = pod["metadata"]
+    async def _pod(self, pod: PodObject, subject: Pods, adoption: Adoption) -> None:
         try:
-            found = await self._api.get(kube.PODS, meta["namespace"], meta["name"])
+            found = PodObject(await self._api.get(kube.PODS, pod.namespace, pod.name))
         except NotFound:
             return
-        if found["metadata"]["uid"] != meta["uid"] or member.is_managed(found):
+        if found.uid != pod.uid or member.is_managed(found):
             return
         annotations = {names.IMPORTED_AT: str(int(time.time()))}
         labels = {**self._labels, names.QUEUE_NAME: adoption.queue, names.MANAGED: "true"}
         change: Json = {
-            "resourceVersion": found["metadata"]["resourceVersion"],
+            "resourceVersion": found.resource_version,
             "labels": labels,
             "annotations": annotations,
         }
         if subject.group:  # it keeps its place in its group when it fails
-            annotations[names.ROLE_HASH] = (found["metadata"].get("annotations") or {}).get(
-                names.ROLE_HASH
-            ) or role_hash(found["spec"])
-            change["finalizers"] = [*(found["metadata"].get("finalizers") or ()), names.MANAGED]
+            annotations[names.ROLE_HASH] = found.annotations.get(names.ROLE_HASH) or role_hash(found.spec)
+            change["finalizers"] = [*found.finalizers, names.MANAGED]
         if subject.parent is not None:
             annotations[names.SUSPENDED_BY_PARENT] = serving_handover.DEPLOYMENT
         _name_workload(change, adoption)
         try:
-            await self._api.patch(kube.PODS, meta["namespace"], meta["name"], {"metadata": change})
+            await self._api.patch(kube.PODS, pod.namespace, pod.name, {"metadata": change})
         except NotFound:
             return
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gangline.api.admission.of_jobs.jobs import could_be_queued, queue_name
+from gangline.api.admission.of_jobs.jobs import could_be_queued
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read.reading import ParseError
 from gangline.console.importing.adoptions import Adoption, Job, NotAdoptableError, Skipped
@@ -19,7 +19,8 @@ from gangline.console.importing.mapping import Rule, rule_for
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError
 from gangline.jobs.priorities import priority_of
-from gangline.kube.resources import Json, controller_of, deleting
+from gangline.kube.resources import Json
+from gangline.objects import JobObject, PodObject
 
 
 def plan(job: Job, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str]) -> Adoption | Skipped:
@@ -29,12 +30,12 @@ def plan(job: Job, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[s
         if reason := _left_alone(job):
             return Skipped(job, reason, fault=False)
         pod_sets = job.kind.pod_sets(job.obj)
-        rule = rule_for(rules, job.obj["metadata"].get("labels") or {}, _priority_class(pod_sets))
+        rule = rule_for(rules, job.obj.labels, _priority_class(pod_sets))
         if rule is None:
             raise NotAdoptableError("no rule matches it")
         if rule.skip:
             return Skipped(job, "a rule leaves it alone", fault=False)
-        if queue_name(job.obj) == rule.queue:
+        if job.obj.queue_name == rule.queue:
             return Skipped(job, "it is in its queue already", fault=False)
         return _adoption(job, rule.queue, pod_sets, facts, labels)
     except (JobError, ParseError, NotAdoptableError) as error:
@@ -45,15 +46,15 @@ def _described(job: Job, facts: ClusterFacts) -> Job:
     """The job with the object that describes its pods, where that is another one."""
     reference = job.kind.declaration.described_by(job.obj)
     found = facts.find(*reference) if reference is not None else None
-    return job if found is None else replace(job, obj={**job.obj, DESCRIPTION: found})
+    return job if found is None else replace(job, obj=JobObject({**job.obj, DESCRIPTION: found}))
 
 
 def _left_alone(job: Job) -> str:
     """The reason why nothing has to be done with the job, "" if something has."""
-    owner = controller_of(job.obj)
+    owner = job.obj.controller
     if owner is not None and could_be_queued(owner):
         return f"it belongs to {owner['kind']} {owner['name']}"
-    if deleting(job.obj):
+    if job.obj.deleting:
         return "it is being deleted"
     if job.kind.finished(job.obj) is not None:
         return "it has finished"
@@ -75,20 +76,19 @@ def _adoption(
     check_queue(job.obj, queue)
     priority, reference = priority_of(job.obj, pod_sets, facts.priority_class, facts.default_priority_class())
     body = workloads.build(job.kind, job.obj, pod_sets, queue=queue, priority=priority, priority_class_ref=reference)
-    pods = facts.pods.get(job.obj["metadata"]["uid"], ())
+    pods = facts.pods.get(job.obj.uid, ())
     return adoption(job, queue, body, lambda name, count: _pods_of(name, pods, job, count), facts, labels)
 
 
-def check_queue(obj: Json, queue: str) -> None:
+def check_queue(obj: JobObject, queue: str) -> None:
     """Check that the object names no other queue. Raises NotAdoptableError if it does."""
-    named = queue_name(obj)
-    if named and named != queue:
-        raise NotAdoptableError(f'it names queue "{named}", and the rules say "{queue}"')
+    if obj.queue_name and obj.queue_name != queue:
+        raise NotAdoptableError(f'it names queue "{obj.queue_name}", and the rules say "{queue}"')
 
 
-def _pods_of(pod_set: str, pods: Sequence[Json], job: Job, pod_sets: int) -> list[Json]:
+def _pods_of(pod_set: str, pods: Sequence[PodObject], job: Job, pod_sets: int) -> list[PodObject]:
     """The pods of one pod set of a job. Those of which nothing says their pod set may be of any."""
     if pod_sets == 1:
         return list(pods)
     told = job.kind.declaration.pod_set_of
-    return [pod for pod in pods if told(pod["metadata"].get("labels") or {}) in (pod_set, "")]
+    return [pod for pod in pods if told(pod.labels) in (pod_set, "")]

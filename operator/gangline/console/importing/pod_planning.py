@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import could_be_queued, queue_name
+from gangline.api.admission.of_jobs.jobs import could_be_queued
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.reading import ParseError
 from gangline.console.importing.adoptions import Adoption, NotAdoptableError, Pods, Skipped
@@ -23,23 +23,27 @@ from gangline.jobs.pods import composition, member
 from gangline.jobs.pods import group as groups
 from gangline.jobs.pods.group import PodGroup
 from gangline.jobs.priorities import priority_of
-from gangline.kube.resources import Json, controller_of, deleting
+from gangline.objects import JobObject, PodObject
 
 #: owners whose pods are of the node, and never wait
 _OF_NODES: Final = ("Node", "DaemonSet")
 
 
 def plan(
-    pods: Sequence[Json], rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
+    pods: Sequence[PodObject],
+    rules: Sequence[Rule],
+    facts: ClusterFacts,
+    labels: Mapping[str, str],
+    managed: ManagedJobs,
 ) -> list[Adoption | Skipped]:
     """Decide what is done with the pods that no object of a queued kind has made. Pods that no rule matches are left out."""
     subjects: list[Pods] = []
-    gangs: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    gangs: dict[tuple[str, str], list[PodObject]] = defaultdict(list)
     for pod in pods:
         if not _is_plain(pod, facts):
             continue
         if group := member.group_name(pod):
-            gangs[pod["metadata"]["namespace"], group].append(pod)
+            gangs[pod.namespace, group].append(pod)
         else:
             subjects.append(Pods((pod,)))
     subjects += [Pods(tuple(found), group) for (_, group), found in gangs.items()]
@@ -47,11 +51,11 @@ def plan(
     return [found for found in planned if found is not None]
 
 
-def _is_plain(pod: Json, facts: ClusterFacts) -> bool:
-    owner = controller_of(pod)
+def _is_plain(pod: PodObject, facts: ClusterFacts) -> bool:
+    owner = pod.controller
     if owner is None:
-        return names.SUSPENDED_BY_PARENT not in (pod["metadata"].get("annotations") or ())
-    of_queued = could_be_queued(owner) or pod["metadata"]["uid"] in facts.of_others
+        return names.SUSPENDED_BY_PARENT not in pod.annotations
+    of_queued = could_be_queued(owner) or pod.uid in facts.of_others
     return not of_queued and owner["kind"] not in _OF_NODES
 
 
@@ -78,15 +82,15 @@ def _planned(
         return Skipped(subject, str(error))
 
 
-def _rule(rules: Sequence[Rule], pod: Json) -> Rule | None:
-    return rule_for(rules, pod["metadata"].get("labels") or {}, str(pod["spec"].get("priorityClassName") or ""))
+def _rule(rules: Sequence[Rule], pod: PodObject) -> Rule | None:
+    return rule_for(rules, pod.labels, str(pod.spec.get("priorityClassName") or ""))
 
 
 def _left_alone(subject: Pods) -> str:
     """The reason why nothing has to be done with the pods, "" if something has."""
-    if all(map(deleting, subject.pods)):
+    if all(pod.deleting for pod in subject.pods):
         return "it is being deleted"
-    if all((pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") for pod in subject.pods):
+    if all(pod.has_ended for pod in subject.pods):
         return "it has finished"
     if all(member.is_managed(pod) for pod in subject.pods):
         return "it is in its queue already"
@@ -105,10 +109,10 @@ def adopt(subject: Pods, queue: str, facts: ClusterFacts, labels: Mapping[str, s
     body = composition.new_workload(group, sets, priority=priority, priority_class_ref=reference)
     body["metadata"]["annotations"].pop(names.IS_GROUP_WORKLOAD, None)  # the operator marks it when it has the pods
     kept = {pod.uid: groups.role_of(group, pod) for pod in group.pods}
-    pods = [pod for pod in subject.pods if pod["metadata"]["uid"] in kept]
+    pods = [pod for pod in subject.pods if pod.uid in kept]
 
-    def pods_of(name: str, count: int) -> list[Json]:
-        return [pod for pod in pods if count == 1 or kept[pod["metadata"]["uid"]] == name]
+    def pods_of(name: str, count: int) -> list[PodObject]:
+        return [pod for pod in pods if count == 1 or kept[pod.uid] == name]
 
     return adoption(Pods(tuple(pods), subject.group, subject.parent), queue, body, pods_of, facts, labels)
 
@@ -116,7 +120,7 @@ def adopt(subject: Pods, queue: str, facts: ClusterFacts, labels: Mapping[str, s
 def _group(subject: Pods, queue: str) -> PodGroup:
     """The group of these pods as they are when they are queued. Raises JobError and NotAdoptableError."""
     alone = not subject.group
-    if gone := sum(map(deleting, subject.pods)):
+    if gone := sum(pod.deleting for pod in subject.pods):
         raise NotAdoptableError(f"{gone} of its pods are being deleted")
     members = [member.read(_queued(pod, queue, subject.parent)) for pod in subject.pods]
     name = members[0].name if alone else subject.group
@@ -129,19 +133,20 @@ def _group(subject: Pods, queue: str) -> PodGroup:
     return PodGroup.of(name, groups.before_queueing(group).kept)
 
 
-def _queued(pod: Json, queue: str, parent: Json | None) -> Json:
+def _queued(pod: PodObject, queue: str, parent: JobObject | None) -> PodObject:
     """The pod without what it has only since it runs, and with what it gets from its owner."""
-    above = ((parent or {}).get("metadata") or {}).get("labels") or {}
+    above = parent.labels if parent is not None else {}
     copied = {key: above[key] for key in (names.PRIORITY_CLASS,) if key in above}
-    meta = pod["metadata"]
     left_out = ("nodeName", "schedulingGates")
-    return {
-        **pod,
-        "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **copied, names.QUEUE_NAME: queue}},
-        "spec": {key: value for key, value in pod["spec"].items() if key not in left_out},
-    }
+    return PodObject(
+        {
+            **pod,
+            "metadata": {**pod.metadata, "labels": {**pod.labels, **copied, names.QUEUE_NAME: queue}},
+            "spec": {key: value for key, value in pod.spec.items() if key not in left_out},
+        }
+    )
 
 
-def is_queued(pod: Json, queue: str) -> bool:
+def is_queued(pod: PodObject, queue: str) -> bool:
     """Whether the pod is managed, in this queue."""
-    return member.is_managed(pod) and queue_name(pod) == queue
+    return member.is_managed(pod) and pod.queue_name == queue

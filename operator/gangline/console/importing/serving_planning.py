@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds import serving
 from gangline.api.jobkinds.declaration import at, mapping_at
 from gangline.api.read.configuration import ManagedJobs
@@ -30,7 +29,8 @@ from gangline.jobs.serving import BY_RESOURCE
 from gangline.jobs.serving import parent as parents
 from gangline.jobs.serving.parent import Group
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, controller_of, deleting
+from gangline.kube.resources import Json
+from gangline.objects import JobObject, PodObject
 
 _DECLARATIONS: Final = {each.kind: each for each in serving.KINDS}
 
@@ -49,8 +49,8 @@ def plan(
     """
     obj = parent.obj
     pod_class = str(mapping_at(obj, ("spec", "template", "spec")).get("priorityClassName") or "")
-    rule = rule_for(rules, obj["metadata"].get("labels") or {}, pod_class)
-    if rule is None or controller_of(obj) is not None or deleting(obj):
+    rule = rule_for(rules, obj.labels, pod_class)
+    if rule is None or obj.controller is not None or obj.deleting:
         return []
     if rule.skip:
         return [Skipped(parent, "a rule leaves it alone", fault=False)]
@@ -70,11 +70,11 @@ def _adoptions(
     ParseError and NotAdoptableError.
     """
     obj = parent.obj
-    kind, pods = obj["kind"], facts.pods.get(obj["metadata"]["uid"], ())
+    kind, pods = obj["kind"], facts.pods.get(obj.uid, ())
     _check_kind(kind, managed)
     check_queue(obj, queue)
-    interrupted = names.IMPORTING in (obj["metadata"].get("annotations") or {})
-    if queue_name(obj) and not interrupted and all(pod_planning.is_queued(pod, queue) for pod in pods):
+    interrupted = names.IMPORTING in obj.annotations
+    if obj.queue_name and not interrupted and all(pod_planning.is_queued(pod, queue) for pod in pods):
         return [Skipped(parent, "it is in its queue already", fault=False)]
     if not pods and not interrupted:
         return [Skipped(parent, "it has no pods: it queues once it names a queue", fault=False)]
@@ -99,7 +99,7 @@ def _of_leader_worker_set(parent: Parent, queue: str, *, allowed: bool) -> RollO
     """Decide what is done with a LeaderWorkerSet. Raises NotAdoptableError."""
     obj = parent.obj
     check_queue(obj, queue)
-    if queue_name(obj) and names.IMPORTING not in (obj["metadata"].get("annotations") or {}):
+    if obj.queue_name and names.IMPORTING not in obj.annotations:
         return Skipped(parent, "it is in its queue already", fault=False)
     if at(obj, serving.REPLICAS) == 0:
         return Skipped(parent, "it has no pods: it queues once it names a queue", fault=False)
@@ -117,30 +117,30 @@ def is_marked(obj: Json) -> bool:
     return any(names.SUSPENDED_BY_PARENT in podspec.annotations_of(template) for template in templates)
 
 
-def _is_busy(obj: Json, pods: Sequence[Json]) -> str:
+def _is_busy(obj: JobObject, pods: Sequence[PodObject]) -> str:
     """The reason why the object is not at rest, "" if it is: all its pods are there, and of its present template."""
     status = mapping_at(obj, ("status",))
-    if (status.get("observedGeneration") or 0) < (obj["metadata"].get("generation") or 0):
+    if (status.get("observedGeneration") or 0) < obj.generation:
         return "it was changed just now"
     replicas = at(obj, serving.REPLICAS)
     wanted = 1 if replicas is None else replicas
-    if len(pods) != wanted or any(map(deleting, pods)):
+    if len(pods) != wanted or any(pod.deleting for pod in pods):
         return f"it has {len(pods)} pods, and {wanted} replicas"
     if obj["kind"] == kube.DEPLOYMENTS.kind:
-        makers = {(controller_of(pod) or {}).get("uid") for pod in pods}
+        makers = {pod.controller_uid for pod in pods}
         rolling = len(makers) > 1 or (status.get("updatedReplicas") or 0) != wanted
     else:
-        revisions = {(pod["metadata"].get("labels") or {}).get(REVISION) for pod in pods}
+        revisions = {pod.labels.get(REVISION) for pod in pods}
         rolling = revisions != {status.get("updateRevision")}
     return "it is rolling out" if rolling else ""
 
 
 def _of_stateful_set(
-    parent: Parent, queue: str, pods: Sequence[Json], facts: ClusterFacts, labels: Mapping[str, str]
+    parent: Parent, queue: str, pods: Sequence[PodObject], facts: ClusterFacts, labels: Mapping[str, str]
 ) -> Adoption:
     """One Workload for all replicas, as the operator makes it."""
-    meta = parent.obj["metadata"]
-    obj: Json = {**parent.obj, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), names.QUEUE_NAME: queue}}}
+    labelled = {**parent.obj.metadata, "labels": {**parent.obj.labels, names.QUEUE_NAME: queue}}
+    obj = JobObject({**parent.obj, "metadata": labelled})
     kind = BY_RESOURCE[kube.STATEFUL_SETS]
     group = Group(kind.workload_name(obj, 0), kind.pod_sets(obj))
     priority, reference = priority_of(obj, group.pod_sets, facts.priority_class, facts.default_priority_class())

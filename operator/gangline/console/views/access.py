@@ -15,6 +15,7 @@ from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
+from gangline.objects import LocalQueueObject, Stored, WorkloadObject
 
 T = TypeVar("T")
 
@@ -95,7 +96,12 @@ async def look(api: ApiClient, namespace: str) -> Snapshot:
         _visible(api, WORKLOADS, namespace), _visible(api, LOCAL_QUEUES, namespace), _visible(api, CLUSTER_QUEUES, None)
     )
     (workloads, all_workloads), (local_queues, all_local), (cluster_queues, all_queues) = lists
-    return snapshot(workloads, cluster_queues, local_queues, complete=all_workloads and all_local and all_queues)
+    return snapshot(
+        map(WorkloadObject, workloads),
+        map(Stored, cluster_queues),
+        map(LocalQueueObject, local_queues),
+        complete=all_workloads and all_local and all_queues,
+    )
 
 
 async def _visible(api: ApiClient, resource: Resource, fallback: str | None) -> tuple[list[Json], bool]:

@@ -15,6 +15,7 @@ from gangline.console.views import jobs
 from gangline.control.answers.workloads.snapshot import FINISHED, State, snapshot
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOADS
+from gangline.objects import LocalQueueObject, WorkloadObject
 
 #: names in a question
 _NAMED = 3
@@ -84,7 +85,7 @@ async def matching(
     """Jobs of the namespace that have not ended, as `kind/name`."""
     workloads = (await api.list(WORKLOADS, namespace)).items
     local_queues = (await api.list(LOCAL_QUEUES, namespace)).items
-    seen = snapshot(workloads, [], local_queues, complete=False)
+    seen = snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, local_queues), complete=False)
     live = [
         jobs.Job(view)
         for view in seen.workloads

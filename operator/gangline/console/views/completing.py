@@ -80,8 +80,9 @@ async def _nodes(api: ApiClient) -> list[tuple[str, str]]:
 async def _jobs(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
     from gangline.control.answers.workloads.snapshot import FINISHED, workload_view
     from gangline.kube.resources import WORKLOADS
+    from gangline.objects import WorkloadObject
 
-    views = [workload_view(raw, {}) for raw in (await api.list(WORKLOADS, namespace)).items]
+    views = [workload_view(WorkloadObject(raw), {}) for raw in (await api.list(WORKLOADS, namespace)).items]
     live = [view for view in views if view.state not in FINISHED]
     return [
         named

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read import conditions
 from gangline.console.output import remarks
 from gangline.console.views import access, asking
@@ -112,6 +111,7 @@ def with_warnings(views: Iterable[WorkloadView], rows: Iterable[OperatorWarning]
 async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: Snapshot) -> list[WorkloadView]:
     """Jobs without a Workload that the operator warns of: it holds them, and cannot queue them as they are."""
     from gangline.control.answers.workloads import unqueued  # as above
+    from gangline.objects import JobObject
 
     known = {uid for view in seen.workloads for uid in (view.uid, view.job_uid)}
     newest = {row.uid: row for row in reversed(rows) if row.uid not in known and row.kind.lower() in lookup.KINDS}
@@ -119,10 +119,10 @@ async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: Snapshot) 
     for row in sorted(newest.values(), key=lambda row: -row.at)[:MOST_HELD]:
         resource = lookup.KINDS[row.kind.lower()]
         try:
-            job = await api.get(resource, row.namespace, row.name)
+            job = JobObject(await api.get(resource, row.namespace, row.name))
         except ApiError:
             continue
-        if job["metadata"].get("uid") == row.uid and queue_name(job):
+        if job.uid == row.uid and job.queue_name:
             cause = unqueued.Cause(row.warned.reason, row.warned.note, managed=True)
             found.append(unqueued.view_of(resource, job, cause, {}))
     return found

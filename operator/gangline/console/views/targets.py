@@ -21,6 +21,7 @@ from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
+from gangline.objects import LocalQueueObject, PodObject, WorkloadObject
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ async def find(api: ApiClient, namespace: str, name: str) -> Target:
     """The newest job of a name, or `kind/name`. Raises NoSuchJob."""
     workloads = (await api.list(WORKLOADS, namespace)).items
     queues = (await api.list(LOCAL_QUEUES, namespace)).items
-    seen = snapshot(workloads, [], queues, complete=False)
+    seen = snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, queues), complete=False)
     view = own_rights.find(seen, namespace, name)
     if view is not None:
         raw = next(each for each in workloads if each["metadata"]["uid"] == view.uid)
@@ -114,11 +115,11 @@ def resource_of(api_version: str, kind: str) -> Resource:
     return Resource(group, version, f"{kind.lower()}s", kind=kind)
 
 
-async def members(api: ApiClient, workload: Json) -> list[Json]:
+async def members(api: ApiClient, workload: Json) -> list[PodObject]:
     """The pods of a group whose Workload this is; the annotation that names it has precedence over the label."""
     meta = workload["metadata"]
     listed = (await api.list(PODS, meta["namespace"])).items
-    return [pod for pod in listed if group_name(pod) == meta["name"]]
+    return [pod for pod in map(PodObject, listed) if group_name(pod) == meta["name"]]
 
 
 async def until_unchanged(attempt: Callable[[], Awaitable[T]]) -> T:

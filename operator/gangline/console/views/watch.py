@@ -11,6 +11,7 @@ from gangline.control.answers.workloads.snapshot import HOLDING, Snapshot, State
 from gangline.kube.client import ApiClient, key_of
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
+from gangline.objects import LocalQueueObject, Stored, WorkloadObject
 
 Key: TypeAlias = tuple[Resource, str]
 
@@ -38,7 +39,9 @@ class Watch:
 
     def now(self) -> Snapshot:
         workloads, cluster_queues, local_queues = (list(objects.values()) for objects in self._objects.values())
-        return snapshot(workloads, cluster_queues, local_queues)
+        return snapshot(
+            map(WorkloadObject, workloads), map(Stored, cluster_queues), map(LocalQueueObject, local_queues)
+        )
 
     async def wait(self, at_most: float) -> None:
         """Return shortly after a change, or after `at_most` seconds."""

@@ -37,6 +37,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import Json, Resource, key_of
+from gangline.objects import PodObject, view
 
 #: resources that don't affect start times and are not listed, so that no permission for them is needed
 _SKIPPED = frozenset({kube.SERVICES})
@@ -81,10 +82,10 @@ class ClusterFacts:
     def fill(self, objects: Mapping[Resource, list[Json]]) -> None:
         """Add all objects to the mirror; pods only if they were listed."""
         for pod in objects.get(kube.PODS, ()):
-            self.pods.upsert(pod)
+            self.pods.upsert(PodObject(pod))
         for resource in resources():  # in any order: the mirror reads queues again when policies change
             for obj in objects.get(resource, ()):
-                self.mirror.upsert(resource, obj)
+                self.mirror.upsert(resource, view(resource, obj))
         self._survey(objects)
         for workload in self.mirror.recounted():
             self.mirror.count_anew(workload)
@@ -95,7 +96,7 @@ class ClusterFacts:
         for resource in (kube.NODES, kube.PODS, *INVENTORY):
             for obj in objects.get(resource, ()):
                 try:
-                    put(self.cards, resource, key_of(obj), obj)
+                    put(self.cards, resource, key_of(obj), view(resource, obj))
                 except ParseError:
                     continue  # the operator complains of it
         for known in self.cards.refresh()[0]:

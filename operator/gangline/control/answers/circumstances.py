@@ -21,7 +21,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.writes.events import Warned
 from gangline.engine import NOT_TRIED, QuotaLimits
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 #: holders of which the expected end is computed, of one answer
 MOST_ENDS: Final = 50
@@ -90,7 +90,7 @@ async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, nam
 def flavors_of(mirror: Mirror, queues: Collection[str]) -> tuple[str, ...]:
     """The flavors of these ClusterQueues, in their order."""
     known = (mirror.get(kube.CLUSTER_QUEUES, name) for name in sorted(queues))
-    groups = (group for each in known if each is not None for group in each["spec"].get("resourceGroups") or ())
+    groups = (group for each in known if each is not None for group in each.spec.get("resourceGroups") or ())
     return tuple(dict.fromkeys(flavor["name"] for group in groups for flavor in group.get("flavors") or ()))
 
 
@@ -113,7 +113,7 @@ def with_warnings(view: WorkloadView, warned: Mapping[str, Sequence[Warned]], no
     return replace(view, warnings=(*view.warnings, *told), obstacle=obstacle)
 
 
-def with_job(view: WorkloadView, job: Json) -> WorkloadView:
+def with_job(view: WorkloadView, job: JobObject) -> WorkloadView:
     """The view with facts that only the job has: its user, and a warning about wrong runtime hints."""
     fault, user = runtime_hint_fault(job), user_of(job) or view.user
     if not fault and user == view.user:

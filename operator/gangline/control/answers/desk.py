@@ -30,6 +30,7 @@ from gangline.control.status import fallen_back
 from gangline.engine.model import ForeignPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Wish:
 class JobNames(Mapping[str, str]):
     """Names of jobs by the keys of their Workloads, looked up one by one."""
 
-    def __init__(self, workloads: Mapping[str, Json]) -> None:
+    def __init__(self, workloads: Mapping[str, WorkloadObject]) -> None:
         self._workloads = workloads
 
     def __getitem__(self, key: str) -> str:
@@ -81,7 +82,7 @@ class Desk:
         self.source = source
         self.log = log
         self._briefs = Briefs()
-        self._read: dict[str, tuple[Json, str, WorkloadView]] = {}
+        self._read: dict[str, tuple[WorkloadObject, str, WorkloadView]] = {}
         self._foresight = foresight
         self._order = order
 
@@ -125,42 +126,37 @@ class Desk:
     def _cohort(self, queue: str) -> list[str]:
         """The ClusterQueue and those that share quota with it."""
         queues = self.source.mirror.objects[kube.CLUSTER_QUEUES]
-        cohort = (queues[queue]["spec"].get("cohortName") or "") if queue in queues else ""
+        cohort = (queues[queue].spec.get("cohortName") or "") if queue in queues else ""
         return [
-            name
-            for name, each in queues.items()
-            if name == queue or (cohort and each["spec"].get("cohortName") == cohort)
+            name for name, each in queues.items() if name == queue or (cohort and each.spec.get("cohortName") == cohort)
         ]
 
-    def _holds(self, raw: Json, queues: Collection[str]) -> bool:
-        admission = (raw.get("status") or {}).get("admission") or {}
-        return admission.get("clusterQueue") in queues
+    def _holds(self, raw: WorkloadObject, queues: Collection[str]) -> bool:
+        return raw.admitted_by in queues
 
     async def _shown(
         self, asker: Asker, views: Sequence[WorkloadView], known_queues: Collection[str], routes: Routes
     ) -> tuple[Sight, list[WorkloadView]]:
         """The views as the asker may see them, with the jobs for which they were preempted."""
         uids = {found.uid for view in views if (found := preemption(view.evicted)) is not None}
-        others = [key for key, raw in self._workloads() if raw["metadata"].get("uid") in uids] if uids else []
+        others = [key for key, raw in self._workloads() if raw.uid in uids] if uids else []
         preemptors = await self._views(others, routes)
         sight = await asker.sight({view.namespace for view in (*views, *preemptors)}, known_queues)
         jobs = {view.uid: sight.workload(view).job for view in preemptors}
         return sight, named([sight.workload(view) for view in views], jobs)
 
-    def _workloads(self) -> Iterable[tuple[str, Json]]:
-        return list(self.source.mirror.objects[kube.WORKLOADS].items())
+    def _workloads(self) -> Iterable[tuple[str, WorkloadObject]]:
+        return list(self.source.mirror.workloads.items())
 
-    async def _brief(self, workloads: Iterable[tuple[str, Json]]) -> dict[str, Brief]:
-        self._briefs.forget(self.source.mirror.objects[kube.WORKLOADS])
+    async def _brief(self, workloads: Iterable[tuple[str, WorkloadObject]]) -> dict[str, Brief]:
+        self._briefs.forget(self.source.mirror.workloads)
         return await self._briefs.of(workloads)
 
     def _routes(self) -> Routes:
-        return routes_of(self.source.mirror.objects[kube.LOCAL_QUEUES].values())
+        return routes_of(self.source.mirror.local_queues.values())
 
-    def _queue_of(self, raw: Json, routes: Routes) -> str:
-        admission = (raw.get("status") or {}).get("admission") or {}
-        meta, spec = raw.get("metadata") or {}, raw.get("spec") or {}
-        return admission.get("clusterQueue") or routes.get((meta.get("namespace", ""), spec.get("queueName") or ""), "")
+    def _queue_of(self, raw: WorkloadObject, routes: Routes) -> str:
+        return raw.admitted_by or routes.get((raw.namespace, raw.queue_name), "")
 
     def known_queues(self, namespace: str) -> set[str]:
         """The ClusterQueues to which LocalQueues of the namespace lead."""
@@ -171,7 +167,7 @@ class Desk:
 
     def _job_names(self) -> Mapping[str, str]:
         """Names of jobs by the keys of their Workloads."""
-        return JobNames(self.source.mirror.objects[kube.WORKLOADS])
+        return JobNames(self.source.mirror.workloads)
 
     async def _found(self, asker: Asker, namespace: str, kind: str, name: str, routes: Routes) -> WorkloadView:
         """The newest workload of that name in the namespace. Raises NotReadableError before it tells whether there is one."""
@@ -193,14 +189,14 @@ class Desk:
         hint = f"; there is one in {', '.join(elsewhere)}: use -n {elsewhere[0]}" if elsewhere else ""
         raise NoSuchJobError(f"no job {f'{kind}/' if kind else ''}{name} in namespace {namespace}{hint}")
 
-    def _called(self, name: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Json]]:
+    def _called(self, name: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, WorkloadObject]]:
         """Workloads of this name, or whose job has it, in these namespaces."""
         for key, raw in self._workloads():
             space, _, own = key.partition("/")
             if wanted(space) and name in (own, job_name(raw)):
                 yield key, raw
 
-    def _view(self, key: str, raw: Json, routes: Routes) -> WorkloadView | None:
+    def _view(self, key: str, raw: WorkloadObject, routes: Routes) -> WorkloadView | None:
         """The view of a Workload, read once per version of those that were shown lately; None as `view_of`."""
         queue = self._queue_of(raw, routes)
         kept = self._read.get(key)
@@ -224,12 +220,13 @@ class Desk:
         for number, key in enumerate(keys):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-            raw = self.source.mirror.get(kube.WORKLOADS, key)
+            raw = self.source.mirror.workloads.get(key)
             view = self._view(key, raw, routes) if raw is not None else None
             if view is None or raw is None:
                 continue
-            if (ref := self.source.mirror.job_of(raw)) is not None:
-                view = circumstances.with_job(view, self.source.mirror.objects[ref[0]].get(ref[1]) or {})
+            ref = self.source.mirror.job_of(raw)
+            if ref is not None and (job := self.source.mirror.job(ref)) is not None:
+                view = circumstances.with_job(view, job)
             view = circumstances.with_warnings(view, warned, now)
             queue = view.cluster_queue
             if view.state is State.PENDING and queue:
@@ -248,7 +245,7 @@ class Desk:
         return value is not None and value.admission is None and not value.finished
 
 
-def view_of(key: str, raw: Json, routes: Routes) -> WorkloadView | None:
+def view_of(key: str, raw: WorkloadObject, routes: Routes) -> WorkloadView | None:
     try:
         return workload_view(raw, routes)
     except Exception as error:  # one object's trouble must not cost the answers about all others
@@ -266,5 +263,5 @@ def gone(namespace: str, name: str) -> NoSuchJobError:
     return NoSuchJobError(f"job {name} in namespace {namespace} was just deleted")
 
 
-def job_name(raw: Json) -> str:
-    return owner_of(raw).get("name") or raw["metadata"]["name"]
+def job_name(raw: WorkloadObject) -> str:
+    return owner_of(raw).get("name") or raw.name

@@ -28,6 +28,7 @@ from gangline.control.answers.workloads.snapshot import (
 )
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: Workloads that are ranked before other tasks get their turn: about 2 ms
 RANKED: Final = 1000
@@ -92,7 +93,7 @@ class JobAnswers(Desk):
                 found.append(circumstances.with_warnings(view, warned, now))
         return found
 
-    def _is_wanted(self, key: str, raw: Json, wish: Wish, routes: Routes) -> bool:
+    def _is_wanted(self, key: str, raw: WorkloadObject, wish: Wish, routes: Routes) -> bool:
         namespace = key.partition("/")[0]
         if wish.cluster_queue:
             if self._queue_of(raw, routes) != wish.cluster_queue:
@@ -136,7 +137,7 @@ class JobAnswers(Desk):
 
     def _record(self, key: str, routes: Routes) -> Json | None:
         """The record of how promised starts in a waiting workload's ClusterQueue have come true."""
-        raw = self.source.mirror.get(kube.WORKLOADS, key)
+        raw = self.source.mirror.workloads.get(key)
         return self._queue_record(self._queue_of(raw, routes)) if raw is not None and self._waits(key) else None
 
     async def promises(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
@@ -165,8 +166,8 @@ class JobAnswers(Desk):
             _, (shown,) = await self._shown(asker, [found], self._own_queues(namespace, routes), routes)
             return as_item(shown, None), explain(shown, Snapshot((shown,), ()), self.source.now() / 1000)
         key = found.key
-        raw = self.source.mirror.get(kube.WORKLOADS, key) or {}
-        queue = self._queue_of(raw, routes)
+        raw = self.source.mirror.workloads.get(key)
+        queue = self._queue_of(raw, routes) if raw is not None else ""
         order = self._order(queue)
         place = order.index(key) if key in order else 0
         cohort = self._cohort(queue)

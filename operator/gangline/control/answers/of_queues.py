@@ -101,7 +101,7 @@ class QueueAnswers(Desk):
         found = moves.sitting(self.source, node)
         sight = await asker.sight({key.partition("/")[0] for key in found}, self._own_queues(namespace, routes))
         offered = circumstances.flavors_of(self.source.mirror, self._own_queues(namespace, routes))
-        raw = self.source.mirror.get(kube.NODES, node)
+        raw = self.source.mirror.nodes.get(node)
         of_them = raw is not None and machines.flavors_of(raw, machines.labels_of(self.source.mirror, offered))
         if raw is None or not (sight.everything or of_them):
             raise NoSuchNodeError(f"there is no node {node} of a flavor that the queues of namespace {namespace} offer")

@@ -18,6 +18,7 @@ from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.engine import HeadStart
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: Workloads of which the record is looked for before other tasks get their turn
 _AT_ONCE: Final = 1000
@@ -68,7 +69,7 @@ class RecordAnswers(Desk):
         """A page of the recorded recoveries, the latest first. Raises NoSuchQueueError."""
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)
-        found: list[tuple[RecordedSwap, str, Json]] = []
+        found: list[tuple[RecordedSwap, str, WorkloadObject]] = []
         for number, (key, raw) in enumerate(self._workloads()):
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -81,7 +82,7 @@ class RecordAnswers(Desk):
         rows = [swap_row(swap, sight.workload(view)) for swap, key, _ in chosen if (view := views[key]) is not None]
         return Listed(rows, max(0, len(found) - page.offset - len(chosen)))
 
-    def _is_in(self, key: str, raw: Json, namespace: str, cluster_queue: str, routes: Routes) -> bool:
+    def _is_in(self, key: str, raw: WorkloadObject, namespace: str, cluster_queue: str, routes: Routes) -> bool:
         if cluster_queue:
             return self._queue_of(raw, routes) == cluster_queue
         return namespace in ("", key.partition("/")[0])

@@ -10,19 +10,18 @@ from typing import TypeAlias
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.checks.activity import Activity
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Synced
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import ObjectKey, Resource
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
 #: what a controller says about one of its AdmissionChecks
-Judge: TypeAlias = Callable[[Json], Activity]
+Judge: TypeAlias = Callable[[Stored], Activity]
 
 
 class ActiveChecks(Part):
@@ -33,12 +32,12 @@ class ActiveChecks(Part):
     name = "checks"
     kinds = (kube.PROVISIONING_REQUESTS,)
 
-    def __init__(self, mirror: Mirror, writes: Writes, quarantine: Quarantine, judges: Mapping[str, Judge]) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._quarantine = quarantine
+    def __init__(self, context: Context, judges: Mapping[str, Judge]) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._quarantine = context.quarantine
         self._judges = judges
-        self._changed = mirror.changes.checks.subscribe(worth=lambda key: True)
+        self._changed = context.mirror.changes.checks.subscribe(worth=lambda key: True)
         self._look_at_all = False
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -54,23 +53,22 @@ class ActiveChecks(Part):
             return
         self._look_at_all = False
         for key, check in self._mirror.objects[kube.ADMISSION_CHECKS].items():
-            judge = self._judges.get(check["spec"].get("controllerName", ""))
+            judge = self._judges.get(check.spec.get("controllerName", ""))
             if judge is not None:
                 work = partial(self._judge, check, judge, now)
                 self._quarantine.attempt("reporting its activity", kube.ADMISSION_CHECKS, key, work)
 
-    def _judge(self, check: Json, judge: Judge, now: int) -> None:
+    def _judge(self, check: Stored, judge: Judge, now: int) -> None:
         self._report(check, judge(check), now)
 
-    def _report(self, check: Json, found: Activity, now: int) -> None:
+    def _report(self, check: Stored, found: Activity, now: int) -> None:
         """Write the condition where it is not as it should be."""
-        meta = check["metadata"]
-        rows: conditions.Conditions = [dict(row) for row in check["status"].get("conditions") or ()]
-        generation = meta.get("generation")
+        rows: conditions.Conditions = [dict(row) for row in check.conditions]
+        generation = check.metadata.get("generation")
         if conditions.put(
             rows, names.ACTIVE, found.active, found.reason, found.message, now=now, generation=generation
         ):
-            body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"conditions": rows}}
+            body = {"metadata": {"resourceVersion": check.resource_version}, "status": {"conditions": rows}}
             key = ObjectKey.of(kube.ADMISSION_CHECKS, check)
             self._writes.send(key, "status", body, priority=Priority.LIFECYCLE, failed=partial(self._refused, key))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangline.kube.resources import Json, Resource
+from gangline.objects import Stored
 
 
 class UnusableError(Exception):
@@ -23,9 +24,9 @@ class Activity:
 ACTIVE = Activity(True, "Active", "The admission check is active")
 
 
-def named_configuration(check: Json, wanted: Resource) -> str:
+def named_configuration(check: Stored, wanted: Resource) -> str:
     """The name of the configuration of this kind to which the check's parameters refer. Raises UnusableError."""
-    parameters: Json | None = check["spec"].get("parameters")
+    parameters: Json | None = check.spec.get("parameters")
     if parameters is None:
         raise UnusableError("missing parameters reference")
     name = parameters.get("name") or ""

@@ -10,24 +10,21 @@ from gangline.api import names
 from gangline.api.read import conditions, counting, render
 from gangline.api.read.reading import ParseError
 from gangline.control import decision_log
+from gangline.control.kernel.context import Context
 from gangline.control.metrics.recording import queued_since
 from gangline.control.mirror import slices
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import EvictionWanted, Messages
+from gangline.control.parts.messages import EvictionWanted
 from gangline.control.parts.part import Part
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.status import gate_changes, older_words, run_changes, status_changes
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
-from gangline.engine import OVERRUN_STATES, Engine, model
+from gangline.engine import OVERRUN_STATES, model
 from gangline.jobs.pods import composition
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
-from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored, WorkloadObject
 
 #: What a workload waits for changes with the cluster. It is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
@@ -44,30 +41,18 @@ class Decisions(Part):
     name = "pending reasons"
     kinds = (kube.WORKLOADS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        engine: Engine,
-        recoveries: Recoveries,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        messages: Messages,
-        *,
-        older_words: bool = False,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._engine = engine
-        self._recorder = recorder
-        self._metrics = metrics
+    def __init__(self, context: Context, recoveries: Recoveries, *, older_words: bool = False) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._engine = context.engine
+        self._recorder = context.recorder
+        self._metrics = context.metrics
         self._recoveries = recoveries
-        self._notices = notices
+        self._notices = context.notices
         self._older_words = older_words
         #: workload -> the last pending reason, and time.monotonic() of its write
         self._pending_written: dict[str, tuple[str, float]] = {}
-        messages.subscribe(EvictionWanted, lambda message: self._write_eviction(message.decision))
+        context.messages.subscribe(EvictionWanted, lambda message: self._write_eviction(message.decision))
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Removed):
@@ -104,20 +89,20 @@ class Decisions(Part):
 
     def _admit(self, decision: model.Admit) -> None:
         self._pending_written.pop(decision.workload, None)
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        raw = self._mirror.workloads.get(decision.workload)
         change = status_changes.admit(decision, pods_follow=self._pods_follow(raw))
-        old = self._mirror.get(kube.WORKLOADS, slices.replacement_for(raw)) if raw is not None else None
-        if raw is not None and old is not None and raw["spec"].get("maximumExecutionTimeSeconds") is not None:
+        old = self._mirror.workloads.get(slices.replacement_for(raw)) if raw is not None else None
+        if raw is not None and old is not None and raw.max_execution_seconds is not None:
             change = status_changes.going_on(change, slices.ran_for(old, decision.at))
         self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
-    def _pods_follow(self, workload: Json | None) -> bool:
+    def _pods_follow(self, workload: WorkloadObject | None) -> bool:
         """Whether pods are known to follow from the Workload: it is a job's, a pod's or a pod group's."""
         return workload is not None and (self._mirror.job_of(workload) is not None or composition.is_of_pods(workload))
 
-    def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
+    def _report_admitted(self, decision: model.Admit, before: WorkloadObject, after: WorkloadObject) -> None:
         queue = decision.admission.cluster_queue
-        waited = max(0, decision.at - _queued_since(before)) // 1000
+        waited = max(0, decision.at - queued_since(before)) // 1000
         decision_log.note(
             decision_log.ADMITTED if decision.admitted else decision_log.RESERVED,
             after,
@@ -136,8 +121,8 @@ class Decisions(Part):
 
     def _ask_checks(self, decision: model.AskChecks) -> None:
         """Write the checks of a workload into its status; of one that waits only after a while, like the reason why it waits."""
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        if raw is not None and (condition_of(raw, names.QUOTA_RESERVED) or {}).get("status") != "True":
+        raw = self._mirror.workloads.get(decision.workload)
+        if raw is not None and not raw.quota_reserved:
             change = status_changes.list_checks(decision)
             later = time.monotonic() + PENDING_DELAY
             self._writes.change(decision.workload, "checks", change, priority=Priority.PENDING_REASON, not_before=later)
@@ -146,14 +131,16 @@ class Decisions(Part):
 
     def _complete_admission(self, decision: model.CompleteAdmission) -> None:
         # a slot of its own: checks may be ready when the quota is reserved, and then both are decided in one round
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        raw = self._mirror.workloads.get(decision.workload)
         change = status_changes.complete_admission(pods_follow=self._pods_follow(raw))
         self._assume(decision, "completion", change, Priority.ADMISSION, self._report_completed)
 
-    def _report_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
-        queue = after["status"]["admission"]["clusterQueue"]
-        reserved = condition_of(after, names.QUOTA_RESERVED) or {}
-        admitted = condition_of(after, names.ADMITTED) or {}
+    def _report_completed(
+        self, decision: model.CompleteAdmission, before: WorkloadObject, after: WorkloadObject
+    ) -> None:
+        queue = after.status["admission"]["clusterQueue"]
+        reserved = after.condition(names.QUOTA_RESERVED) or {}
+        admitted = after.condition(names.ADMITTED) or {}
         waited = _seconds_between(reserved, admitted)
         decision_log.note(decision_log.ADMITTED, after, "ChecksReady", waited_seconds=waited)
         self._recorder.record(
@@ -162,7 +149,7 @@ class Decisions(Part):
         self._notices.notify(
             "Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved"
         )
-        queued = (conditions.millis_of(admitted.get("lastTransitionTime")) - _queued_since(before)) / 1000
+        queued = (conditions.millis_of(admitted.get("lastTransitionTime")) - queued_since(before)) / 1000
         self._metrics.kueue.admitted(after, queue, queued, waited)
 
     def _swap(self, decision: model.Swap) -> None:
@@ -175,20 +162,20 @@ class Decisions(Part):
     def _preempt(self, decision: model.Preempt) -> None:
         self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._report_preempted)
 
-    def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
+    def _report_preempted(self, decision: model.Preempt, before: WorkloadObject, after: WorkloadObject) -> None:
         decision_log.note(decision_log.PREEMPTED, after, decision.reason, by=decision.by)
         self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
-        preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
+        preemptor = self._mirror.workloads.get(decision.by)
         if preemptor is None:
             self._recorder.record(after, "Normal", "Preempted", decision.message)
         else:
             ranks = f"preemptor {self._rank(decision.by)}; preemptee {self._rank(decision.workload)}"
             self._recorder.record(after, "Normal", "Preempted", f"{decision.message}; {ranks}")
-            queue = after["status"].get("admission", before.get("admission") or {}).get("clusterQueue", "")
+            queue = after.admitted_by or before.admitted_by
             note = f"Preempted workload {decision.workload} (UID: {decision.uid}) in ClusterQueue {queue}; {ranks}"
             self._recorder.record(preemptor, "Normal", "PreemptedWorkload", note, one_series=True)
         self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
-        self._metrics.kueue.evicted(after, "Preempted", held={"status": before})
+        self._metrics.kueue.evicted(after, "Preempted", held=before)
         if preemptor is not None:
             self._metrics.kueue.preempted(preemptor, decision.reason)
 
@@ -215,24 +202,23 @@ class Decisions(Part):
     def _withdraw(self, decision: model.Withdraw) -> None:
         self._assume(decision, "evict", status_changes.withdraw(decision), Priority.LIFECYCLE, self._report_withdrawn)
 
-    def _report_withdrawn(self, decision: model.Withdraw, before: Json, after: Json) -> None:
+    def _report_withdrawn(self, decision: model.Withdraw, before: WorkloadObject, after: WorkloadObject) -> None:
         decision_log.note(decision_log.EVICTED, after, "Withdrawn", detail=f"{decision.ended} is deleted")
 
     def _deactivate(self, decision: model.Evict) -> None:
         """Set `spec.active=false` first: the eviction follows from it, even if this process dies in between."""
-        workload = self._mirror.get(kube.WORKLOADS, decision.workload)
+        workload = self._mirror.workloads.get(decision.workload)
         if workload is None:
             return
-        meta = workload["metadata"]
 
-        def inactive(_: Json | None) -> None:
+        def inactive(_: Stored | None) -> None:
             self._report_cause(decision, workload)
             self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._report_evicted)
 
         self._writes.send(
             ObjectKey.of(kube.WORKLOADS, workload),
             "patch",
-            {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"active": False}},
+            {"metadata": {"resourceVersion": workload.resource_version}, "spec": {"active": False}},
             priority=Priority.LIFECYCLE,
             slot="deactivate",
             doubt=True,
@@ -240,27 +226,27 @@ class Decisions(Part):
             failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),
         )
 
-    def _report_cause(self, decision: model.Evict, workload: Json) -> None:
+    def _report_cause(self, decision: model.Evict, workload: WorkloadObject) -> None:
         """Record the event that Kueue has for the cause of a deactivation; other causes have none."""
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
-            limit = workload["spec"].get("maximumExecutionTimeSeconds", 0)
+            limit = workload.max_execution_seconds or 0
             note = f"The maximum execution time ({limit}s) exceeded"
             self._recorder.record(workload, "Warning", "MaximumExecutionTimeExceeded", note)
         elif decision.underlying_cause == "AdmissionCheck":
             why = decision.message.removeprefix("The workload is deactivated due to ")
             self._recorder.record(workload, "Warning", "AdmissionCheckRejected", f"Deactivated due to {why}")
 
-    def _report_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
+    def _report_evicted(self, decision: model.Evict, before: WorkloadObject, after: WorkloadObject) -> None:
         named = decision.reason == "Deactivated" and decision.underlying_cause
         cause = f"DueTo{decision.underlying_cause}" if named else ""
         reason = f"EvictedDueTo{decision.reason}{cause}"
         decision_log.note(decision_log.EVICTED, after, f"{decision.reason}{cause}", detail=decision.message)
-        if "admission" not in before:
+        if before.admission is None:
             return  # it waited, and lost nothing: as in Kueue, that counts in its own status alone
         self._recorder.record(after, "Normal", reason, decision.message)
         self._notices.notify("Evicted", after, decision.message)
-        underlying = status_changes.cause_of(decision, before)
-        self._metrics.kueue.evicted(after, decision.reason, underlying, held={"status": before})
+        underlying = status_changes.cause_of(decision, before.status)
+        self._metrics.kueue.evicted(after, decision.reason, underlying, held=before)
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             self._metrics.overrun("Limit")
 
@@ -280,7 +266,7 @@ class Decisions(Part):
     def _overran(self, decision: model.Warn, state: str) -> None:
         """Record the overrun in a condition, so that it is reported once even if this process restarts."""
 
-        def written(answer: Json | None) -> None:
+        def written(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", decision.reason, f"The workload {decision.message}")
                 self._metrics.overrun(state)
@@ -297,7 +283,7 @@ class Decisions(Part):
     def _report_pending(self, decision: model.ReportPending) -> None:
         explanation = decision.explanation
 
-        def report(answer: Json | None) -> None:
+        def report(answer: WorkloadObject | None) -> None:
             gated = explanation.reason == gate_changes.GATED and not explanation.preemption_gates
             if answer is not None and gated:
                 self._recorder.record(answer, "Normal", gate_changes.GATED, f"Workload {_lowered(explanation.message)}")
@@ -314,7 +300,7 @@ class Decisions(Part):
 
     def _requests(self, workload: str) -> Sequence[Json]:
         """The requests that count for the Workload, if they differ from those of its pod templates; empty if they do not."""
-        raw, value = self._mirror.get(kube.WORKLOADS, workload), self._mirror.workload_value(workload)
+        raw, value = self._mirror.workloads.get(workload), self._mirror.workload_value(workload)
         try:
             ordinary = raw is None or value is None or counting.as_written(raw, value.pod_sets)
         except ParseError:  # of a newer version than the one that was last read
@@ -332,7 +318,7 @@ class Decisions(Part):
         if known == reason or (known.startswith(_WAITS) and reason.startswith(_WAITS)):
             not_before = max(not_before, since + PENDING_PERIOD)
 
-        def written(answer: Json | None) -> None:
+        def written(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 self._pending_written[workload] = reason, time.monotonic()
             done(answer)
@@ -353,12 +339,12 @@ class Decisions(Part):
     ) -> None:
         """Write a status change that the engine assumes already; if the write fails, the engine is informed and decides again."""
         key: str = decision.workload
-        raw = self._mirror.get(kube.WORKLOADS, key)
-        if raw is None or raw["metadata"]["uid"] != decision.uid:
+        raw = self._mirror.workloads.get(key)
+        if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself
-        before = raw.get("status", {}) | {"metadata": raw["metadata"]}
+        before = raw
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 report(decision, before, answer)
 
@@ -377,15 +363,10 @@ def _lowered(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def grace_of(workload: Json) -> int:
+def grace_of(workload: WorkloadObject) -> int:
     """How long the workload's pods may take to stop, in seconds."""
-    specs = (pod_set["template"].get("spec") or {} for pod_set in workload["spec"].get("podSets") or ())
+    specs = (pod_set["template"].get("spec") or {} for pod_set in workload.pod_sets)
     return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
-
-
-def _queued_since(before: Json) -> int:
-    """The time at which the workload last entered its queue, in ms; `before` is its status, with its metadata."""
-    return queued_since({"metadata": before["metadata"], "status": before})
 
 
 def _seconds_between(first: Json, second: Json) -> int:

@@ -8,12 +8,10 @@ from functools import partial
 from typing import Final
 
 from gangline.control.decisions.carrying_out import Decisions
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.pacing import Pace
-from gangline.control.writes.writer import Writer
-from gangline.engine import Engine, model
+from gangline.engine import model
 from gangline.kube import resources as kube
 
 #: Facts that arrive within this time are decided on together, in seconds …
@@ -59,23 +57,14 @@ class Deciding(Part):
 
     name = "decisions"
 
-    def __init__(
-        self,
-        engine: Engine,
-        decisions: Decisions,
-        writer: Writer,
-        metrics: Metrics,
-        *,
-        observe: Callable[[model.Change], None],
-        quarantine: Quarantine,
-    ) -> None:
+    def __init__(self, context: Context, decisions: Decisions, *, observe: Callable[[model.Change], None]) -> None:
         """Let this engine decide. `observe` passes a fact to the engine and to the other readers of its facts."""
-        self._engine = engine
+        self._engine = context.engine
         self._decisions = decisions
-        self._writer = writer
-        self._metrics = metrics
+        self._writer = context.writer
+        self._metrics = context.metrics
         self._observe = observe
-        self._quarantine = quarantine
+        self._quarantine = context.quarantine
         self._took = 0.0  # CPU seconds of the last decision
 
     @property

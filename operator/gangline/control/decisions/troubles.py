@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 
 from gangline.control.decisions.carrying_out import Decisions
-from gangline.control.isolation.quarantine import Quarantine, describe
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.isolation.quarantine import describe
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.watched_kinds import READERS
-from gangline.control.parts.messages import Messages, ObjectQuarantined
-from gangline.control.writes.events import EventRecorder
+from gangline.control.parts.messages import ObjectQuarantined
 from gangline.engine import Fault, model
 from gangline.kube import resources as kube
 
@@ -23,22 +22,13 @@ _RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {mode
 class Troubles:
     """A listener that reports what is wrong with each quarantined object. `leading` says whether this process may report."""
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        decisions: Decisions,
-        recorder: EventRecorder,
-        quarantine: Quarantine,
-        messages: Messages,
-        *,
-        leading: Callable[[], bool],
-    ) -> None:
-        self._mirror = mirror
+    def __init__(self, context: Context, decisions: Decisions, *, leading: Callable[[], bool]) -> None:
+        self._mirror = context.mirror
         self._decisions = decisions
-        self._recorder = recorder
-        self._quarantine = quarantine
+        self._recorder = context.recorder
+        self._quarantine = context.quarantine
         self._leading = leading
-        messages.subscribe(ObjectQuarantined, self._quarantined)
+        context.messages.subscribe(ObjectQuarantined, self._quarantined)
 
     def engine_fault(self, fault: Fault) -> None:
         """Record that the engine leaves out an item that it cannot handle."""

@@ -26,7 +26,7 @@ from gangline.control.parts.part import Part
 from gangline.control.status import fallen_back as statuses
 from gangline.engine import FLOOR_LEAST, POLICY, Comparison, Engine, FallenBack, Mode, has_floor, model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class FloorWatch(Part):
         raw = self._mirror.objects[kube.CLUSTER_QUEUES].get(queue.name)
         if not queue.fallen_back or raw is None:
             return change
-        strategy = (raw.get("spec") or {}).get("queueingStrategy") or queue.strategy
+        strategy = raw.spec.get("queueingStrategy") or queue.strategy
         return model.Put(replace(policy_reader.with_policy(queue, self._mirror.policy_of(raw)), strategy=strategy))
 
     # --- turns --------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class FloorWatch(Part):
             if self.fallen_back:
                 self._turn_to({})
             return
-        workloads = len(self._mirror.objects[kube.WORKLOADS])
+        workloads = len(self._mirror.workloads)
         if workloads > MOST_WORKLOADS:
             self._give_up(f"{workloads} workloads are too many")
         elif self._feeding or workloads >= FLOOR_LEAST:
@@ -155,7 +155,7 @@ class FloorWatch(Part):
             return False
         return any(self._has_floor(name, queue) for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items())
 
-    def _has_floor(self, name: str, queue: Json) -> bool:
+    def _has_floor(self, name: str, queue: Stored) -> bool:
         try:
             return has_floor(policy_reader.with_policy(model.ClusterQueue(name), self._mirror.policy_of(queue)))
         except ParseError:  # that policy is in force nowhere

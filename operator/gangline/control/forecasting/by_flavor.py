@@ -18,14 +18,14 @@ MATERIAL: Final = 0.05
 
 def offered(mirror: Mirror, value: model.Workload) -> list[str]:
     """The flavors of the workload's queue that cover the accelerators it requests; it will get one of them."""
-    queue = mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}")
-    cluster_queue = mirror.get(kube.CLUSTER_QUEUES, queue["spec"].get("clusterQueue", "")) if queue else None
+    queue = mirror.local_queues.get(f"{value.namespace}/{value.queue}")
+    cluster_queue = mirror.get(kube.CLUSTER_QUEUES, queue.cluster_queue) if queue else None
     if cluster_queue is None:
         return []
     asked = {resource for pods in value.pod_sets for resource in pods.requests if is_accelerator(resource)}
     found = {
         flavor["name"]
-        for group in cluster_queue["spec"].get("resourceGroups") or ()
+        for group in cluster_queue.spec.get("resourceGroups") or ()
         if asked.intersection(group["coveredResources"])
         for flavor in group["flavors"]
     }

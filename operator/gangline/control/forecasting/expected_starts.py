@@ -32,6 +32,7 @@ from gangline.engine import Engine, ExpectedStart, Outlook, model
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import JobObject
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ class Expected:
         return now < self._asked_until or self._gpujob_waits() or self._wanted()
 
     def _gpujob_waits(self) -> bool:
-        for job in self._mirror.objects[kube.GPU_JOBS].values():
+        for job in self._mirror.jobs_of_kind(kube.GPU_JOBS).values():
             workload = self._workload_of(job)
             if workload is not None and workload.admission is None and not workload.finished:
                 return True
@@ -253,7 +254,7 @@ class Expected:
 
     def flush(self) -> int:
         """Write the statuses that have changed enough. Returns how many."""
-        jobs = self._mirror.objects[kube.GPU_JOBS]
+        jobs = self._mirror.jobs_of_kind(kube.GPU_JOBS)
         for gone in [key for key in self._recorded if key not in jobs]:
             del self._recorded[gone]
         sent = 0
@@ -267,7 +268,7 @@ class Expected:
                 self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
 
-    def _write_status(self, key: str, job: Json) -> bool:
+    def _write_status(self, key: str, job: JobObject) -> bool:
         recorded = self._recorded.get(key)
         if recorded is not None and self._clock() - recorded.at < PERIOD:
             return False
@@ -290,9 +291,9 @@ class Expected:
         self._writes.send(target, "status", {"status": status}, priority=Priority.STATUS, slot="forecast")
         return True
 
-    def _workload_of(self, job: Json) -> model.Workload | None:
+    def _workload_of(self, job: JobObject) -> model.Workload | None:
         for raw in self._mirror.workloads_of(job):
-            return self._mirror.workload_value(kube.key_of(raw))
+            return self._mirror.workload_value(raw.key)
         return None
 
     def _moved(self, recorded: _Recorded, start: ExpectedStart) -> bool:
@@ -304,9 +305,9 @@ class Expected:
         return start.p90 is not None and recorded.p90 is not None and abs(start.p90 - recorded.p90) > 2 * least
 
 
-def _recorded(job: Json) -> _Recorded:
+def _recorded(job: JobObject) -> _Recorded:
     """The expected start and forecast that the status of a GPUJob has from before this process started."""
-    status = job.get("status") or {}
+    status = job.status
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
     estimate = None
     if forecast is not None:

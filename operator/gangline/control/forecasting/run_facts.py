@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from gangline.api import names
@@ -11,17 +10,18 @@ from gangline.api.read import conditions
 from gangline.engine import accelerators, model
 from gangline.forecast.history.runs import MIN_SECONDS, Run, from_workload
 from gangline.jobs.base import RuntimeHints as Hints
-from gangline.kube.resources import Json, condition_of, controller_of
+from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 
-def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: Hints) -> Run:
+def run_of(workload: model.Workload, raw: WorkloadObject, job: JobObject | None, hints: Hints) -> Run:
     """The run as it is known now; `raw` is the Workload as stored in the API server, `job` its owner, if known."""
     container = _main_container(raw, workload)
     limits = [limit for limit in (hints.limit, workload.max_execution_seconds) if limit]
     return from_workload(
         workload,
         name=_job_name(raw),
-        user=((job or raw)["metadata"].get("labels") or {}).get(names.USER, ""),
+        user=(job or raw).labels.get(names.USER, ""),
         image=container.get("image") or "",
         command=[*_words(container.get("command")), *_words(container.get("args"))],
         limit=min(limits, default=None),
@@ -30,12 +30,10 @@ def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: Hints) 
     )
 
 
-def finished_at(raw: Json) -> float | None:
+def finished_at(raw: WorkloadObject) -> float | None:
     """The time at which the workload's job ended, in Unix seconds; None while it has not."""
-    row = condition_of(raw, names.FINISHED)
-    if row is None or row.get("status") != "True":
-        return None
-    return conditions.millis_of(row.get("lastTransitionTime")) / 1000
+    row = raw.true_condition(names.FINISHED)
+    return conditions.millis_of(row.get("lastTransitionTime")) / 1000 if row is not None else None
 
 
 def least(workload: model.Workload) -> float:
@@ -54,17 +52,15 @@ def log_of(seconds: float) -> float:
     return math.log(max(seconds, MIN_SECONDS))
 
 
-def _job_name(raw: Json) -> str:
+def _job_name(raw: WorkloadObject) -> str:
     """The name of the job, or of the object that serves: names of its Workloads differ from one time to the next."""
-    meta = raw["metadata"]
-    owner = controller_of(raw)
-    parent = (meta.get("annotations") or {}).get(names.JOB_OWNER_NAME)
-    return owner["name"] if owner is not None else parent or meta["name"]
+    owner = raw.controller
+    return owner["name"] if owner is not None else raw.annotations.get(names.JOB_OWNER_NAME) or raw.name
 
 
-def _main_container(raw: Json, workload: model.Workload) -> Json:
+def _main_container(raw: WorkloadObject, workload: model.Workload) -> Json:
     """The first container of the pod set that requests most: a gang's workers show its purpose."""
-    pod_sets: Sequence[Json] = raw["spec"].get("podSets") or ()
+    pod_sets = raw.pod_sets
     if not pod_sets:
         return {}
     sizes = [accelerators(pods.requests) * pods.count for pods in workload.pod_sets]

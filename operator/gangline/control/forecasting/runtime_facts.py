@@ -29,7 +29,7 @@ from gangline.forecast.history.runs import flavor_of
 from gangline.jobs import runtime_hints
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 if TYPE_CHECKING:
     from gangline.forecast import Model
@@ -80,7 +80,7 @@ class _News:
     """The last change of a workload that was not processed yet; no value = it was deleted."""
 
     value: model.Workload | None
-    raw: Json | None
+    raw: WorkloadObject | None
 
 
 class Forecasts:
@@ -136,10 +136,10 @@ class Forecasts:
             case _:
                 pass
 
-    def note_job(self, job: Json) -> None:
+    def note_job(self, job: JobObject) -> None:
         """Record that a job changed, and with it perhaps its runtime hints."""
         for workload in self._mirror.workloads_of(job):
-            value = self._mirror.workload_value(kube.key_of(workload))
+            value = self._mirror.workload_value(workload.key)
             if value is not None:
                 self._queue(value)
 
@@ -147,7 +147,7 @@ class Forecasts:
         before = self._news.get(value.key)
         if before is not None and before.value is not None and before.value.uid != value.uid:
             self._take(value.key, before)
-        self._news[value.key] = _News(value, self._mirror.get(kube.WORKLOADS, value.key))
+        self._news[value.key] = _News(value, self._mirror.workloads.get(value.key))
         self._noted()
 
     def work(self, budget: float) -> bool:
@@ -182,10 +182,10 @@ class Forecasts:
         else:
             self._follow(value, news.raw, known)
 
-    def _follow(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
+    def _follow(self, value: model.Workload, raw: WorkloadObject, known: _Open | None) -> None:
         job = self._job(raw)
         hints = _hints(job, raw)
-        basis = (hints, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
+        basis = (hints, value.max_execution_seconds, value.queue, raw.pod_sets)
         if known is None or known.basis != basis:
             run = run_facts.run_of(value, raw, job[1] if job else None, hints)
             if not run.flavor:
@@ -209,7 +209,7 @@ class Forecasts:
             self.forecaster.started(value.uid, start - known.saved, flavor)
             known.at_start = known.by_flavor.get(flavor, known.estimate)
 
-    def _finish(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
+    def _finish(self, value: model.Workload, raw: WorkloadObject, known: _Open | None) -> None:
         if known is None:
             self._finish_unseen(value, raw)
             return
@@ -223,12 +223,12 @@ class Forecasts:
 
     def _remember(self, value: model.Workload) -> None:
         """Remember that this run was learned from, for as long as its Workload can be seen again."""
-        raw = self._mirror.get(kube.WORKLOADS, value.key)
-        if raw is not None and raw["metadata"]["uid"] == value.uid:
+        raw = self._mirror.workloads.get(value.key)
+        if raw is not None and raw.uid == value.uid:
             self.stored.add(value.uid)
             self._ended[value.key] = value.uid
 
-    def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
+    def _finish_unseen(self, value: model.Workload, raw: WorkloadObject) -> None:
         """Learn from a run that had ended before it was seen, unless the store has it already from before a restart."""
         learned = value.uid in self.stored
         self._remember(value)
@@ -266,9 +266,9 @@ class Forecasts:
             record.below[level] += seconds <= value
         self.groups.ended(run, known.at_start)
 
-    def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
+    def _job(self, raw: WorkloadObject) -> tuple[kube.Resource, JobObject] | None:
         ref = self._mirror.job_of(raw)
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         return (ref[0], job) if ref is not None and job is not None else None
 
     # --- out ----------------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
     return tuple((level, max(1, round(value * 1000))) for level, value in estimate.points)
 
 
-def _hints(job: tuple[kube.Resource, Json] | None, workload: Json) -> Hints:
+def _hints(job: tuple[kube.Resource, JobObject] | None, workload: WorkloadObject) -> Hints:
     """The runtime hints of the job or, where there is none, of the Workload."""
     if job is not None:
         return JOB_KINDS[job[0]].runtime_hints(job[1])

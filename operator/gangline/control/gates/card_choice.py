@@ -11,7 +11,8 @@ from typing import Final
 
 from gangline.api import names
 from gangline.engine import model
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import PodObject
 
 _HAMI: Final = frozenset({names.HAMI_CORES, names.HAMI_MEMORY, names.HAMI_PERCENT})
 
@@ -23,8 +24,8 @@ class CardChoice:
     def __init__(
         self,
         topology: model.TopologyAssignment,
-        started: Iterable[Json],
-        claimed: Iterable[tuple[Json, Mapping[str, str], str]] = (),
+        started: Iterable[PodObject],
+        claimed: Iterable[tuple[PodObject, Mapping[str, str], str]] = (),
     ) -> None:
         self._level = topology.levels[-1]
         self._kept: dict[str, str] = {}
@@ -32,8 +33,8 @@ class CardChoice:
         if not any(self._left.values()):
             return
         for pod in started:
-            left = self._left.get((pod["spec"].get("nodeSelector") or {}).get(self._level, ""))
-            told = _annotations(pod).get(names.CARDS)
+            left = self._left.get((pod.spec.get("nodeSelector") or {}).get(self._level, ""))
+            told = pod.annotations.get(names.CARDS)
             if left and told in left:
                 left.remove(told)
             elif left:  # it started before its cards were chosen: some are its own
@@ -42,24 +43,20 @@ class CardChoice:
             left = self._left.get(place.get(self._level, ""), [])
             if cards in left:
                 left.remove(cards)
-                self._kept[key_of(pod)] = cards
+                self._kept[pod.key] = cards
 
-    def annotations(self, pod: Json, place: Mapping[str, str]) -> dict[str, str]:
+    def annotations(self, pod: PodObject, place: Mapping[str, str]) -> dict[str, str]:
         """The annotations of a pod that starts in this place, which name its cards; none where cards do not bound it."""
         left = self._left.get(place.get(self._level, ""))
-        chosen = self._kept.get(key_of(pod)) or (left.pop(0) if left else "")
+        chosen = self._kept.get(pod.key) or (left.pop(0) if left else "")
         if not chosen:
             return {}
-        by_hami = _asks_hami(pod["spec"]) and not chosen.startswith("~")
+        by_hami = _asks_hami(pod.spec) and not chosen.startswith("~")
         return {names.CARDS: chosen, **({names.HAMI_USE_UUID: chosen} if by_hami else {})}
 
 
 def _text(pod: Iterable[model.CardSeat]) -> str:
     return ",".join(dict.fromkeys(seat.card for seat in pod))
-
-
-def _annotations(pod: Json) -> Mapping[str, str]:
-    return pod["metadata"].get("annotations") or {}
 
 
 def _asks_hami(spec: Json) -> bool:

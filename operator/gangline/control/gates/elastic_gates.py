@@ -17,6 +17,7 @@ from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import PodObject, WorkloadObject
 
 
 class ElasticGates(GateRemoval):
@@ -29,7 +30,7 @@ class ElasticGates(GateRemoval):
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.elastic, self._pods.changed_elastic
 
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         if self._writes.pending(kube.WORKLOADS, key):  # it may be cut just now
             self._changed.add(key)
             return
@@ -54,11 +55,11 @@ def to_start(counts: Mapping[str, int], pods: Iterable[Pod]) -> list[Pod]:
     return found
 
 
-def without_gate(pod: Json) -> Json:
+def without_gate(pod: PodObject) -> Json:
     """The patch that removes the gate, and no other one."""
-    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != names.ELASTIC_GATE]
+    gates = [gate for gate in pod.spec.get("schedulingGates") or () if gate["name"] != names.ELASTIC_GATE]
     assert waits_at_elastic_gate(pod)
     return {
-        "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
+        "metadata": {"resourceVersion": pod.resource_version},
         "spec": {"schedulingGates": gates or None},
     }

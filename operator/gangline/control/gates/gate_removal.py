@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kernel.context import Context
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.engine.model.units import SECOND
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
-from gangline.kube.resources import Json, ObjectKey, key_of
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import PodObject, WorkloadObject
 
 #: within this time after a conflict the newest version of a pod is seen, or the pod is gone; after a refusal it is tried again
 _LATER: Final = 60 * SECOND
@@ -48,31 +44,20 @@ class GateRemoval(Part):
     #: what fails if an object is in the way
     doing: ClassVar[str]
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writes: Writes,
-        writer: Writer,
-        metrics: Metrics,
-        *,
-        now: Callable[[], int],
-        quarantine: Quarantine,
-        wake: Callable[[], None],
-    ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._writes = writes
-        self._writer = writer
-        self._metrics = metrics
-        self._now = now
-        self._quarantine = quarantine
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writes = context.writes
+        self._writer = context.writer
+        self._metrics = context.metrics
+        self._now = context.now
+        self._quarantine = context.quarantine
+        self._wake = context.wake
         self._asked: dict[str, _Asked] = {}  # by the key of the pod
         #: when it is over, keys of workload and pod; without the latter the workload is only looked at again
         self._failures: deque[tuple[int, str, str, _Asked | None]] = deque()
         of_workloads, of_pods = self._changes()
-        self._changed = of_workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._changed = of_workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS))
         of_pods.feed(self._changed)
 
     @abstractmethod
@@ -80,23 +65,22 @@ class GateRemoval(Part):
         """The changed workloads, and those of changed pods."""
 
     @abstractmethod
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         """Yields each pod that may start, and the merge patch that removes its gate. Implementations see pods through
         `_as_asked`.
         """
 
-    def _as_asked(self, pod: Json) -> Json:
+    def _as_asked(self, pod: PodObject) -> PodObject:
         """The pod as it will be once its gate is removed, if that was asked for and is not known to have failed."""
-        asked = self._asked.get(key_of(pod))
+        asked = self._asked.get(pod.key)
         if asked is None:
             return pod
         on_its_way = self._writer.pending(ObjectKey.of(kube.PODS, pod))
-        if not on_its_way and pod["metadata"]["resourceVersion"] != asked.version:
-            del self._asked[key_of(pod)]
+        if not on_its_way and pod.resource_version != asked.version:
+            del self._asked[pod.key]
             return pod
-        meta = pod["metadata"]
-        annotations = {**(meta.get("annotations") or {}), **asked.annotations}
-        return {**pod, "metadata": {**meta, "annotations": annotations}, "spec": {**pod["spec"], **asked.spec}}
+        metadata = {**pod.metadata, "annotations": {**pod.annotations, **asked.annotations}}
+        return PodObject({**pod, "metadata": metadata, "spec": {**pod.spec, **asked.spec}})
 
     def act(self, now: int) -> None:
         while self._failures and self._failures[0][0] <= now:
@@ -109,7 +93,7 @@ class GateRemoval(Part):
             self._quarantine.attempt(self.doing, kube.WORKLOADS, key, partial(self._let_start, key))
 
     def _let_start(self, key: str) -> None:
-        workload, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        workload, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if workload is None or raw is None or not runs(workload):
             return
         if self._writes.in_doubt(kube.WORKLOADS, key):
@@ -118,13 +102,13 @@ class GateRemoval(Part):
         for pod, body in self._ungating(key, workload, raw):
             self._submit(key, raw, pod, body)
 
-    def _submit(self, key: str, raw: Json | None, pod: Json, body: Json) -> None:
+    def _submit(self, key: str, raw: WorkloadObject | None, pod: PodObject, body: Json) -> None:
         """Write the patch that removes a pod's gate, unless another write of the pod is on its way."""
-        target, name = ObjectKey.of(kube.PODS, pod), key_of(pod)
+        target, name = ObjectKey.of(kube.PODS, pod), pod.key
         if self._writer.pending(target):
             return
         told = body["metadata"].get("annotations", {})
-        self._asked[name] = asked = _Asked(pod["metadata"]["resourceVersion"], told, body["spec"])
+        self._asked[name] = asked = _Asked(pod.resource_version, told, body["spec"])
         done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
         write = Write(target, "patch", body, Priority.START_STOP, on_done=done, on_error=failed, slot=self.gate)
         self._writer.submit(write)
@@ -137,8 +121,8 @@ class GateRemoval(Part):
         self._failures.append((self._now() + _LATER, workload, "", None))
         self._wake()
 
-    def _started(self, workload: Json | None, pod: Json) -> None:
-        self._asked.pop(key_of(pod), None)
+    def _started(self, workload: WorkloadObject | None, pod: PodObject) -> None:
+        self._asked.pop(pod.key, None)
         self._pods.upsert(pod)
         if workload is not None:
             self._metrics.kueue.gate_removed(self.gate, workload, self._now())

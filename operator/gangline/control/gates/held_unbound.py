@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from gangline.control.gates.gate_removal import runs
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import Pod
-from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.parts.part import Part
 from gangline.engine import accelerators
 from gangline.kube import resources as kube
@@ -23,13 +22,13 @@ class HeldUnbound(Part):
 
     name = "accelerators held in vain"
 
-    def __init__(self, mirror: Mirror, pods: PodIndex) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = pods.changed.subscribe(worth=exists)
-        pods.changed_at_node_gate.feed(self._changed)
-        mirror.changes.workloads.feed(self._changed)
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.pods.changed.subscribe(worth=exists)
+        context.pods.changed_at_node_gate.feed(self._changed)
+        context.mirror.changes.workloads.feed(self._changed)
         #: Workload -> its ClusterQueue and accelerators
         self._holding: dict[str, tuple[str, int]] = {}
         self._seconds: Counter[str] = Counter()

@@ -15,15 +15,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.control.gates.gate_removal import GateRemoval
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import METADATA_NAME, REQUIRED, Pod
 from gangline.control.parts.changed_keys import ChangedKeys
-from gangline.engine import Engine, model
-from gangline.kube import resources as kube
+from gangline.engine import model
 from gangline.kube.resources import Json
+from gangline.objects import PodObject, WorkloadObject
 
 #: pod set -> node -> how many of its pods have room there; pod sets that nodes do not bound are left out
 Places: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -40,9 +41,9 @@ class NodeGates(GateRemoval):
     gate = names.DOMAIN_GATE
     doing = "sending its pods to nodes"
 
-    def __init__(self, *parts: Any, engine: Engine, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self._engine = engine
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._engine = context.engine
         #: workloads with pods for which no node has room yet
         self._lacking: set[str] = set()
 
@@ -58,13 +59,13 @@ class NodeGates(GateRemoval):
         super().act(now)
 
     def _let_start(self, key: str) -> None:
-        if self._mirror.get(kube.WORKLOADS, key) is not None:
+        if self._mirror.workloads.get(key) is not None:
             super()._let_start(key)
             return
         for pod in self._pods.at_node_gate(key):  # of no gang, or of one that is gone: nobody keeps room for it
             self._submit(key, None, pod.manifest, ungated(pod.manifest, None))
 
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         if not self._pods.at_node_gate(key):
             return
         pods = [self._as_it_will_be(pod) for pod in self._pods.of(key)]
@@ -87,12 +88,12 @@ class NodeGates(GateRemoval):
         return pod.after(self._as_asked(pod.manifest))
 
 
-def with_volumes(workload: Json) -> set[str]:
+def with_volumes(workload: WorkloadObject) -> set[str]:
     """Pod sets with claims of volumes, which may exist for some nodes only, as the scheduler knows.
 
     Once a node has refused pods of the gang, the scheduler chooses the nodes of these.
     """
-    templates = {each["name"]: each.get("template") or {} for each in workload["spec"].get("podSets") or ()}
+    templates = {each["name"]: each.get("template") or {} for each in workload.pod_sets}
     return {
         name
         for name, template in templates.items()
@@ -120,9 +121,9 @@ def destinations(
         free[name] = iter([node for node in nodes for _ in range(by_node[node] - at_nodes[name, node])])
     waiting = [pod for pod in pods if pod.at_node_gate and not pod.terminating]
     for pod in sorted(waiting, key=lambda pod: _rank(pod, counts.get(pod.pod_set, 0))):
-        affinity = pod.manifest["spec"].get("affinity") or {}
+        affinity = pod.manifest.spec.get("affinity") or {}
         if label := labels.get(pod.pod_set, ""):
-            follows = label in (pod.manifest["spec"].get("nodeSelector") or {})
+            follows = label in (pod.manifest.spec.get("nodeSelector") or {})
             mine = None if follows else domains(label)
             if mine is None:
                 yield pod, None
@@ -134,19 +135,19 @@ def destinations(
             yield pod, _only(affinity, "matchFields", METADATA_NAME, [node])
 
 
-def ungated(pod: Json, affinity: Json | None) -> Json:
+def ungated(pod: PodObject, affinity: Json | None) -> Json:
     """The merge patch that removes the gate, with a new affinity if there is one.
 
     A pod that is queued by itself has the gate of topologies from the start, since none can be added. It waits there for its node
     where no topology places it.
     """
-    placed = names.TAS_LABEL in (pod["metadata"].get("labels") or {})
+    placed = names.TAS_LABEL in pod.labels
     mine = _GATES[:1] if placed else _GATES
-    gates = [gate for gate in pod["spec"]["schedulingGates"] if gate["name"] not in mine]
+    gates = [gate for gate in pod.spec["schedulingGates"] if gate["name"] not in mine]
     spec: Json = {"schedulingGates": gates or None}
     if affinity is not None:
         spec["affinity"] = affinity
-    return {"metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]}, "spec": spec}
+    return {"metadata": {"resourceVersion": pod.resource_version}, "spec": spec}
 
 
 def _only(affinity: Json, part: str, key: str, values: list[str]) -> Json:

@@ -20,7 +20,8 @@ from gangline.control.writes.outgoing import Priority, Verb
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
-from gangline.kube.resources import Json, ObjectKey, deleting, key_of
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import PodObject, Stored
 
 #: by it the controller of claims knows which claim of its pod a claim is
 _OF: Final = "resource.kubernetes.io/pod-claim-name"
@@ -48,12 +49,12 @@ class PodClaims:
         self._again = again
         self._later = later
 
-    def cards_of(self, pod: Json) -> str:
+    def cards_of(self, pod: PodObject) -> str:
         """The cards for which a pod that waits has a claim; "" = it has none."""
-        there = (claim for claim in self._of(pod) if not deleting(claim)) if _claims(pod) else ()
-        return next((claim["metadata"]["annotations"].get(names.CARDS) or "" for claim in there), "")
+        there = (claim for claim in self._of(pod) if not claim.deleting) if _claims(pod) else ()
+        return next((claim.annotations.get(names.CARDS) or "" for claim in there), "")
 
-    def are_there(self, workload: str, pod: Json, asked: Mapping[str, Any], cards: str) -> bool:
+    def are_there(self, workload: str, pod: PodObject, asked: Mapping[str, Any], cards: str) -> bool:
         """Whether the claims of a pod that starts on these cards exist; if not, the next write for that is sent. `asked`:
         annotations of its template, as admitted.
         """
@@ -61,23 +62,23 @@ class PodClaims:
         if wanted is None:
             return True
         name, there = wanted["metadata"]["name"], self._of(pod)
-        outdated = [claim for claim in there if claim["metadata"]["name"] != name or deleting(claim)]
+        outdated = [claim for claim in there if claim.name != name or claim.deleting]
         for claim in outdated:
-            if deleting(claim):
+            if claim.deleting:
                 self._later(workload)
             else:
-                self._send(workload, pod, claim, "delete", {"uid": claim["metadata"]["uid"]})
+                self._send(workload, pod, claim, "delete", {"uid": claim.uid})
         if not there:
             self._send(workload, pod, wanted, "create", wanted)
         return bool(there) and not outdated
 
-    def _of(self, pod: Json) -> list[Json]:
+    def _of(self, pod: PodObject) -> list[Stored]:
         owned = self._mirror.controlled_by(pod, kube.RESOURCE_CLAIMS)
-        return [claim for claim in owned if (claim["metadata"].get("annotations") or {}).get(_OF) == card_claims.CLAIM]
+        return [claim for claim in owned if claim.annotations.get(_OF) == card_claims.CLAIM]
 
-    def _send(self, workload: str, pod: Json, claim: Json, verb: Verb, body: Json) -> None:
+    def _send(self, workload: str, pod: PodObject, claim: Json, verb: Verb, body: Json) -> None:
         key = ObjectKey.of(kube.RESOURCE_CLAIMS, claim)
-        if self._writes.pending(kube.RESOURCE_CLAIMS, key_of(claim)):
+        if self._writes.pending(kube.RESOURCE_CLAIMS, key.text):
             return
 
         def failed(error: ApiError) -> None:
@@ -92,20 +93,19 @@ class PodClaims:
         self._writes.send(key, verb, body, priority=Priority.START_STOP, done=done, failed=failed)
 
 
-def claim_of(pod: Json, asked: Mapping[str, Any], cards: str) -> Json | None:
+def claim_of(pod: PodObject, asked: Mapping[str, Any], cards: str) -> Json | None:
     """The claim of a pod for these cards; None for a pod whose claim the operator does not write."""
     spec = card_claims.spec(asked, cards.split(",") if cards else ()) if _claims(pod) else None
     if spec is None:
         return None
-    meta = pod["metadata"]
-    digest = hashlib.sha256(json.dumps([meta["uid"], cards, spec], sort_keys=True).encode()).hexdigest()
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    digest = hashlib.sha256(json.dumps([pod.uid, cards, spec], sort_keys=True).encode()).hexdigest()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
     return {
         "apiVersion": kube.RESOURCE_CLAIMS.api_version,
         "kind": kube.RESOURCE_CLAIMS.kind,
         "metadata": {
-            "name": f"{meta['name'][:_LONGEST_NAME].rstrip('-.')}-{digest[:_DIGEST_LENGTH]}",
-            "namespace": meta["namespace"],
+            "name": f"{pod.name[:_LONGEST_NAME].rstrip('-.')}-{digest[:_DIGEST_LENGTH]}",
+            "namespace": pod.namespace,
             "annotations": {_OF: card_claims.CLAIM, names.CARDS: cards},
             "ownerReferences": [owner],
         },
@@ -113,9 +113,9 @@ def claim_of(pod: Json, asked: Mapping[str, Any], cards: str) -> Json | None:
     }
 
 
-def _claims(pod: Json) -> bool:
+def _claims(pod: PodObject) -> bool:
     """Whether the pod names the ResourceClaimTemplate for which the operator makes claims itself: no such template exists."""
     return any(
         row.get("name") == card_claims.CLAIM and row.get("resourceClaimTemplateName") == card_claims.BY_OPERATOR
-        for row in pod["spec"].get("resourceClaims") or ()
+        for row in pod.spec.get("resourceClaims") or ()
     )

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gangline import bounded
 from gangline.api import names
 from gangline.control.gates.card_choice import CardChoice
 from gangline.control.gates.gate_removal import GateRemoval
 from gangline.control.gates.pod_claims import PodClaims
-from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.kernel.context import Context
 from gangline.control.parts.changed_keys import ChangedKeys
-from gangline.control.writes.events import EventRecorder
 from gangline.engine import model
 from gangline.jobs import podspec
-from gangline.kube.resources import Json, deleting
+from gangline.kube.resources import Json
+from gangline.objects import PodObject, WorkloadObject
 
 Selector: TypeAlias = Mapping[str, str]
 
@@ -34,22 +34,23 @@ class PodGates(GateRemoval):
     gate = names.TOPOLOGY_GATE
     doing = "placing its pods"
 
-    def __init__(self, *parts: Any, owners: PodOwners, recorder: EventRecorder, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self._owners = owners
-        owners.changed.feed(self._changed)
-        self._claims = PodClaims(self._mirror, self._writes, recorder, again=self._look_again, later=self._look_later)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._owners = context.owners
+        self._owners.changed.feed(self._changed)
+        self._claims = PodClaims(
+            self._mirror, self._writes, context.recorder, again=self._look_again, later=self._look_later
+        )
 
     def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         return self._mirror.changes.placed, self._pods.changed_placed
 
-    def _ungating(self, key: str, workload: model.Workload, raw: Json) -> Iterable[tuple[Json, Json]]:
+    def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         pods = [pod.manifest for pod in self._pods.of(key) if pod.placed and pod.manifest]
         if workload.unowned:  # as in Kueue: nobody can prove that a pod is of it, and its places bound how many are
             pods += self._owners.claimants(key)
-        pod_sets = raw["spec"].get("podSets") or ()
-        asked = {pod_set["name"]: podspec.annotations_of(pod_set.get("template") or {}) for pod_set in pod_sets}
-        for pod, body in ungating(workload, pod_sets, [self._as_asked(pod) for pod in pods], self._claims.cards_of):
+        asked = {row["name"]: podspec.annotations_of(row.get("template") or {}) for row in raw.pod_sets}
+        for pod, body in ungating(workload, raw.pod_sets, [self._as_asked(pod) for pod in pods], self._claims.cards_of):
             cards = body["metadata"].get("annotations", {}).get(names.CARDS, "")
             if self._claims.are_there(key, pod, asked.get(_pod_set_of(pod), {}), cards):
                 yield pod, body
@@ -58,31 +59,31 @@ class PodGates(GateRemoval):
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def gated(pod: Json) -> bool:
-    return any(gate["name"] == names.TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
+def gated(pod: PodObject) -> bool:
+    return names.TOPOLOGY_GATE in pod.gates
 
 
-def ended(pod: Json) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or deleting(pod)
+def ended(pod: PodObject) -> bool:
+    return pod.has_ended or pod.deleting
 
 
 def ungating(
     workload: model.Workload,
     pod_sets: Iterable[Json],
-    pods: Iterable[Json],
-    claimed: Callable[[Json], str] = lambda pod: "",
-) -> list[tuple[Json, Json]]:
+    pods: Iterable[PodObject],
+    claimed: Callable[[PodObject], str] = lambda pod: "",
+) -> list[tuple[PodObject, Json]]:
     """The gated pods that have a domain, each with the merge patch that removes its gate. `pod_sets` come from the Workload's
     spec; `claimed`: the cards for which a pod that waits has a claim.
     """
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return []
-    by_pod_set: dict[str, list[Json]] = {}
+    by_pod_set: dict[str, list[PodObject]] = {}
     for pod in pods:
         by_pod_set.setdefault(_pod_set_of(pod), []).append(pod)
     asked = {pod_set["name"]: pod_set for pod_set in pod_sets}
     first = _first_indexes(workload.admission.pod_sets, asked)
-    patches: list[tuple[Json, Json]] = []
+    patches: list[tuple[PodObject, Json]] = []
     for assignment in workload.admission.pod_sets:
         if assignment.topology is None or assignment.delayed_topology == "Pending":
             continue
@@ -93,20 +94,19 @@ def ungating(
         with_claims = [(pod, place, cards) for pod, place in placed if (cards := claimed(pod))]
         choice = CardChoice(assignment.topology, started, with_claims)
         for pod, place in placed:
-            gates = [gate for gate in pod["spec"]["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
-            selector = {**(pod["spec"].get("nodeSelector") or {}), **place}
-            version = pod["metadata"]["resourceVersion"]
+            gates = [gate for gate in pod.spec["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
+            selector = {**(pod.spec.get("nodeSelector") or {}), **place}
             told = choice.annotations(pod, place)
             body = {
-                "metadata": {"resourceVersion": version, **({"annotations": told} if told else {})},
+                "metadata": {"resourceVersion": pod.resource_version, **({"annotations": told} if told else {})},
                 "spec": {"nodeSelector": selector, "schedulingGates": gates},
             }
             patches.append((pod, body))
     return patches
 
 
-def _pod_set_of(pod: Json) -> str:
-    return (pod["metadata"].get("labels") or {}).get(names.PODSET, "")
+def _pod_set_of(pod: PodObject) -> str:
+    return pod.labels.get(names.PODSET, "")
 
 
 def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[str, Json]) -> dict[str, int]:
@@ -121,7 +121,7 @@ def _first_indexes(assigned: Iterable[model.PodSetAssignment], asked: Mapping[st
     return {workers.name: leader.count for leader, workers in pairs}
 
 
-def rank_of(pod_set: Json, first: int = 0) -> Callable[[Json], int | None]:
+def rank_of(pod_set: Json, first: int = 0) -> Callable[[PodObject], int | None]:
     """Returns a function that reads a pod's rank in its pod set: index, or group × group size + index; None where it has none.
 
     Indexes begin at `first`, or later by the pod's own annotation.
@@ -130,9 +130,9 @@ def rank_of(pod_set: Json, first: int = 0) -> Callable[[Json], int | None]:
     index_label = request.get("podIndexLabel") or INDEX_LABEL
     group_label, groups = request.get("subGroupIndexLabel"), request.get("subGroupCount") or 0
 
-    def rank(pod: Json) -> int | None:
-        labels = pod["metadata"].get("labels") or {}
-        later = bounded.whole((pod["metadata"].get("annotations") or {}).get(names.POD_INDEX_OFFSET)) or 0
+    def rank(pod: PodObject) -> int | None:
+        labels = pod.labels
+        later = bounded.whole(pod.annotations.get(names.POD_INDEX_OFFSET)) or 0
         index = bounded.whole(labels.get(index_label))
         group = bounded.whole(labels.get(group_label)) if group_label and groups else 0
         if index is None or group is None:
@@ -150,8 +150,8 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 def places(
-    topology: model.TopologyAssignment, pods: Sequence[Json], rank: Callable[[Json], int | None]
-) -> list[tuple[Json, Selector]]:
+    topology: model.TopologyAssignment, pods: Sequence[PodObject], rank: Callable[[PodObject], int | None]
+) -> list[tuple[PodObject, Selector]]:
     """A domain for each gated pod, as node labels. Never more pods in a domain than the gang has there.
 
     After nodes were replaced, pods may run in another domain than their rank gives now: then free places are filled in order.
@@ -173,7 +173,7 @@ def places(
     return [(pod, selectors[number]) for pod, number in zip(waiting, free, strict=False)]
 
 
-def _domain_of(pod: Json, selectors: Sequence[Selector]) -> int | None:
+def _domain_of(pod: PodObject, selectors: Sequence[Selector]) -> int | None:
     """The number of the domain that a pod was assigned to."""
-    chosen = pod["spec"].get("nodeSelector") or {}
+    chosen = pod.spec.get("nodeSelector") or {}
     return next((number for number, selector in enumerate(selectors) if selector.items() <= chosen.items()), None)

@@ -15,6 +15,7 @@ from gangline.engine import is_accelerator
 from gangline.engine.model import CardUse, Device, NodeCards, Share
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
+from gangline.objects import Stored
 
 _ENDED = ("Succeeded", "Failed")
 _ASKING = frozenset({names.KAI_FRACTION, names.KAI_MEMORY, names.GPU_SHARE, names.GPU_MEMORY, names.HAMI_POD})
@@ -63,7 +64,7 @@ class CardInventory:
 
     # --- in; each raises ParseError, and then nothing has changed ------------------------------------------------------
 
-    def put_node(self, name: str, obj: Json | None) -> None:
+    def put_node(self, name: str, obj: Stored | None) -> None:
         if obj is None:
             self._nodes.pop(name, None)
         else:
@@ -73,7 +74,7 @@ class CardInventory:
             self._nodes[name] = own
         self._stale_nodes.add(name)
 
-    def put_slice(self, resource: Resource, name: str, obj: Json | None) -> None:
+    def put_slice(self, resource: Resource, name: str, obj: Stored | None) -> None:
         if obj is None:
             self._slices[resource].pop(name, None)
         else:
@@ -83,7 +84,7 @@ class CardInventory:
             self._slices[resource][name] = found
         self._stale_slices = True
 
-    def put_claim(self, key: str, obj: Json | None) -> None:
+    def put_claim(self, key: str, obj: Stored | None) -> None:
         found = () if obj is None else inventory.allocations(obj)
         if self._claims.get(key, ()) == found:
             return
@@ -98,7 +99,7 @@ class CardInventory:
             self._note(pod)
             self._claimed[pod].add(key)
 
-    def put_pod(self, key: str, obj: Json | None) -> None:
+    def put_pod(self, key: str, obj: Stored | None) -> None:
         old, new = self._pods.get(key), None if obj is None else _pod(obj)
         if old == new:
             return
@@ -206,18 +207,18 @@ def _pods_of(allocations: Iterable[Allocation]) -> set[str]:
     return {pod for allocation in allocations for pod in allocation.pods}
 
 
-def _pod(obj: Json) -> _Pod | None:
-    spec, annotations = obj.get("spec") or {}, obj["metadata"].get("annotations") or {}
+def _pod(obj: Stored) -> _Pod | None:
+    spec, annotations = obj.spec, obj.annotations
     node = spec.get("nodeName")
-    if not node or (obj.get("status") or {}).get("phase") in _ENDED or not _uses_cards(spec, annotations):
+    if not node or obj.status.get("phase") in _ENDED or not _uses_cards(spec, annotations):
         return None
-    groups = tuple(_groups(obj["metadata"].get("labels") or {}))
-    if groups and obj["metadata"].get("namespace") in names.KAI_NAMESPACES:
+    groups = tuple(_groups(obj.labels))
+    if groups and obj.namespace in names.KAI_NAMESPACES:
         card = annotations.get(names.KAI_CARD)
         return _Pod(node, (), {}, groups, card if isinstance(card, str) else "")
     written = annotations.get(names.HAMI_POD)
     kept = {names.HAMI_POD: written} if isinstance(written, str) else {}
-    named = sharing.names_of_pod(annotations, obj["metadata"].get("namespace") or "")
+    named = sharing.names_of_pod(annotations, obj.namespace)
     return _Pod(node, gpu_shares(obj, spec, ()).shares, kept, groups, names=named)
 
 

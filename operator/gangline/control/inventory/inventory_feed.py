@@ -7,24 +7,23 @@ from functools import partial
 from typing import Final
 
 from gangline.control.inventory.card_inventory import CardInventory
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.watched_kinds import INVENTORY
 from gangline.control.parts.part import Part
 from gangline.control.selecting import SelectorQueue
 from gangline.engine.model import Change, Gone, NodeCards, Put
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Resource
+from gangline.objects import Stored
 
 #: milliseconds until selectors are evaluated again that could not be
 _POSTPONED: Final = 5000
 _SLICES: Final = (kube.RESOURCE_SLICES, kube.OLD_RESOURCE_SLICES)
 
 
-def put(cards: CardInventory, resource: Resource, key: str, obj: Json | None) -> None:
+def put(cards: CardInventory, resource: Resource, key: str, obj: Stored | None) -> None:
     """Store the newest version of an object of one of the kinds that say something of cards; None if it was deleted.
 
     Raises ParseError: then nothing has changed.
@@ -56,35 +55,32 @@ class InventoryFeed(Part):
 
     def __init__(
         self,
-        mirror: Mirror,
-        pods: PodIndex,
-        quarantine: Quarantine,
+        context: Context,
         *,
-        now: Callable[[], int],
         count_anew: Callable[[], None],
         tell: Callable[[NodeCards], None] = lambda cards: None,
         selectors: SelectorQueue | None = None,
     ) -> None:
-        self.cards = CardInventory(pods.workload_of)
-        self._mirror = mirror
-        self._quarantine = quarantine
-        self._now = now
+        self.cards = CardInventory(context.pods.workload_of)
+        self._mirror = context.mirror
+        self._quarantine = context.quarantine
+        self._now = context.now
         self._count_anew = count_anew
         self._supplied = False
         self._tell = tell
         self._selectors = selectors
-        self._moved = pods.changed_nodes.subscribe(worth=lambda node: True)
+        self._moved = context.pods.changed_nodes.subscribe(worth=lambda node: True)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
-            work = partial(limited, partial(put, self.cards, resource, key_of(event.obj), event.obj))
-            self._quarantine.attempt("reading its cards", resource, key_of(event.obj), work, event.obj)
-            self._put_devices(resource, key_of(event.obj), event.obj)
+            work = partial(limited, partial(put, self.cards, resource, event.obj.key, event.obj))
+            self._quarantine.attempt("reading its cards", resource, event.obj.key, work, event.obj)
+            self._put_devices(resource, event.obj.key, event.obj)
         elif isinstance(event, Removed):
             put(self.cards, resource, event.key, None)
             self._put_devices(resource, event.key, None)
 
-    def _put_devices(self, resource: Resource, key: str, obj: Json | None) -> None:
+    def _put_devices(self, resource: Resource, key: str, obj: Stored | None) -> None:
         """Read a ResourceSlice for the devices that claims can get, whatever cards are among them."""
         if resource == kube.RESOURCE_SLICES:
             self._supplied = True

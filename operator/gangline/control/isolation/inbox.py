@@ -20,7 +20,8 @@ from typing import Final, TypeAlias
 
 from gangline.control.isolation.turns import Turns
 from gangline.kube.reflector import Event, Removed, Synced, Upsert
-from gangline.kube.resources import Json, Resource, key_of, namespace_of
+from gangline.kube.resources import Resource, namespace_of
+from gangline.objects import Stored
 
 #: Events of one namespace that are read before the next namespace has its turn, at most this many …
 BATCH: Final = 64
@@ -48,7 +49,7 @@ class _Queue:
         """Keep only the newest version of each object from now on."""
         if self.newest is None:
             self.newest = {
-                (resource, key_of(event.obj)): place
+                (resource, event.obj.key): place
                 for place, (_, resource, event) in self.events.items()
                 if isinstance(event, Upsert)
             }
@@ -83,7 +84,7 @@ class Inbox:
         if not resource.namespaced:
             namespace = ""
         elif isinstance(event, Upsert):
-            namespace = event.obj["metadata"].get("namespace") or ""
+            namespace = event.obj.namespace
         else:
             namespace = namespace_of(event.key)
         queue = self._queues.get(namespace)
@@ -98,19 +99,19 @@ class Inbox:
         queue.events[self._arrived] = (self._generation, resource, event)
 
     def _outdate(
-        self, queue: _Queue, newest: dict[_Subject, int], resource: Resource, event: Upsert[Json] | Removed
+        self, queue: _Queue, newest: dict[_Subject, int], resource: Resource, event: Upsert[Stored] | Removed
     ) -> Event:
         """Drop the object's unread version, which this event outdates. Returns the event to keep.
 
         A version that arrived before a mark stays: it could be outdated for ever, and would never be known.
         """
         removed = isinstance(event, Removed)
-        subject = (resource, event.key if removed else key_of(event.obj))
-        uid = event.uid if removed else event.obj["metadata"]["uid"]
+        subject = (resource, event.key if removed else event.obj.key)
+        uid = event.uid if removed else event.obj.uid
         place = newest.pop(subject, None)
         if place is not None:
             generation, _, unread = queue.events[place]
-            if generation == self._generation and isinstance(unread, Upsert) and unread.obj["metadata"]["uid"] == uid:
+            if generation == self._generation and isinstance(unread, Upsert) and unread.obj.uid == uid:
                 del queue.events[place]
                 self._forget(generation)
         if removed:
@@ -170,7 +171,7 @@ class Inbox:
             place, (generation, resource, event) = queue.events.popitem(last=False)
             self._forget(generation)
             if queue.newest and isinstance(event, Upsert):
-                subject = (resource, key_of(event.obj))
+                subject = (resource, event.obj.key)
                 if queue.newest.get(subject) == place:
                     del queue.newest[subject]
             yield resource, event

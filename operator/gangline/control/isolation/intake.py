@@ -19,7 +19,8 @@ from gangline.api import jobkinds, names, object_size
 from gangline.api.jobkinds.declaration import at, mapping_at, put, rows_at
 from gangline.api.object_size import MOST_LEVELS, MOST_VALUES
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, key_of, namespace_of, true_condition
+from gangline.kube.resources import Json, Resource, namespace_of
+from gangline.objects import Stored, WorkloadObject, view
 
 #: bytes of JSON up to which levels are not counted, as long as there are no more than 254
 _SMALL: Final = 8192
@@ -55,7 +56,7 @@ class Measure(NamedTuple):
     excess: str
 
 
-def measure(resource: Resource, obj: Json) -> Measure:
+def measure(resource: Resource, obj: Stored) -> Measure:
     """The size of an object; `excess` says by what it is too large, "" if it is not."""
     try:
         text = orjson.dumps(obj)
@@ -76,24 +77,24 @@ def measure(resource: Resource, obj: Json) -> Measure:
 # --- heads ------------------------------------------------------------------------------------------------------------
 
 
-def head(resource: Resource, obj: Json, why: str) -> Json:
+def head(resource: Resource, obj: Stored, why: str) -> Stored:
     """The head of an object, which stands for an object that is not kept whole; `why`: a sentence for its owner."""
-    found: Json = {
+    found = {
         "apiVersion": obj.get("apiVersion"),
         "kind": obj.get("kind"),
-        "metadata": _metadata(obj["metadata"]),
+        "metadata": _metadata(obj.metadata),
         "spec": _spec(resource, obj),
         "status": _status(resource, obj),
         REASON: why,
     }
-    return found
+    return view(resource, found)
 
 
-def is_head(obj: Json) -> bool:
+def is_head(obj: Stored) -> bool:
     return REASON in obj
 
 
-def why_head(obj: Json) -> str:
+def why_head(obj: Stored) -> str:
     """Why an object is only a head, "" if it is whole."""
     return obj.get(REASON, "")
 
@@ -112,7 +113,7 @@ def _metadata(metadata: Json) -> Json:
     return found
 
 
-def _spec(resource: Resource, obj: Json) -> Json:
+def _spec(resource: Resource, obj: Stored) -> Json:
     """The short fields, where the object is suspended, and of a Workload the sizes of its pod sets."""
     written = mapping_at(obj, ("spec",))
     found: Json = {"spec": dict([pair for pair in written.items() if _is_short(pair[1])][:_MOST_ENTRIES])}
@@ -132,7 +133,7 @@ def _is_short(value: Any) -> bool:
     return not isinstance(value, (dict, list)) and (not isinstance(value, str) or len(value) <= _LONGEST)
 
 
-def _status(resource: Resource, obj: Json) -> Json:
+def _status(resource: Resource, obj: Stored) -> Json:
     """The status as it is, for it says whether pods may still run, and users do not write it; only the short fields of one that
     is too large.
     """
@@ -147,22 +148,23 @@ def _status(resource: Resource, obj: Json) -> Json:
 # --- namespaces -------------------------------------------------------------------------------------------------------
 
 
-def slim(obj: Json) -> None:
+def slim(obj: Stored) -> None:
     """Drop in place what nothing here reads: who wrote which field, and what kubectl remembers of its last command."""
-    metadata = obj["metadata"]
+    metadata = obj.metadata
     metadata.pop("managedFields", None)
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
 
 
-def received(resource: Resource, obj: Json) -> Json:
+def received(resource: Resource, obj: Json) -> Stored:
     """An object as it came from the API server, before it waits to be read: its head, if it is too large."""
-    if not obj["metadata"].get("namespace"):
-        return obj
-    slim(obj)
-    excess = measure(resource, obj).excess
-    return head(resource, obj, excess) if excess else obj
+    found = view(resource, obj)
+    if not found.namespace:
+        return found
+    slim(found)
+    excess = measure(resource, found).excess
+    return head(resource, found, excess) if excess else found
 
 
 @dataclass(slots=True)
@@ -180,21 +182,19 @@ class Intake:
     #: those of them that hold quota
     _wanted: dict[tuple[Resource, str], None] = field(default_factory=dict[tuple[Resource, str], None])
 
-    def take(self, resource: Resource, obj: Json, runs: Callable[[], bool] = lambda: False) -> Json:
+    def take(self, resource: Resource, obj: Stored, runs: Callable[[], bool] = lambda: False) -> Stored:
         """The object as it is kept: whole, or its head. `runs`: a Workload of it holds quota."""
-        namespace = obj["metadata"].get("namespace")
+        namespace = obj.namespace
         if not namespace:
             return obj
-        ref, (weight, _, excess) = (resource, key_of(obj)), measure(resource, obj)
+        ref, (weight, _, excess) = (resource, obj.key), measure(resource, obj)
         excess = excess or why_head(obj)
         grows = ref in self._weights and ref not in self._waiting.get(namespace, ())
         self.forget(*ref)
         total = self.stored[namespace] + weight
         if excess:
             obj = head(resource, obj, excess)
-        elif total > self.most * _GROWTH or (
-            total > self.most and not (grows or _holds_quota(resource, obj) or runs())
-        ):
+        elif total > self.most * _GROWTH or (total > self.most and not (grows or _holds_quota(obj) or runs())):
             self._waiting.setdefault(namespace, {})[ref] = weight
             obj = head(resource, obj, self._full(namespace))
         if is_head(obj):
@@ -267,5 +267,5 @@ class Intake:
         return self.stored[namespace] + self._waiting[namespace][ref] - self._weights[ref] <= most
 
 
-def _holds_quota(resource: Resource, obj: Json) -> bool:
-    return resource == kube.WORKLOADS and true_condition(obj, names.QUOTA_RESERVED) is not None
+def _holds_quota(obj: Stored) -> bool:
+    return isinstance(obj, WorkloadObject) and obj.quota_reserved

@@ -17,14 +17,15 @@ from gangline import bounded
 from gangline.control.isolation.time_limit import TookTooLongError
 from gangline.control.isolation.turns import K, Turns
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Resource
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
 #: resource and key of an object
 Subject: TypeAlias = tuple[Resource, str]
 #: called with the object's key, its JSON where available, and a description of the error
-Report: TypeAlias = Callable[[Subject, Json | None, str], None]
+Report: TypeAlias = Callable[[Subject, Stored | None, str], None]
 
 #: how many objects are remembered; each of them was reported
 MOST: int = 10_000
@@ -46,7 +47,7 @@ class Quarantine:
         return self.turns.each(keys, put_back)
 
     def attempt(
-        self, stage: str, resource: Resource, key: str, work: Callable[[], object], obj: Json | None = None
+        self, stage: str, resource: Resource, key: str, work: Callable[[], object], obj: Stored | None = None
     ) -> bool:
         """Run `work`, which concerns this object alone. Returns False if it failed."""
         try:
@@ -58,7 +59,7 @@ class Quarantine:
             self._recovered(stage, (resource, key))
         return True
 
-    def note(self, stage: str, resource: Resource, key: str, error: Exception, obj: Json | None = None) -> None:
+    def note(self, stage: str, resource: Resource, key: str, error: Exception, obj: Stored | None = None) -> None:
         """Record an error of this object. The same error is reported once."""
         self.failures[stage, resource.kind] += 1
         what = describe(error)
@@ -75,10 +76,10 @@ class Quarantine:
         except Exception:
             log.exception("%s %s: the error could not be reported", resource.kind, key)
 
-    def note_unreadable(self, obj: Json, error: Exception) -> None:
+    def note_unreadable(self, obj: Stored, error: Exception) -> None:
         """Record that an object cannot be read: its last good value stays in use."""
         resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
-        self.note("reading it", resource, key_of(obj), error, obj)
+        self.note("reading it", resource, obj.key, error, obj)
 
     def note_readable(self, resource: Resource, key: str) -> None:
         """Record that an object can be read again."""

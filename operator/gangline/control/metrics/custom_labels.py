@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from gangline.api.read.configuration.metrics_settings import MOST_LABELS, CustomLabel
-from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 Values: TypeAlias = tuple[str, ...]
 
@@ -23,6 +23,6 @@ class CustomLabels:
         """Names of the labels from these kinds, in the order of the kinds."""
         return tuple(f"custom_{label.name}" for kind in kinds for label in self._of[kind])
 
-    def values(self, kind: str, obj: Json | None) -> Values:
+    def values(self, kind: str, obj: Stored | None) -> Values:
         """The label values of an object of this kind; empty texts for None."""
         return tuple(label.value(obj) if obj is not None else "" for label in self._of[kind])

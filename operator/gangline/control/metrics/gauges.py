@@ -215,8 +215,8 @@ class Scrape:
     def _orphans(self) -> Iterator[None]:
         """Add the series of LocalQueues whose ClusterQueue does not exist: nothing is queued in them."""
         for key in sorted(self._names(kube.LOCAL_QUEUES)):
-            raw = self._get(kube.LOCAL_QUEUES, key) or {}
-            queue = (raw.get("spec") or {}).get("clusterQueue", "")
+            raw = self._get(kube.LOCAL_QUEUES, key)
+            queue = raw.spec.get("clusterQueue", "") if raw is not None else ""
             if self._get(kube.CLUSTER_QUEUES, queue) is None:
                 labels = self._local_queue_labels(key)
                 if labels is not None:

@@ -23,13 +23,16 @@ from gangline.control.metrics.custom_labels import CustomLabels, Values
 from gangline.control.metrics.kueue_table import TABLE, read_at_scrape, there_is
 from gangline.control.metrics.series import Family, labelled
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, condition_of
+from gangline.kube.resources import Json, Resource
+from gangline.objects import Stored, WorkloadObject
 
 #: the newest version of an object by its kind and key; None if there is none
-Get: TypeAlias = Callable[[Resource, str], Json | None]
+Get: TypeAlias = Callable[[Resource, str], Stored | None]
 
 LEADER, FOLLOWER, STANDALONE = "leader", "follower", "standalone"
 SUCCESS, INADMISSIBLE = "success", "inadmissible"
+#: an object of which nothing is known
+_UNKNOWN: Final = Stored({"metadata": {}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class KueueMetrics:
             for name, metric in self.shown.items()
             if not read_at_scrape(metric)
         }
-        self._get: Get = lambda resource, key: {}
+        self._get: Get = lambda resource, key: _UNKNOWN
         self._cohorts_of: Callable[[str], Iterable[str]] = lambda queue: ()
 
     def attach(self, get: Get, cohorts_of: Callable[[str], Iterable[str]]) -> None:
@@ -77,16 +80,16 @@ class KueueMetrics:
 
     # --- admission ---
 
-    def reserved(self, workload: Json, queue: str, waited: float, *, admitted: bool) -> None:
+    def reserved(self, workload: WorkloadObject, queue: str, waited: float, *, admitted: bool) -> None:
         """Count a workload that got quota, `waited` seconds after it was queued; `admitted`: nothing else stands in its way."""
         place = self._place(workload, queue)
         self._both("quota_reserved_workloads_total", place, place.priority_class)
         self._both("quota_reserved_wait_time_seconds", place, place.priority_class, amount=waited)
         if admitted:
-            checked = bool((workload.get("status") or {}).get("admissionChecks"))
+            checked = bool(workload.checks)
             self.admitted(workload, queue, waited, 0.0 if checked else None)
 
-    def admitted(self, workload: Json, queue: str, waited: float, checks: float | None) -> None:
+    def admitted(self, workload: WorkloadObject, queue: str, waited: float, checks: float | None) -> None:
         """Count a workload that was admitted: seconds since it was queued, and since its quota was reserved (None: it has no
         checks).
         """
@@ -100,10 +103,10 @@ class KueueMetrics:
             values = (cohort, place.priority_class, self.role, *custom)
             self._add("kueue_cohort_subtree_admitted_workloads_total", cohort, values)
 
-    def ready(self, workload: Json, now: int) -> None:
+    def ready(self, workload: WorkloadObject, now: int) -> None:
         """Count that all pods of a workload are ready for the first time since it was admitted. `now`: ms since the epoch."""
-        place = self._place(workload, _queue_of(workload))
-        row, admitted = condition_of(workload, names.PODS_READY), condition_of(workload, names.ADMITTED)
+        place = self._place(workload, workload.admitted_by)
+        row, admitted = workload.condition(names.PODS_READY), workload.condition(names.ADMITTED)
         queued = (now - queued_since(workload)) / 1000
         self._both("ready_wait_time_seconds", place, place.priority_class, amount=queued)
         if row is not None and admitted is not None:
@@ -122,70 +125,71 @@ class KueueMetrics:
 
     # --- ends ---
 
-    def evicted(self, workload: Json, reason: str, cause: str = "", *, held: Json | None = None) -> None:
+    def evicted(
+        self, workload: WorkloadObject, reason: str, cause: str = "", *, held: WorkloadObject | None = None
+    ) -> None:
         """Count an eviction that was written into the workload's status. `held`: the workload before that write, which may have
         released its quota, too; None: it did not.
         """
         held = workload if held is None else held
-        place = self._place(workload, _queue_of(held))
+        place = self._place(workload, held.admitted_by)
         self._both("evicted_workloads_total", place, reason, cause, place.priority_class)
-        status = workload.get("status") or {}
-        rows = (status.get("schedulingStats") or {}).get("evictions") or ()
+        rows = (workload.status.get("schedulingStats") or {}).get("evictions") or ()
         if any(
             (row.get("reason"), row.get("underlyingCause", ""), row.get("count")) == (reason, cause, 1) for row in rows
         ):
             self._queue("evicted_workloads_once_total", place, reason, cause, place.priority_class)
-        ready, evicted = condition_of(held, names.PODS_READY), condition_of(workload, names.EVICTED)
-        if ready is not None and ready.get("status") == "True" and evicted is not None:
+        ready, evicted = held.true_condition(names.PODS_READY), workload.condition(names.EVICTED)
+        if ready is not None and evicted is not None:
             seconds = _seconds(ready, evicted)
             self._queue("pods_ready_to_evicted_time_seconds", place, reason, cause, amount=seconds)
 
-    def preempted(self, preemptor: Json, reason: str) -> None:
+    def preempted(self, preemptor: WorkloadObject, reason: str) -> None:
         """Count a workload that was preempted for this one."""
         local_queue = self._get(kube.LOCAL_QUEUES, _local_queue_of(preemptor))
-        queue = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
+        queue = local_queue.spec.get("clusterQueue", "") if local_queue is not None else ""
         self._queue("preempted_workloads_total", self._place(preemptor, queue), reason)
 
-    def slice_replaced(self, old: Json, queue: str) -> None:
+    def slice_replaced(self, old: WorkloadObject, queue: str) -> None:
         """Count a slice of an elastic job that was replaced by another one."""
         self._queue("replaced_workload_slices_total", self._place(old, queue))
 
-    def released(self, workload: Json, queue: str, now: int) -> None:
+    def released(self, workload: WorkloadObject, queue: str, now: int) -> None:
         """Count how long an evicted workload took until it held no quota of `queue` any more."""
-        row = condition_of(workload, names.EVICTED)
-        if row is not None and row.get("status") == "True" and queue:
+        row = workload.true_condition(names.EVICTED)
+        if row is not None and queue:
             seconds = (now - conditions.millis_of(row.get("lastTransitionTime"))) / 1000
             place = self._place(workload, queue)
             self._queue("workload_eviction_latency_seconds", place, row.get("reason", ""), amount=seconds)
 
-    def finished(self, workload: Json) -> None:
-        place = self._place(workload, _queue_of(workload))
+    def finished(self, workload: WorkloadObject) -> None:
+        place = self._place(workload, workload.admitted_by)
         self._both("finished_workloads_total", place, place.priority_class)
-        admitted, end = condition_of(workload, names.ADMITTED), condition_of(workload, names.FINISHED)
-        if admitted is not None and admitted.get("status") == "True" and end is not None:
-            before = (workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds") or 0
+        admitted, end = workload.true_condition(names.ADMITTED), workload.condition(names.FINISHED)
+        if admitted is not None and end is not None:
+            before = workload.status.get("accumulatedPastExecutionTimeSeconds") or 0
             seconds = before + _seconds(admitted, end)
             self._both("execution_time_seconds", place, place.priority_class, amount=seconds)
 
     # --- jobs and pods ---
 
-    def workload_created(self, kind: str, job: Json, workload: Json) -> None:
+    def workload_created(self, kind: str, job: Stored, workload: WorkloadObject) -> None:
         """Count how long it took to create the Workload of a new job; for a job that has changed since nothing is counted."""
-        if (job["metadata"].get("generation") or 0) > 1:
+        if job.generation > 1:
             return
-        born = [conditions.millis_of(each["metadata"].get("creationTimestamp")) for each in (job, workload)]
+        born = [conditions.millis_of(each.created) for each in (job, workload)]
         custom = self.custom.values(LOCAL_QUEUE, self._get(kube.LOCAL_QUEUES, _local_queue_of(workload)))
         values = (kind, self.role, *custom)
         self._add("kueue_workload_creation_latency_seconds", "", values, (born[1] - born[0]) / 1000)
 
-    def gate_removed(self, gate: str, workload: Json, now: int) -> None:
+    def gate_removed(self, gate: str, workload: WorkloadObject, now: int) -> None:
         """Count a pod of an admitted workload that lost a scheduling gate."""
-        row, queue = condition_of(workload, names.ADMITTED), _queue_of(workload)
+        row, queue = workload.true_condition(names.ADMITTED), workload.admitted_by
         place = self._place(workload, queue)
-        if row is None or row.get("status") != "True" or place.queue is None:
+        if row is None or place.queue is None:
             return
         seconds = (now - conditions.millis_of(row.get("lastTransitionTime"))) / 1000
-        grouped = names.IS_GROUP_WORKLOAD in (workload["metadata"].get("annotations") or {})
+        grouped = names.IS_GROUP_WORKLOAD in workload.annotations
         values = (gate, queue, str(grouped).lower(), self.role, *place.custom[CLUSTER_QUEUE])
         self._add("kueue_pod_scheduling_gate_removal_seconds", queue, values, seconds)
 
@@ -220,9 +224,9 @@ class KueueMetrics:
 
     # --- labels ---
 
-    def _place(self, workload: Json, queue: str) -> Place:
+    def _place(self, workload: WorkloadObject, queue: str) -> Place:
         key = _local_queue_of(workload)
-        found = self._get(kube.CLUSTER_QUEUES, queue) if queue else {}
+        found = self._get(kube.CLUSTER_QUEUES, queue) if queue else _UNKNOWN
         local_queue = self._get(kube.LOCAL_QUEUES, key)
         shown = local_queue is not None and self.settings.shows(local_queue)
         namespace, _, name = key.partition("/")
@@ -237,9 +241,9 @@ class KueueMetrics:
             },
         )
 
-    def _priority_class(self, workload: Json) -> str:
+    def _priority_class(self, workload: WorkloadObject) -> str:
         """The name of its priority class; "" for one that does not exist, as anybody may write any name."""
-        name = ((workload.get("spec") or {}).get("priorityClassRef") or {}).get("name", "")
+        name = (workload.spec.get("priorityClassRef") or {}).get("name", "")
         kinds = (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES)
         return name if name and any(self._get(kind, name) is not None for kind in kinds) else ""
 
@@ -282,23 +286,18 @@ def build_info() -> str:
     return labelled(TABLE["kueue_build_info"].labels, values)
 
 
-def queued_since(workload: Json) -> int:
+def queued_since(workload: WorkloadObject) -> int:
     """The time at which the workload last entered its queue, in ms: its creation, or its last requeueing."""
-    requeued = condition_of(workload, names.REQUEUED)
-    times = [conditions.millis_of(workload["metadata"].get("creationTimestamp"))]
-    if requeued is not None and requeued.get("status") == "True":
+    requeued = workload.true_condition(names.REQUEUED)
+    times = [conditions.millis_of(workload.created)]
+    if requeued is not None:
         times.append(conditions.millis_of(requeued.get("lastTransitionTime")))
     return max(times)
 
 
-def _queue_of(workload: Json) -> str:
-    """The ClusterQueue in its admission; "" without one."""
-    return ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
-
-
-def _local_queue_of(workload: Json) -> str:
-    namespace = (workload.get("metadata") or {}).get("namespace", "")
-    return f"{namespace}/{(workload.get('spec') or {}).get('queueName', '')}"
+def _local_queue_of(workload: WorkloadObject) -> str:
+    """The key of the LocalQueue that it names."""
+    return f"{workload.namespace}/{workload.queue_name}"
 
 
 def _seconds(first: Json, second: Json) -> float:

@@ -17,7 +17,8 @@ from gangline.control.metrics.recording import FOLLOWER, KueueMetrics
 from gangline.control.parts.part import Part
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json, Resource
+from gangline.objects import Stored, WorkloadObject
 
 PENDING, RESERVED, ADMITTED, FINISHED = "pending", "reserved", "admitted", "finished"
 #: reasons where the conditions are not there yet
@@ -95,29 +96,29 @@ class WorkloadTally(Part):
             self._observe_labels(resource, event.obj)
             self._observe_cohort(resource, event.obj)
 
-    def _observe_cohort(self, resource: Resource, obj: Json) -> None:
+    def _observe_cohort(self, resource: Resource, obj: Stored) -> None:
         """Note a Cohort that is there again, or a changed ClusterQueue or Cohort that names one."""
         above = _NAMES_COHORT.get(resource)
         if above is None:
             return
-        key, generation = key_of(obj), obj["metadata"].get("generation", 0)
+        key, generation = obj.key, obj.generation
         if resource == kube.COHORTS:
             self._regrouped = True
             self.deleted_cohorts.discard(key)
         if self._generations.get((resource, key)) != generation:
             self._generations[resource, key] = generation
             self._regrouped = True
-            self.deleted_cohorts.discard((obj.get("spec") or {}).get(above) or "")
+            self.deleted_cohorts.discard(obj.spec.get(above) or "")
 
-    def _observe_labels(self, resource: Resource, obj: Json) -> None:
+    def _observe_labels(self, resource: Resource, obj: Stored) -> None:
         """Note the custom labels of an object. Other labels begin other series: as in Kueue, those before are not shown any more,
         but for the counters of Cohorts.
         """
         labels = self._metrics.custom.values(_OWNERS[resource], obj)
-        if labels and self._labels.setdefault((resource, key_of(obj)), labels) != labels:
-            self._labels[resource, key_of(obj)] = labels
+        if labels and self._labels.setdefault((resource, obj.key), labels) != labels:
+            self._labels[resource, obj.key] = labels
             if resource != kube.COHORTS:
-                self._metrics.forget(resource, key_of(obj))
+                self._metrics.forget(resource, obj.key)
 
     def act(self, now: int) -> None:
         """Begin the counters of a cohort anew when it is named again, also where nobody has looked meanwhile."""
@@ -131,7 +132,7 @@ class WorkloadTally(Part):
             if old is not None:
                 self._count(old, -1)
         elif isinstance(event, Upsert):
-            key = key_of(event.obj)
+            key = event.obj.key
             old, new = self._facets.get(key), self._facet(event.obj)
             if old == new:
                 return
@@ -141,7 +142,7 @@ class WorkloadTally(Part):
                 self._count(old, -1)
                 self._record(event.obj, old, new)
 
-    def _record(self, workload: Json, old: Facet, new: Facet) -> None:
+    def _record(self, workload: WorkloadObject, old: Facet, new: Facet) -> None:
         if new.state == FINISHED and old.state != FINISHED:
             self._metrics.finished(workload)
         if new.state == PENDING and old.state in (RESERVED, ADMITTED):
@@ -155,21 +156,20 @@ class WorkloadTally(Part):
         if facet.why is not None:
             _add(self.unadmitted, (facet.local_queue, *facet.why), by)
 
-    def _facet(self, workload: Json) -> Facet:
-        metadata, spec, status = workload["metadata"], workload.get("spec") or {}, workload.get("status") or {}
-        rows = {row["type"]: row for row in status.get("conditions") or ()}
+    def _facet(self, workload: WorkloadObject) -> Facet:
+        rows = {row["type"]: row for row in workload.conditions}
         state = next((state for kind, state in _STATES if rows.get(kind, _NONE).get("status") == "True"), PENDING)
         why = None
-        if state not in (ADMITTED, FINISHED) and "deletionTimestamp" not in metadata:
+        if state not in (ADMITTED, FINISHED) and not workload.deleting:
             reserved = rows.get(names.QUOTA_RESERVED, _UNKNOWN)
             cause = "" if reserved.get("status") == "True" else reserved.get("reason", "")
             why = rows.get(names.ADMITTED, _NONE).get("reason", _NO_RESERVATION), cause
         ready = rows.get(names.PODS_READY, _NONE)
         return Facet(
             state,
-            f"{metadata.get('namespace', '')}/{spec.get('queueName') or ''}",
+            f"{workload.namespace}/{workload.queue_name}",
             why,
-            (status.get("admission") or _NONE).get("clusterQueue", ""),
+            workload.admitted_by,
             ready.get("status") == "True" and ready.get("reason") == "Started",
             self._metrics.custom.values(WORKLOAD, workload),
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gangline.api import names
 from gangline.api.read import parse
 from gangline.engine import model
-from gangline.kube.resources import Json, controller_of, key_of
+from gangline.objects import PodObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class ForeignPods:
         default_factory=dict[str, tuple[model.ForeignPod, Belonging]]
     )
 
-    def upsert(self, pod: Json) -> None:
-        key, room = key_of(pod), _room(pod)
+    def upsert(self, pod: PodObject) -> None:
+        key, room = pod.key, _room(pod)
         if room is None:
             self.remove(key)
             return
@@ -51,15 +51,15 @@ class ForeignPods:
         return iter(self._known.values())
 
 
-def _room(pod: Json) -> model.ForeignPod | None:
+def _room(pod: PodObject) -> model.ForeignPod | None:
     try:
         return parse.foreign_pod(pod)
     except parse.ParseError:  # the API server has validated it; a pod that we cannot read takes no room
         return None
 
 
-def _belonging(pod: Json) -> Belonging:
-    owner = controller_of(pod) or {}
-    queue = (pod["metadata"].get("labels") or {}).get(names.QUEUE_NAME)
+def _belonging(pod: PodObject) -> Belonging:
+    owner = pod.controller or {}
+    queue = pod.labels.get(names.QUEUE_NAME)
     found = Belonging(*(str(each or "") for each in (owner.get("kind"), owner.get("name"), queue)))
     return _NOTHING if found == _NOTHING else found

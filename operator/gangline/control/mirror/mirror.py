@@ -20,9 +20,8 @@ from gangline.control.isolation.intake import Intake, is_head, slim, why_head
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror import slices
 from gangline.control.mirror.changes import Changes, JobRef
-from gangline.control.mirror.owned_objects import OwnedObjects, has_finished, is_external
+from gangline.control.mirror.owned_objects import OwnedObjects, is_external
 from gangline.control.mirror.request_rules import RequestRules
-from gangline.control.mirror.stored_objects import is_placed
 from gangline.control.mirror.watched_kinds import (
     CHECK_CONFIGURATION,
     CONFIGURATION,
@@ -35,7 +34,8 @@ from gangline.control.mirror.watched_kinds import (
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import HOSTNAME, OF_POLICY, POLICY, Mode, model, under
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_uid, key_of, true_condition
+from gangline.kube.resources import Json, Resource
+from gangline.objects import Stored, WorkloadObject, view
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Mirror(OwnedObjects):
     """The store. `observe` receives engine changes; `complain` receives (object, error) for each object that cannot be read."""
 
     observe: Callable[[model.Change], None]
-    complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    complain: Callable[[Stored, Exception], None] = field(default=lambda obj, error: None)
     #: called with an object that could not be kept whole, and is now
     content: Callable[[Resource, str], None] = field(default=lambda resource, key: None)
     #: how much of each object is kept
@@ -88,26 +88,22 @@ class Mirror(OwnedObjects):
 
     # --- in ---
 
-    def upsert(self, resource: Resource, obj: Json, *, decides: bool = True, assumed: bool = False) -> None:
+    def upsert(self, resource: Resource, obj: Stored, *, decides: bool = True, assumed: bool = False) -> None:
         """Store the newest version of an object.
 
         `decides=False` keeps it from the engine, whose assumption is newer for now. `assumed=True` passes it to the engine in any
         case, because the engine has assumed something about the object since its last fact.
         """
-        key = key_of(obj)
+        new = view(resource, obj)
+        key = new.key
         old = self.objects[resource].get(key)
-        if (
-            old is not None
-            and not assumed
-            and not is_head(old)
-            and old["metadata"]["resourceVersion"] == obj["metadata"].get("resourceVersion")
-        ):
+        if old is not None and not assumed and not is_head(old) and old.resource_version == new.resource_version:
             return  # the answer to our write and the watch event of it bring the same version
-        slim(obj)
-        if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
+        slim(new)
+        if old is not None and old.uid != new.uid:
             self.remove(resource, key)
             old = None
-        obj = self.intake.take(resource, obj, lambda: resource in JOB_KINDS and self._is_held(obj))
+        obj = view(resource, self.intake.take(resource, new, lambda: resource in JOB_KINDS and self._is_held(new)))
         for part in ("spec", "status"):  # may be absent or null where every field in it is optional
             if obj.get(part) is None:
                 obj[part] = {}
@@ -115,27 +111,27 @@ class Mirror(OwnedObjects):
                 obj[part] = without_nulls(obj[part])
             elif None in obj[part].values():
                 obj[part] = {name: value for name, value in obj[part].items() if value is not None}
-        if resource == kube.WORKLOADS and not is_head(obj):
+        if isinstance(obj, WorkloadObject) and not is_head(obj):
             self._share(obj)
         self.objects[resource][key] = obj
         self.index(resource, key, old, obj)
         self._look_at_head(resource, key, old, obj)
         if old is None and (resource in JOB_KINDS or is_external(resource)):  # its children may have arrived before it
-            self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
+            self.changes.jobs.update(ref for ref in self._owned.get(obj.uid, ()) if ref[0] in JOB_KINDS)
         if old is None and resource == kube.WORKLOADS:
             self.changes.arrived.add(key)
         elif old is None and resource in JOB_KINDS:
-            for uid in (obj["metadata"]["uid"], *self.controllers_of(obj)):
+            for uid in (obj.uid, *self.controllers_of(obj)):
                 self.changes.arrived.update(name for kind, name in self._owned.get(uid, ()) if kind == kube.WORKLOADS)
         if resource in COUNTING:
             self._count_by(resource, key, obj)
         elif decides:
             self._read(resource, key, obj, assumed=assumed)
         if (
-            old is not None
-            and resource == kube.WORKLOADS
-            and has_finished(obj)
-            and not (has_finished(old) or slices.has_ended(obj))
+            isinstance(old, WorkloadObject)
+            and isinstance(obj, WorkloadObject)
+            and obj.finished
+            and not (old.finished or slices.has_ended(obj))
         ):
             self.messages.publish(WorkloadDeparted(old))
         self._mark(resource, key, obj)
@@ -152,23 +148,23 @@ class Mirror(OwnedObjects):
         if resource in READERS:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
-        if resource == kube.WORKLOADS:
+        if isinstance(old, WorkloadObject):
             self.messages.publish(WorkloadDeparted(old))
 
-    def _look_at_head(self, resource: Resource, key: str, old: Json | None, obj: Json) -> None:
+    def _look_at_head(self, resource: Resource, key: str, old: Stored | None, obj: Stored) -> None:
         """Say that only the head of an object is kept, or that all of it is again. Of Workloads that is said as they are read."""
         if is_head(obj) and resource != kube.WORKLOADS:
             self.complain(obj, HeadError(why_head(obj)))
         elif old is not None and is_head(old) and not is_head(obj):
             self.content(resource, key)
-        if resource == kube.WORKLOADS and true_condition(obj, names.QUOTA_RESERVED) is not None:
-            owner = self._by_uid.get(controller_uid(obj) or "")
+        if isinstance(obj, WorkloadObject) and obj.quota_reserved:
+            owner = self._by_uid.get(obj.controller_uid or "")
             if owner is not None:
                 self.intake.want(*owner)
 
-    def _is_held(self, job: Json) -> bool:
+    def _is_held(self, job: Stored) -> bool:
         """Whether a Workload of the job holds quota."""
-        return any(true_condition(each, names.QUOTA_RESERVED) is not None for each in self.workloads_of(job))
+        return any(each.quota_reserved for each in self.workloads_of(job))
 
     def know_pods(self) -> None:
         """Note that all pods are known: flavors with a topology may be used from now on."""
@@ -178,9 +174,9 @@ class Mirror(OwnedObjects):
             for key, topology in self.objects[kube.TOPOLOGIES].items():
                 self._read(kube.TOPOLOGIES, key, topology)
 
-    def _share(self, workload: Json) -> None:
+    def _share(self, workload: WorkloadObject) -> None:
         """Share one copy of the pod sets among Workloads of one shape, of which there may be thousands."""
-        pod_sets = workload["spec"].get("podSets")
+        pod_sets = workload.pod_sets
         if not pod_sets or len(shape := orjson.dumps(pod_sets)) > LARGEST_SHAPE:
             return
         if (known := self._shapes.get(shape)) is None:
@@ -189,7 +185,7 @@ class Mirror(OwnedObjects):
                 self._shapes.clear()
                 self._shapes_size = len(shape)
             known = self._shapes[shape] = pod_sets
-        workload["spec"]["podSets"] = known
+        workload.spec["podSets"] = known
 
     def settle(self, resource: Resource, key: str) -> None:
         """Report an object's actual state to the engine again: what the engine assumed did not come true. Who waited for the end
@@ -211,13 +207,13 @@ class Mirror(OwnedObjects):
         concerns = self.rules.take_changed()
         if concerns is None:
             return []
-        return [key for key, workload in self.objects[kube.WORKLOADS].items() if concerns(workload)]
+        return [key for key, workload in self.workloads.items() if concerns(workload)]
 
     def count_anew(self, key: str) -> None:
         """Report a Workload to the engine again if it counts differently now. What it holds stays as it was reserved."""
-        self._read(kube.WORKLOADS, key, self.objects[kube.WORKLOADS][key])
+        self._read(kube.WORKLOADS, key, self.workloads[key])
 
-    def _count_by(self, resource: Resource, key: str, obj: Json) -> None:
+    def _count_by(self, resource: Resource, key: str, obj: Stored) -> None:
         if is_head(obj):
             if resource == kube.RESOURCE_CLAIM_TEMPLATES:  # what it claims is not known: as if it were missing
                 self.rules.put(resource, key, None)
@@ -227,18 +223,18 @@ class Mirror(OwnedObjects):
         except Exception as error:  # what it said before stays in force
             self.complain(obj, error)
 
-    def _value_of(self, resource: Resource, obj: Json) -> model.Item | None:
+    def _value_of(self, resource: Resource, obj: Stored) -> model.Item | None:
         """The engine's value of an object; None for an object that does not concern the engine."""
         if is_head(obj) and resource in READERS:
             raise HeadError(why_head(obj))
         if resource == kube.WORKLOADS:
-            return parse.workload(obj, self.rules.of(obj["metadata"].get("namespace", "")))
+            return parse.workload(obj, self.rules.of(obj.namespace))
         if resource == kube.NODES:
             return parse.node(obj, images=self.rules.images)
         reader = READERS.get(resource)
         return None if reader is None else reader[1](obj)
 
-    def _read(self, resource: Resource, key: str, obj: Json, *, assumed: bool = False) -> None:
+    def _read(self, resource: Resource, key: str, obj: Stored, *, assumed: bool = False) -> None:
         if resource == kube.TOPOLOGIES and not self.pods_known:
             return
         try:
@@ -266,7 +262,7 @@ class Mirror(OwnedObjects):
             self._values[key] = item
         self.observe(model.Put(item))
 
-    def _count_quota(self, key: str, obj: Json) -> None:
+    def _count_quota(self, key: str, obj: Stored) -> None:
         """Count the quota of a Workload that could never be read: it may hold quota, which must not be given away."""
         try:
             held = parse.holding(obj)
@@ -281,7 +277,7 @@ class Mirror(OwnedObjects):
         """Read images of pods and nodes while some policy looks at them."""
         wanted = any(policy_reader.looks_at_images(policy) for policy in self.objects[kube.QUEUE_POLICIES].values())
         if self.rules.look_at_images(wanted):
-            for name, node in self.objects[kube.NODES].items():
+            for name, node in self.nodes.items():
                 self._read(kube.NODES, name, node)
 
     def take_deleting(self) -> list[tuple[Resource, str]]:
@@ -289,16 +285,16 @@ class Mirror(OwnedObjects):
         self._deleting = {(resource, key) for resource, key in self._deleting if key in self.objects[resource]}
         return sorted(self._deleting, key=lambda pair: pair[1])
 
-    def _mark(self, resource: Resource, key: str, obj: Json) -> None:
+    def _mark(self, resource: Resource, key: str, obj: Stored) -> None:
         """Record which jobs and other objects have to be looked at because `obj` changed."""
         if resource in JOB_KINDS:
             self.changes.jobs.add((resource, key))
             if JOB_KINDS[resource].declaration.remakes_children:  # they are held and made anew as it stops and starts
-                children = self._owned.get(obj["metadata"]["uid"], ())
+                children = self._owned.get(obj.uid, ())
                 self.changes.jobs.update(ref for ref in children if ref[0] in JOB_KINDS)
             if key not in self.objects[resource]:  # deleted: its workloads have lost their job
                 self.changes.unowned.update(
-                    name for kind, name in self._owned.get(obj["metadata"]["uid"], ()) if kind == kube.WORKLOADS
+                    name for kind, name in self._owned.get(obj.uid, ()) if kind == kube.WORKLOADS
                 )
         if resource == kube.QUEUE_POLICIES:
             self._look_at_images()
@@ -307,32 +303,32 @@ class Mirror(OwnedObjects):
         if resource == kube.NAMESPACES and self.managed.selector is not None:  # it may be selected now, or not any more
             self.changes.jobs.update(ref for ref in self.jobs() if ref[1].startswith(f"{key}/"))
         if resource == kube.NAMESPACES and self.is_leaving(key):
-            for name, queue in self.objects[kube.LOCAL_QUEUES].items():
-                if queue["metadata"]["namespace"] == key:
+            for name, queue in self.local_queues.items():
+                if queue.namespace == key:
                     self._read(kube.LOCAL_QUEUES, name, queue)
         if resource in (kube.QUEUE_POLICIES, kube.CLUSTER_QUEUES):
             self.changes.policies.add(key)
         if resource == kube.NODES:
             self.changes.nodes.add(key)
-        if resource == kube.WORKLOADS:
+        if isinstance(obj, WorkloadObject):
             self.changes.workloads.add(key)
-            if names.ELASTIC in (obj["metadata"].get("annotations") or ()):
+            if names.ELASTIC in obj.annotations:
                 self.changes.elastic.add(key)
                 self._mark_slice(key, obj)
-            if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
+            if names.RECOVERY in obj.annotations:
                 self.changes.recovering.add(key)
-            if is_placed(obj):
+            if obj.is_placed:
                 self.changes.placed.add(key)
-            if "admissionChecks" in obj["status"]:
+            if "admissionChecks" in obj.status:
                 self.changes.checked.add(key)
         if resource in (kube.PROVISIONING_REQUESTS, kube.POD_TEMPLATES):
             self.changes.checked.update(self.workload_behind(obj))
         if resource in CHECK_CONFIGURATION:
             self.changes.checks.add(key)
-        if resource in KEPT_WHILE_IN_USE and "deletionTimestamp" in obj["metadata"]:
+        if resource in KEPT_WHILE_IN_USE and obj.deleting:
             self._deleting.add((resource, key))
         if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES):
-            owner = self._by_uid.get(controller_uid(obj) or "")
+            owner = self._by_uid.get(obj.controller_uid or "")
             if owner is not None:
                 self.changes.jobs.add(owner)
             elif resource == kube.WORKLOADS:
@@ -344,15 +340,14 @@ class Mirror(OwnedObjects):
         elif resource in DESCRIPTIONS:
             self.changes.jobs.update(self._described_by(resource, key))
         elif is_external(resource):
-            self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
+            self.changes.jobs.update(ref for ref in self._owned.get(obj.uid, ()) if ref[0] in JOB_KINDS)
 
-    def _mark_slice(self, key: str, workload: Json) -> None:
-        owner = controller_uid(workload)
-        if owner is not None:
-            first = f"{workload['metadata']['namespace']}/{slices.slice_name(workload)}"
+    def _mark_slice(self, key: str, workload: WorkloadObject) -> None:
+        if owner := workload.controller_uid:
+            first = f"{workload.namespace}/{slices.slice_name(workload)}"
             self.changes.slices.add((owner, first, key))
-        elif (old := self.get(kube.WORKLOADS, slices.replacement_for(workload))) is not None:
-            heir_of = self._by_uid.get(controller_uid(old) or "")
+        elif (old := self.workloads.get(slices.replacement_for(workload))) is not None:
+            heir_of = self._by_uid.get(old.controller_uid or "")
             self.changes.jobs.update([heir_of] if heir_of is not None else [])
 
     # --- out ---
@@ -375,8 +370,8 @@ class Mirror(OwnedObjects):
         value = self.workload_value(workload)
         if value is None:
             return None
-        local_queue = self.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}") or {"spec": {}}
-        waiting_in = local_queue["spec"].get("clusterQueue", "")
+        local_queue = self.local_queues.get(f"{value.namespace}/{value.queue}")
+        waiting_in = local_queue.cluster_queue if local_queue is not None else ""
         return self.recovery_of(value.admission.cluster_queue if value.admission else waiting_in)
 
     def pod_counts(self, workload: str) -> dict[str, int]:

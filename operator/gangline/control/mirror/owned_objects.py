@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias, cast
 
 from gangline.api import jobkinds, names
-from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.control.mirror import slices
@@ -16,15 +16,19 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS, OWNED
 from gangline.jobs import kind_of, owners
 from gangline.jobs.base import Children
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_of, controller_uid, deleting, key_of, true_condition
+from gangline.kube.resources import Resource
+from gangline.objects import JobObject, Stored, WorkloadObject
+
+_Workload: TypeAlias = "WorkloadObject | None"
+_Job: TypeAlias = "JobObject | None"
 
 #: How many levels of owners are followed.
 MOST_OWNERS = 10
 
 
-def _has_managed_controller(job: Json, managed: ManagedJobs) -> bool:
+def _has_managed_controller(job: Stored, managed: ManagedJobs) -> bool:
     """Whether the controller of `job` is of a watched kind that is managed, here or by a controller of its own."""
-    ref = controller_of(job)
+    ref = job.controller
     if ref is None:
         return False
     if jobkinds.external_kind(ref["apiVersion"].rpartition("/")[0], ref["kind"]) is not None:
@@ -36,26 +40,25 @@ def is_external(resource: Resource) -> bool:
     return jobkinds.external_kind(resource.group, resource.kind) == resource
 
 
-def _named_by(job: Json) -> str:
+def _named_by(job: JobObject) -> str:
     """The key of the prebuilt Workload that a job names, "" = none."""
-    name = prebuilt_workload(job)
-    return f"{job['metadata']['namespace']}/{name}" if name else ""
+    return f"{job.namespace}/{job.prebuilt_workload}" if job.prebuilt_workload else ""
 
 
-def has_finished(workload: Json) -> bool:
-    return true_condition(workload, names.FINISHED) is not None
+def _by_key(ref: tuple[Resource, str]) -> str:
+    return ref[1]
 
 
-def _lets_children_run(workload: Json) -> bool:
+def _lets_children_run(workload: WorkloadObject) -> bool:
     """Whether the job of the Workload holds quota, or held it while it ran; a slice that was replaced or given
     up says nothing.
     """
-    written = workload["metadata"].get("annotations") or {}
-    if written.get(names.ELASTIC) == "true" and has_finished(workload):
+    written = workload.annotations
+    if written.get(names.ELASTIC) == "true" and workload.finished:
         return False
-    if names.REPLACEMENT_FOR in written and true_condition(workload, names.QUOTA_RESERVED):
+    if names.REPLACEMENT_FOR in written and workload.true_condition(names.QUOTA_RESERVED):
         return True  # it runs on with what it had
-    return true_condition(workload, names.ADMITTED) is not None
+    return workload.admitted
 
 
 @dataclass(slots=True)
@@ -72,10 +75,10 @@ class OwnedObjects(StoredObjects):
     _naming: dict[str, set[JobRef]] = field(default_factory=dict, kw_only=True)
     _heirs: slices.Heirs = field(default_factory=slices.Heirs, kw_only=True)
 
-    def index(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
+    def index(self, resource: Resource, key: str, old: Stored | None, new: Stored | None) -> None:
         """Index an object that was stored instead of `old`, or removed (`new` is None): whom it belongs to, and whom it names."""
-        before = controller_uid(old) if old else None
-        after = controller_uid(new) if new else None
+        before = old.controller_uid if old else None
+        after = new.controller_uid if new else None
         if before != after and before is not None:
             owned = self._owned.get(before, set())
             owned.discard((resource, key))
@@ -85,19 +88,19 @@ class OwnedObjects(StoredObjects):
             self._owned.setdefault(after, set()).add((resource, key))
         if is_external(resource):
             if new is not None:
-                self._external[new["metadata"]["uid"]] = (resource, key)
+                self._external[new.uid] = (resource, key)
             elif old is not None:
-                self._external.pop(old["metadata"]["uid"], None)
+                self._external.pop(old.uid, None)
         if resource == kube.WORKLOADS:
-            self._heirs.put(key, old, new)
+            self._heirs.put(key, cast("_Workload", old), cast("_Workload", new))
         if resource in JOB_KINDS:
-            self._index_name(resource, key, old, new)
+            self._index_name(resource, key, cast("_Job", old), cast("_Job", new))
             if new is not None:
-                self._by_uid[new["metadata"]["uid"]] = (resource, key)
+                self._by_uid[new.uid] = (resource, key)
             elif old is not None:
-                self._by_uid.pop(old["metadata"]["uid"], None)
+                self._by_uid.pop(old.uid, None)
 
-    def _index_name(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
+    def _index_name(self, resource: Resource, key: str, old: JobObject | None, new: JobObject | None) -> None:
         """Index the prebuilt Workload that a job names."""
         before, after = (_named_by(job) if job is not None else "" for job in (old, new))
         if before and before != after:
@@ -110,90 +113,97 @@ class OwnedObjects(StoredObjects):
 
     def slices_of(self, owner: str, first: str) -> list[str]:
         """The slices of an elastic job, finished or not, by its uid and the key of the first one."""
-        return [key_of(each) for each in self._slices_of(owner, first)]
+        return [each.key for each in self._slices_of(owner, first)]
 
-    def _slices_of(self, owner: str, first: str) -> list[Json]:
-        owned = self._owned_by({"metadata": {"uid": owner}}, kube.WORKLOADS)
-        return [each for each in owned if f"{each['metadata']['namespace']}/{slices.slice_name(each)}" == first]
+    def _slices_of(self, owner: str, first: str) -> list[WorkloadObject]:
+        owned = self.workloads_of_uid(owner)
+        return [each for each in owned if f"{each.namespace}/{slices.slice_name(each)}" == first]
 
     def current_slice(self, owner: str, first: str) -> str | None:
         """The slice with which an elastic job runs; None where it has none."""
         found = slices.current(self._slices_of(owner, first))
-        return key_of(found) if found is not None else None
+        return found.key if found is not None else None
 
     def jobs(self) -> Iterator[JobRef]:
         for resource in JOB_KINDS:
             for key in self.objects[resource]:
                 yield resource, key
 
-    def job_of(self, workload: Json) -> JobRef | None:
-        return self._by_uid.get(controller_uid(workload) or "")
+    def job_of(self, workload: WorkloadObject) -> JobRef | None:
+        return self._by_uid.get(workload.controller_uid or "")
 
-    def job_with(self, uid: str) -> Json | None:
+    def job_with(self, uid: str) -> JobObject | None:
         ref = self._by_uid.get(uid)
-        return self.objects[ref[0]].get(ref[1]) if ref is not None else None
+        return self.job(ref) if ref is not None else None
 
-    def workloads_of(self, job: Json) -> list[Json]:
-        return list(self._owned_by(job, kube.WORKLOADS))
+    def workloads_of(self, job: Stored) -> list[WorkloadObject]:
+        """The Workloads that the job, or another object, controls."""
+        return self.workloads_of_uid(job.uid)
 
-    def heirs_of(self, workloads: Iterable[Json]) -> list[Json]:
+    def workloads_of_uid(self, uid: str) -> list[WorkloadObject]:
+        """The Workloads that the object with this UID controls."""
+        return [
+            self.workloads[key] for kind, key in sorted(self._owned.get(uid, ()), key=_by_key) if kind == kube.WORKLOADS
+        ]
+
+    def heirs_of(self, workloads: Iterable[WorkloadObject]) -> list[WorkloadObject]:
         """The Workloads of nobody that name one of these, in its namespace, as the slice that they replace."""
-        return [heir for each in workloads for heir in self.heirs(key_of(each)) if controller_uid(heir) is None]
+        return [heir for each in workloads for heir in self.heirs(each.key) if heir.controller_uid is None]
 
-    def heirs(self, key: str) -> list[Json]:
+    def heirs(self, key: str) -> list[WorkloadObject]:
         """The Workloads that name this one, in its namespace, as the slice that they replace, or have replaced."""
-        found = (self.objects[kube.WORKLOADS][heir] for heir in self._heirs.of(key))
-        return [each for each in found if key.startswith(f"{each['metadata']['namespace']}/")]
+        found = (self.workloads[heir] for heir in self._heirs.of(key))
+        return [each for each in found if key.startswith(f"{each.namespace}/")]
 
-    def has_workload(self, job: Json) -> bool:
-        """Whether there is a Workload that the job controls."""
-        return any(kind == kube.WORKLOADS for kind, _ in self._owned.get(job["metadata"]["uid"], ()))
+    def has_workload(self, job: Stored) -> bool:
+        """Whether there is a Workload that the job, or another object, controls."""
+        return any(kind == kube.WORKLOADS for kind, _ in self._owned.get(job.uid, ()))
 
-    def named_workload(self, job: Json) -> Json | None:
+    def named_workload(self, job: JobObject) -> WorkloadObject | None:
         """The prebuilt Workload that a job names, whoever controls it; None if there is none of that name."""
-        return self.objects[kube.WORKLOADS].get(_named_by(job))
+        return self.workloads.get(_named_by(job))
 
-    def children_of(self, job: Json) -> Children:
-        jobs = [child for resource in JOB_KINDS for child in self._owned_by(job, resource)]
+    def children_of(self, job: JobObject) -> Children:
+        jobs = [cast("JobObject", child) for resource in JOB_KINDS for child in self._owned_by(job, resource)]
         services, templates = (
             list(self._owned_by(job, resource)) for resource in (kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES)
         )
         return Children(jobs, services, templates)
 
-    def controlled_by(self, owner: Json, resource: Resource) -> list[Json]:
+    def controlled_by(self, owner: Stored, resource: Resource) -> list[Stored]:
         """The objects of this kind that `owner` controls, in its namespace."""
-        namespace = owner["metadata"].get("namespace")
-        return [obj for obj in self._owned_by(owner, resource) if obj["metadata"].get("namespace") == namespace]
+        namespace = owner.namespace
+        return [obj for obj in self._owned_by(owner, resource) if obj.namespace == namespace]
 
-    def workload_behind(self, obj: Json) -> list[str]:
+    def workload_behind(self, obj: Stored) -> list[str]:
         """The key of the Workload for which a ProvisioningRequest, or a PodTemplate of one, was made."""
-        ref, namespace = controller_of(obj) or {}, obj["metadata"]["namespace"]
+        ref, namespace = obj.controller or {}, obj.namespace
         if ref.get("kind") == kube.PROVISIONING_REQUESTS.kind:
             request = self.get(kube.PROVISIONING_REQUESTS, f"{namespace}/{ref['name']}")
-            ref = (controller_of(request) if request is not None else None) or {}
+            ref = (request.controller if request is not None else None) or {}
         return [f"{namespace}/{ref['name']}"] if ref.get("kind") == kube.WORKLOADS.kind else []
 
-    def _owned_by(self, owner: Json, resource: Resource) -> Iterator[Json]:
-        for kind, key in sorted(self._owned.get(owner["metadata"]["uid"], ()), key=lambda pair: pair[1]):
+    def _owned_by(self, owner: Stored, resource: Resource) -> Iterator[Stored]:
+        for kind, key in sorted(self._owned.get(owner.uid, ()), key=_by_key):
             if kind == resource:
                 yield self.objects[kind][key]
 
-    def owner_of(self, obj: Json) -> JobRef | None:
+    def owner_of(self, obj: Stored) -> JobRef | None:
         """The job that controls an object, if it is known and in the same namespace."""
-        ref = self._by_uid.get(controller_uid(obj) or "")
-        if ref is None or self.objects[ref[0]][ref[1]]["metadata"]["namespace"] != obj["metadata"].get("namespace"):
+        ref = self._by_uid.get(obj.controller_uid or "")
+        if ref is None or self.objects[ref[0]][ref[1]].namespace != obj.namespace:
             return None
         return ref
 
-    def controllers_of(self, obj: Json) -> list[str]:
+    def controllers_of(self, obj: Stored) -> list[str]:
         """The uids of the jobs that control an object, the nearest first, at most 10 levels up."""
         found: list[str] = []
         while len(found) < MOST_OWNERS and (ref := self.owner_of(obj)) is not None:
             obj = self.objects[ref[0]][ref[1]]
-            found.append(obj["metadata"]["uid"])
+            found.append(obj.uid)
         return found
 
-    def managed_ancestor(self, job: Json) -> bool:
+    def managed_ancestor(self, job: JobObject) -> bool:
         """Whether an object that is queued (or itself runs others, like GPUJob) owns this job, at most 10 levels up.
 
         An owner that has not been seen yet counts as well: the job waits for it. If that owner no longer exists, Kubernetes is
@@ -202,37 +212,37 @@ class OwnedObjects(StoredObjects):
         found, unseen = self._ancestor(job)
         return unseen or found is not None
 
-    def waits_with_ancestor(self, job: Json) -> bool:
+    def waits_with_ancestor(self, job: JobObject) -> bool:
         """Whether the object that owns this job holds no quota yet, and does not itself hold what it creates: as JobSets do."""
         found, _ = self._ancestor(job)
-        if found is None:
+        owner = self.job(found) if found is not None else None
+        if found is None or owner is None:
             return False
         kind = JOB_KINDS.get(found[0])
         if kind is not None and kind.declaration.holds_children:
             return False
-        owner = self.objects[found[0]][found[1]]
         if kind is not None and kind.declaration.remakes_children and kind.is_suspended(owner):
             return True  # its controller does not stop them
         return not any(map(_lets_children_run, self.workloads_of(owner)))
 
-    def made_while_held(self, job: Json) -> bool:
+    def made_while_held(self, job: JobObject) -> bool:
         """Whether the job was created, suspended, by an owner that runs now and that will never start it (`remakes_children`)."""
         ref = self.owner_of(job)
         kind = None if ref is None else JOB_KINDS.get(ref[0])
-        if ref is None or kind is None or not kind.declaration.remakes_children:
+        owner = None if ref is None else self.job(ref)
+        if owner is None or kind is None or not kind.declaration.remakes_children:
             return False
-        owner = self.objects[ref[0]][ref[1]]
-        if deleting(owner) or kind.is_suspended(owner) or self.waits_with_ancestor(job):
+        if owner.deleting or kind.is_suspended(owner) or self.waits_with_ancestor(job):
             return False
         return owners.creates(owner, job)
 
-    def _ancestor(self, job: Json) -> tuple[JobRef | None, bool]:
+    def _ancestor(self, job: Stored) -> tuple[JobRef | None, bool]:
         """The topmost queued owner, as in Kueue; and whether there is one of a managed kind that has not been seen yet."""
         found: JobRef | None = None
         for _ in range(MOST_OWNERS):
             ref = self.owner_of(job) or self._external_owner_of(job)
             if ref is None:
-                unseen = _has_managed_controller(job, self.managed) and controller_uid(job) not in self._by_uid
+                unseen = _has_managed_controller(job, self.managed) and job.controller_uid not in self._by_uid
                 return found, unseen and found is None
             owner = self.objects[ref[0]][ref[1]]
             if not owners.creates(owner, job):
@@ -242,7 +252,7 @@ class OwnedObjects(StoredObjects):
             job = owner
         return found, False
 
-    def is_nested_too_deep(self, job: Json) -> bool:
+    def is_nested_too_deep(self, job: Stored) -> bool:
         """Whether the job has more owners, one above the other, than are looked at."""
         for _ in range(MOST_OWNERS + 1):
             ref = self.owner_of(job) or self._external_owner_of(job)
@@ -251,7 +261,7 @@ class OwnedObjects(StoredObjects):
             job = owner
         return True
 
-    def _is_queued(self, resource: Resource, owner: Json) -> bool:
+    def _is_queued(self, resource: Resource, owner: Stored) -> bool:
         """Whether the owner holds, or waits for, quota by itself: what it creates needs none."""
         kind = JOB_KINDS.get(resource)
         if kind is not None and kind.owns_children:
@@ -259,9 +269,9 @@ class OwnedObjects(StoredObjects):
         queued = bool(queue_name(owner)) or self.managed.without_queue
         return queued and (kind is None or self.in_scope(kind, owner))
 
-    def _external_owner_of(self, obj: Json) -> JobRef | None:
+    def _external_owner_of(self, obj: Stored) -> JobRef | None:
         """The object of an external kind that controls this one, if it is known and in the same namespace."""
-        ref = self._external.get(controller_uid(obj) or "")
-        if ref is None or self.objects[ref[0]][ref[1]]["metadata"].get("namespace") != obj["metadata"].get("namespace"):
+        ref = self._external.get(obj.controller_uid or "")
+        if ref is None or self.objects[ref[0]][ref[1]].namespace != obj.namespace:
             return None
         return ref

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from gangline import bounded
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, condition_of, controller_of, deleting, key_of, revision, true_condition
+from gangline.kube.resources import Json
+from gangline.objects import PodObject
 
 #: the scheduling gate of pods that wait until their node or domain is known
 GATE: Final[Json] = {"name": names.DOMAIN_GATE}
@@ -90,7 +91,7 @@ class Pod:
     #: its resourceVersion as a number
     version: int = field(default=0, compare=False)
     #: what of its newest JSON says where it may run, kept only where a gate may have to be removed from it
-    manifest: Json = field(default_factory=dict[str, Any], compare=False, repr=False)
+    manifest: PodObject = field(default_factory=PodObject, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -118,34 +119,33 @@ class Pod:
             self.name, self.pod_set, node, index, self.ready, self.terminating, self.due, sent, self.refused
         )
 
-    def after(self, manifest: Json) -> Pod:
+    def after(self, manifest: PodObject) -> Pod:
         """The pod as it is with other gates and another affinity."""
         found = read_pod(manifest, self.workload)
         return replace(self, at_node_gate=found.at_node_gate, sent=found.sent)
 
 
-def claimed_workload(pod: Json) -> str | None:
+def claimed_workload(pod: PodObject) -> str | None:
     """The key of the Workload that a pod's JSON claims to belong to; of an elastic job, its first slice. Anyone who creates pods
     can write it.
     """
-    meta = pod["metadata"]
-    name = claimed_slice(pod) or (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
-    return f"{meta['namespace']}/{name}" if name else None
+    name = claimed_slice(pod) or pod.annotations.get(names.WORKLOAD_ANNOTATION)
+    return f"{pod.namespace}/{name}" if name else None
 
 
-def claimed_slice(pod: Json) -> str:
+def claimed_slice(pod: PodObject) -> str:
     """The name of the first slice of the elastic job that a pod claims to belong to, "" = of none."""
-    return (pod["metadata"].get("annotations") or {}).get(names.SLICE_NAME) or ""
+    return pod.annotations.get(names.SLICE_NAME) or ""
 
 
-def waits_at_elastic_gate(pod: Json) -> bool:
+def waits_at_elastic_gate(pod: PodObject) -> bool:
     """Whether the pod waits until a slice of its job is admitted with so many pods."""
-    return any(gate.get("name") == names.ELASTIC_GATE for gate in pod["spec"].get("schedulingGates") or ())
+    return names.ELASTIC_GATE in pod.gates
 
 
-def waits_at_node_gate(pod: Json) -> bool:
+def waits_at_node_gate(pod: PodObject) -> bool:
     """Whether the pod waits until it is known to which node or domain it is sent, whatever gang it belongs to."""
-    return not deleting(pod) and names.DOMAIN_GATE in _gates(pod)
+    return not pod.deleting and names.DOMAIN_GATE in pod.gates
 
 
 def only_node(spec: Json) -> str:
@@ -163,104 +163,99 @@ def _named_node(term: Json) -> str:
     return ""
 
 
-def _gates(pod: Json) -> set[str]:
-    return {gate.get("name", "") for gate in pod["spec"].get("schedulingGates") or ()}
-
-
-def read_pod(pod: Json, workload: str) -> Pod:
+def read_pod(pod: PodObject, workload: str) -> Pod:
     """The pod of a Workload that it was proven to belong to ("" = of none)."""
-    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    annotations, labels = pod.annotations, pod.labels
     group, groups = bounded.whole(labels.get(_GROUP)), bounded.whole(labels.get(_GROUPS))
-    gates, placed = _gates(pod), names.TAS_LABEL in labels
-    waits, owner = names.ELASTIC_GATE in gates, controller_of(pod)
+    gates, placed = set(pod.gates), names.TAS_LABEL in labels
+    waits, owner = names.ELASTIC_GATE in gates, pod.controller
     # one that is queued by itself waits at the gate of topologies, and for its node once it has lost the gate of its admission
     at_gates = names.DOMAIN_GATE in gates or (bool(workload) and not placed and names.TOPOLOGY_GATE in gates)
-    gated = at_gates and not deleting(pod) and not waits and names.ADMISSION_GATE not in gates
-    free = not (gates & _OURS or placed or spec.get("nodeName") or deleting(pod))
-    sent = only_node(spec) if free else ""
+    gated = at_gates and not pod.deleting and not waits and names.ADMISSION_GATE not in gates
+    free = not (gates & _OURS or placed or pod.node or pod.deleting)
+    sent = only_node(pod.spec) if free else ""
     return Pod(
-        key=key_of(pod),
-        uid=meta.get("uid", ""),
+        key=pod.key,
+        uid=pod.uid,
         workload=workload,
         pod_set=labels.get(names.PODSET, "main"),
         job=owner["name"] if owner is not None else "",
-        node=spec.get("nodeName") or "",
+        node=pod.node,
         attempt=bounded.whole(annotations.get(names.ATTEMPT)) or 0,
-        created=conditions.millis_of(meta.get("creationTimestamp")),
+        created=conditions.millis_of(pod.created),
         index=bounded.whole(labels.get(_INDEX)),
         group=(group, groups) if group is not None and groups else None,
-        ready=true_condition(pod, "Ready") is not None,
-        ended=status.get("phase") in ("Succeeded", "Failed"),
-        succeeded=status.get("phase") == "Succeeded",
-        due=conditions.millis_of(meta.get("deletionTimestamp")),
-        finalizers=tuple(meta.get("finalizers") or ()),
-        host=(spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "",
+        ready=pod.is_true("Ready"),
+        ended=pod.has_ended,
+        succeeded=pod.phase == "Succeeded",
+        due=conditions.millis_of(pod.deletion_time),
+        finalizers=tuple(pod.finalizers),
+        host=(pod.spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "",
         sent=sent,
         refused=_refused(pod) if sent else "",
         unschedulable=_is_unschedulable(pod),
-        keeps_name=_keeps_name(meta, owner),
-        failed_by_node=_failed_by_node(status),
-        completed=status.get("phase") == "Succeeded" or _completed(pod),
+        keeps_name=_keeps_name(pod, owner),
+        failed_by_node=_failed_by_node(pod.status),
+        completed=pod.phase == "Succeeded" or _completed(pod),
         placed=placed,
         at_node_gate=gated,
         at_elastic_gate=waits,
-        gated=bool(spec.get("schedulingGates")),
+        gated=bool(pod.gates),
         elastic=bool(claimed_slice(pod)),
         progress=(annotations.get(names.PROGRESS) or "")[: LONGEST_PROGRESS + 1],
         unscheduled=_unscheduled(pod),
-        version=revision(pod),
-        manifest=_kept(pod) if placed or gated or waits else {},
+        version=pod.revision,
+        manifest=_kept(pod) if placed or gated or waits else PodObject(),
     )
 
 
-def _kept(pod: Json) -> Json:
+def _kept(pod: PodObject) -> PodObject:
     """The pod without what its containers run, their volumes and their states: most of its JSON, which places nothing."""
-    spec = {name: value for name, value in pod["spec"].items() if name != "volumes"}
+    spec = {name: value for name, value in pod.spec.items() if name != "volumes"}
     for kind in ("initContainers", "containers"):
         if rows := spec.get(kind):
             spec[kind] = [{name: row[name] for name in ("name", "resources") if name in row} for row in rows]
-    metadata = {name: value for name, value in pod["metadata"].items() if name != "managedFields"}
-    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": (pod.get("status") or {}).get("phase")}}
+    metadata = {name: value for name, value in pod.metadata.items() if name != "managedFields"}
+    return PodObject({**pod, "metadata": metadata, "spec": spec, "status": {"phase": pod.status.get("phase")}})
 
 
-def _keeps_name(meta: Json, owner: Json | None) -> bool:
+def _keeps_name(pod: PodObject, owner: Json | None) -> bool:
     """Whether the pod's controller names pods itself, as those of Kubeflow do. Executors of Spark, whose owner is a pod, differ
     by run.
 
     The place of a pod that is queued itself is its group's, whatever its successor is called.
     """
-    queued = (meta.get("labels") or {}).get(names.MANAGED) == "true"
+    queued = pod.labels.get(names.MANAGED) == "true"
     if owner is None or queued or owner.get("kind") == kube.PODS.kind:
         return False
-    return owner.get("kind") == kube.STATEFUL_SETS.kind or not meta.get("generateName")
+    return owner.get("kind") == kube.STATEFUL_SETS.kind or not pod.metadata.get("generateName")
 
 
-def _unscheduled(pod: Json) -> str:
-    row = condition_of(pod, "PodScheduled") or {}
+def _unscheduled(pod: PodObject) -> str:
+    row = pod.condition("PodScheduled") or {}
     if row.get("status") != "False":
         return ""
     return str(row.get("message") or row.get("reason") or "not scheduled yet")[:_LONGEST]
 
 
-def _refused(pod: Json) -> str:
+def _refused(pod: PodObject) -> str:
     """The scheduler's message, where the reason lies in the pod's node: the scheduler makes no room for the pod, and the pod
     waits for no claim. Otherwise "".
     """
-    why = str((condition_of(pod, "PodScheduled") or {}).get("message") or "")
-    nominated = (pod.get("status") or {}).get("nominatedNodeName")
+    why = str((pod.condition("PodScheduled") or {}).get("message") or "")
+    nominated = pod.status.get("nominatedNodeName")
     waits = nominated or any(word in why.lower() for word in _NOT_YET)
     return (why or _UNSCHEDULABLE)[:_LONGEST_REFUSAL] if _is_unschedulable(pod) and not waits else ""
 
 
-def _is_unschedulable(pod: Json) -> bool:
-    row = condition_of(pod, "PodScheduled") or {}
+def _is_unschedulable(pod: PodObject) -> bool:
+    row = pod.condition("PodScheduled") or {}
     return row.get("status") == "False" and row.get("reason") == _UNSCHEDULABLE
 
 
-def _completed(pod: Json) -> bool:
+def _completed(pod: PodObject) -> bool:
     """Whether the pod's containers have ended well. It is not ready from then on, and a moment later its phase is Succeeded."""
-    ready = condition_of(pod, "Ready") or {}
+    ready = pod.condition("Ready") or {}
     return ready.get("status") == "False" and ready.get("reason") == "PodCompleted"
 
 

@@ -22,7 +22,8 @@ from gangline.control.parts.part import Part
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of, revision
+from gangline.kube.resources import Resource
+from gangline.objects import PodObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,12 @@ class PodIndex:
 
     # --- in ---
 
-    def upsert(self, manifest: Json) -> None:
+    def upsert(self, manifest: PodObject) -> None:
         """Store the newest version of a pod. A pod that cannot prove its gang counts as foreign, and keeps its gates for now.
 
         The watch may bring a version that is older than the answer to a write: it would give the pod a gate again that it lost.
         """
-        key, claim = key_of(manifest), claimed_workload(manifest)
+        key, claim = manifest.key, claimed_workload(manifest)
         if self._is_outdated(key, manifest):
             return
         workload = self._owners.gang_of(manifest) if self._owners is not None else claim
@@ -115,7 +116,7 @@ class PodIndex:
         """The pod, without its JSON where its namespace has no room for it: then its gate stays until the pod changes."""
         if self._owners is None or not pod.manifest or self._owners.may_keep(pod.key, pod.manifest):
             return pod
-        return replace(pod, manifest={}, at_node_gate=False, at_elastic_gate=False)
+        return replace(pod, manifest=PodObject(), at_node_gate=False, at_elastic_gate=False)
 
     def _note_gate(self, key: str, pod: Pod | None) -> None:
         before = self._waits_for.pop(key, None)
@@ -129,11 +130,11 @@ class PodIndex:
             self._at_node_gate.setdefault(pod.workload, {})[key] = pod
             self.changed_at_node_gate.add(pod.workload)
 
-    def _is_outdated(self, key: str, manifest: Json) -> bool:
+    def _is_outdated(self, key: str, manifest: PodObject) -> bool:
         known = self._pods.get(key)
-        if known is None or known.uid != manifest["metadata"].get("uid"):
+        if known is None or known.uid != manifest.uid:
             return False
-        return 0 < revision(manifest) < known.version
+        return 0 < manifest.revision < known.version
 
     def move(self, old: str, new: str) -> None:
         """Move the pods of one slice of an elastic job to another one."""
@@ -303,5 +304,5 @@ class PodFeed(Part):
             self._follow(*chain)
         for pod in self._owners.provable():
             work = partial(self._pods.upsert, pod)
-            self._quarantine.attempt("observing it", kube.PODS, key_of(pod), work, pod)
+            self._quarantine.attempt("observing it", kube.PODS, pod.key, work, pod)
         self._pods.report_changes()

@@ -29,13 +29,12 @@ from gangline.control.mirror.pod import claimed_slice, claimed_workload
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import ChangedKeys, KeySet
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, controller_uid, deleting, key_of
+from gangline.objects import NodeObject, PodObject, WorkloadObject
 
 
-def lost_its_job(workload: Json) -> bool:
+def lost_its_job(workload: WorkloadObject) -> bool:
     """Whether the Workload belonged to a job once, which is gone, or from which it was parted."""
-    meta = workload["metadata"]
-    return not meta.get("ownerReferences") and names.JOB_UID in (meta.get("labels") or {})
+    return not workload.owners and names.JOB_UID in workload.labels
 
 
 @dataclass(slots=True)
@@ -44,11 +43,11 @@ class PodOwners:
 
     mirror: Mirror
     #: whether the pods of a node (None = a deleted one) cannot be reached
-    out_of_reach: Callable[[Json | None], bool] = lambda node: node is None
+    out_of_reach: Callable[[NodeObject | None], bool] = lambda node: node is None
     #: uid of a pod -> its Workload
     _proven: dict[str, str] = field(default_factory=dict[str, str])
     #: pod -> its newest version, and claimed Workload -> the pods that claim it without proof
-    _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
+    _unproven: dict[str, PodObject] = field(default_factory=dict[str, PodObject])
     _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _uids: dict[str, str] = field(default_factory=dict[str, str])
     #: uid of a controller -> the pods that claim a Workload without proof; and the pods among these controllers that have been
@@ -64,9 +63,9 @@ class PodOwners:
         self._arrived = self.mirror.changes.arrived.subscribe(worth=self.mirror.has(kube.WORKLOADS))
         self.mirror.changes.unowned.feed(self._arrived)
 
-    def gang_of(self, pod: Json) -> str | None:
+    def gang_of(self, pod: PodObject) -> str | None:
         """Returns the key of the Workload that the pod belongs to, None for a foreign pod; remembers the result."""
-        key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claimed_workload(pod)
+        key, uid, claimed = pod.key, pod.uid, claimed_workload(pod)
         self.forget(key)
         if self._was_left_behind(pod):
             self._proven.pop(uid, None)
@@ -85,30 +84,29 @@ class PodOwners:
         elif claimed is not None and self.may_keep(key, pod):
             self._unproven[key] = pod
             self._claims.setdefault(claimed, set()).add(key)
-            self._controlled.setdefault(controller_uid(pod) or "", set()).add(key)
+            self._controlled.setdefault(pod.controller_uid or "", set()).add(key)
             self.changed.add(claimed)
         return found
 
-    def may_keep(self, key: str, pod: Json) -> bool:
+    def may_keep(self, key: str, pod: PodObject) -> bool:
         """Whether the namespace has room for the JSON of a pod. If so, it counts until the pod is looked at again or gone;
         if not, the pod's owner hears of it.
         """
-        weight, runs = measure(kube.PODS, pod).weight, bool(pod["spec"].get("nodeName"))
+        weight, runs = measure(kube.PODS, pod).weight, bool(pod.node)
         why = self.mirror.intake.keep(kube.PODS, key, weight, runs=runs)
         if why:
             self.mirror.complain(pod, HeadError(why))
         return not why
 
-    def _was_left_behind(self, pod: Json) -> bool:
+    def _was_left_behind(self, pod: PodObject) -> bool:
         """Whether the operator parted the pod from its gang. The annotation alone, which anybody can write, does not do that."""
-        if controller_uid(pod) is not None or not deleting(pod):
+        if pod.controller_uid is not None or not pod.deleting:
             return False
-        if names.LEFT_BEHIND not in (pod["metadata"].get("annotations") or {}):
+        if names.LEFT_BEHIND not in pod.annotations:
             return False
-        node = pod["spec"].get("nodeName") or ""
-        return bool(node) and self.out_of_reach(self.mirror.get(kube.NODES, node))
+        return bool(pod.node) and self.out_of_reach(self.mirror.nodes.get(pod.node))
 
-    def claimants(self, workload: str) -> list[Json]:
+    def claimants(self, workload: str) -> list[PodObject]:
         """The pods that claim to belong to the Workload without proof."""
         return [self._unproven[key] for key in sorted(self._claims.get(workload, ()))]
 
@@ -118,14 +116,14 @@ class PodOwners:
         if pod is not None:
             claimed = claimed_workload(pod) or ""
             self.changed.add(claimed)
-            for table, name in ((self._claims, claimed), (self._controlled, controller_uid(pod) or "")):
+            for table, name in ((self._claims, claimed), (self._controlled, pod.controller_uid or "")):
                 table[name].discard(key)
                 if not table[name]:
                     del table[name]
         if gone:
             self._proven.pop(self._uids.pop(key, ""), None)
 
-    def provable(self) -> list[Json]:
+    def provable(self) -> list[PodObject]:
         """Pods that have to be looked at again, since their owners or Workloads have appeared, or the pod that controls them was
         proven.
         """
@@ -138,10 +136,10 @@ class PodOwners:
 
     def _first_slice(self, workload: str) -> str:
         """The key of the first slice of an elastic job's Workload, which pods claim."""
-        found = self.mirror.get(kube.WORKLOADS, workload)
-        return f"{found['metadata']['namespace']}/{slices.slice_name(found)}" if found is not None else ""
+        found = self.mirror.workloads.get(workload)
+        return f"{found.namespace}/{slices.slice_name(found)}" if found is not None else ""
 
-    def _current_slice(self, pod: Json, first: str) -> str | None:
+    def _current_slice(self, pod: PodObject, first: str) -> str | None:
         """The slice with which the elastic job runs that created the pod."""
         if not self._is_selected_by_its_job(pod):
             return None
@@ -150,40 +148,40 @@ class PodOwners:
                 return found
         return None
 
-    def _is_its_own(self, pod: Json, claimed: str) -> bool:
+    def _is_its_own(self, pod: PodObject, claimed: str) -> bool:
         """Whether the pod is queued itself, and owns the Workload that it names."""
-        workload = self.mirror.get(kube.WORKLOADS, claimed)
+        workload = self.mirror.workloads.get(claimed)
         return workload is not None and _owns(pod, workload)
 
-    def _is_proof(self, pod: Json, claimed: str) -> bool:
-        workload = self.mirror.get(kube.WORKLOADS, claimed)
+    def _is_proof(self, pod: PodObject, claimed: str) -> bool:
+        workload = self.mirror.workloads.get(claimed)
         if workload is not None and lost_its_job(workload):
             return True
         if workload is not None and self._is_of_a_member(pod, workload):
             return True
-        owner = controller_uid(workload) if workload is not None else None
+        owner = workload.controller_uid if workload is not None else None
         if owner is None or not self._is_selected_by_its_job(pod):
             return False
         return owner in self.mirror.controllers_of(pod)
 
-    def _is_of_a_member(self, pod: Json, workload: Json) -> bool:
+    def _is_of_a_member(self, pod: PodObject, workload: WorkloadObject) -> bool:
         """Whether a proven pod of the gang controls it, and it has the label by which the job's controller finds its pods."""
-        ref = self.mirror.job_of(workload) if self._proven.get(controller_uid(pod) or "") == key_of(workload) else None
-        job = self.mirror.get(*ref) if ref is not None else None
+        ref = self.mirror.job_of(workload) if self._proven.get(pod.controller_uid or "") == workload.key else None
+        job = self.mirror.job(ref) if ref is not None else None
         if ref is None or job is None or (kind := JOB_KINDS.get(ref[0])) is None or not kind.declaration.found_by:
             return False
-        labels = pod["metadata"].get("labels") or {}
-        return labels.get(kind.declaration.found_by[0]) == job["metadata"]["name"]
+        labels = pod.labels
+        return labels.get(kind.declaration.found_by[0]) == job.name
 
-    def _is_selected_by_its_job(self, pod: Json) -> bool:
+    def _is_selected_by_its_job(self, pod: PodObject) -> bool:
         """Whether the pod's Job selects it: a Job counts and deletes only pods that its selector selects, whatever their
         owners."""
         ref = self.mirror.owner_of(pod)
         if ref is None or ref[0] != kube.JOBS:
             return ref is not None
-        selector = (self.mirror.objects[ref[0]][ref[1]]["spec"].get("selector") or {}).get("matchLabels") or {}
-        return selector.items() <= (pod["metadata"].get("labels") or {}).items()
+        selector = (self.mirror.objects[ref[0]][ref[1]].spec.get("selector") or {}).get("matchLabels") or {}
+        return selector.items() <= pod.labels.items()
 
 
-def _owns(pod: Json, workload: Json) -> bool:
-    return any(ref["uid"] == pod["metadata"]["uid"] for ref in workload["metadata"].get("ownerReferences") or ())
+def _owns(pod: PodObject, workload: WorkloadObject) -> bool:
+    return any(ref["uid"] == pod.uid for ref in workload.owners)

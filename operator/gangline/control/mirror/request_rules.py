@@ -21,7 +21,8 @@ from gangline.api.sharing import UNKNOWN, Sizes
 from gangline.control.selecting import SelectorProcess
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import Resource
+from gangline.objects import Stored, WorkloadObject
 
 #: verdicts that are looked up in one round to count claims anew: a few milliseconds
 _MOST_WORK: Final = 10_000
@@ -76,7 +77,7 @@ class RequestRules:
         )
         return found
 
-    def put(self, resource: Resource, key: str, obj: Json | None) -> None:
+    def put(self, resource: Resource, key: str, obj: Stored | None) -> None:
         """Store the newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
         if resource == kube.LIMIT_RANGES:
             self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
@@ -109,7 +110,7 @@ class RequestRules:
         self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources, cards=self._cards, images=self.images)
         self._by_namespace.clear()
 
-    def _put_device_class(self, name: str, obj: Json | None) -> None:
+    def _put_device_class(self, name: str, obj: Stored | None) -> None:
         selectors, found = (
             (None, None) if obj is None else (device_claims.class_selectors(obj), device_claims.extended_class(obj))
         )
@@ -214,7 +215,7 @@ class RequestRules:
             self._changed_classes.add(name)
             self._forget()
 
-    def take_changed(self) -> Callable[[Json], bool] | None:
+    def take_changed(self) -> Callable[[WorkloadObject], bool] | None:
         """A function that says whether a Workload may count differently than at the last call; None if none does."""
         if self._supply_changed or self._stale:
             self._recharge()
@@ -225,8 +226,8 @@ class RequestRules:
             return None
         self._changed_namespaces, self._changed_classes, self._changed_claims = set(), set(), {}
 
-        def concerns(workload: Json) -> bool:
-            namespace, pod_sets = workload["metadata"].get("namespace", ""), workload["spec"].get("podSets")
+        def concerns(workload: WorkloadObject) -> bool:
+            namespace, pod_sets = workload.namespace, workload.pod_sets
             return (
                 everybody
                 or namespace in namespaces

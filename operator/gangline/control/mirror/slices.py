@@ -12,7 +12,8 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.kube.resources import Json, condition_of, key_of, true_condition
+from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 REPLACED: Final = "WorkloadSliceReplaced"
 OUT_OF_SYNC: Final = "OutOfSync"
@@ -25,7 +26,7 @@ _OUT_OF_SYNC: Final = "The workload slice is out of sync with its parent job"
 class Over:
     """A slice that is to be declared finished, and why."""
 
-    workload: Json
+    workload: WorkloadObject
     reason: str
     message: str
 
@@ -36,55 +37,53 @@ class Slices:
     the job.
     """
 
-    running: Json | None
-    waiting: Json | None
+    running: WorkloadObject | None
+    waiting: WorkloadObject | None
     over: Sequence[Over] = ()
     #: superseded: they had quota, and the one that replaces them has it now
-    superseded: Sequence[Json] = ()
+    superseded: Sequence[WorkloadObject] = ()
 
     @property
-    def newest(self) -> Json | None:
+    def newest(self) -> WorkloadObject | None:
         """The slice that describes the job."""
         return self.waiting or self.running
 
 
-def replacement_for(workload: Json) -> str:
+def replacement_for(workload: WorkloadObject) -> str:
     """The key of the slice that the Workload replaces, "" = of none."""
-    return _annotations(workload).get(names.REPLACEMENT_FOR, "")
+    return workload.annotations.get(names.REPLACEMENT_FOR, "")
 
 
-def is_slice(workload: Json) -> bool:
+def is_slice(workload: WorkloadObject) -> bool:
     """Whether the Workload is of an elastic job."""
-    return _annotations(workload).get(names.ELASTIC) == "true"
+    return workload.annotations.get(names.ELASTIC) == "true"
 
 
-def slice_name(workload: Json) -> str:
+def slice_name(workload: WorkloadObject) -> str:
     """The name of the first slice of its job: all pods of the job bear it."""
-    return _annotations(workload).get(names.SLICE_NAME) or workload["metadata"]["name"]
+    return workload.annotations.get(names.SLICE_NAME) or workload.name
 
 
-def has_ended(workload: Json) -> bool:
+def has_ended(workload: WorkloadObject) -> bool:
     """Whether the Workload was declared finished as a slice, not as the job's Workload: the job goes on without it."""
-    row = true_condition(workload, names.FINISHED)
+    row = workload.true_condition(names.FINISHED)
     if row is None or not is_slice(workload):
         return False
     return row.get("reason") in (REPLACED, OUT_OF_SYNC)
 
 
-def slices_of(workloads: Sequence[Json]) -> Slices:
+def slices_of(workloads: Sequence[WorkloadObject]) -> Slices:
     """The slices of a job. `workloads` are the job's own, without those that are finished."""
-    ordered = sorted(
-        workloads, key=lambda each: (each["metadata"].get("creationTimestamp", ""), each["metadata"]["uid"])
-    )
-    heirs: dict[str, Json] = {}
+    ordered = sorted(workloads, key=lambda each: (each.created, each.uid))
+    heirs: dict[str, WorkloadObject] = {}
     for each in ordered:
         old = replacement_for(each)
-        if old and (old not in heirs or not _reserved(heirs[old]) or _reserved(each)):
+        if old and (old not in heirs or not heirs[old].holds_quota or each.holds_quota):
             heirs[old] = each
-    superseded = [each for each in ordered if _reserved(each) and _reserved(heirs.get(key_of(each), {}))]
-    holding = [each for each in ordered if _reserved(each) and each not in superseded]
+    superseded = [each for each in ordered if each.holds_quota and _is_held(heirs.get(each.key))]
+    holding = [each for each in ordered if each.holds_quota and each not in superseded]
     running = holding[-1] if holding else None
-    candidates = [each for each in ordered if not _reserved(each)]
+    candidates = [each for each in ordered if not each.holds_quota]
     waiting = candidates[-1] if candidates else None
     if running is not None and waiting is not None and not _may_replace(waiting, running):
         waiting = None
@@ -92,33 +91,33 @@ def slices_of(workloads: Sequence[Json]) -> Slices:
     return Slices(running, waiting, over, superseded)
 
 
-def _may_replace(waiting: Json, running: Json) -> bool:
+def _may_replace(waiting: WorkloadObject, running: WorkloadObject) -> bool:
     """Whether the waiting slice names the running one, which nobody has deactivated: that would be in vain otherwise."""
-    return replacement_for(waiting) == key_of(running) and running["spec"].get("active") is not False
+    return replacement_for(waiting) == running.key and running.active
 
 
-def _over(workload: Json, heirs: Mapping[str, Json]) -> Over:
-    if key_of(workload) in heirs:
+def _over(workload: WorkloadObject, heirs: Mapping[str, WorkloadObject]) -> Over:
+    if workload.key in heirs:
         return Over(workload, REPLACED, _REPLACED)
     return Over(workload, OUT_OF_SYNC, _OUT_OF_SYNC)
 
 
-def as_replaced(workload: Json) -> Over:
+def as_replaced(workload: WorkloadObject) -> Over:
     return Over(workload, REPLACED, _REPLACED)
 
 
-def current(workloads: Sequence[Json]) -> Json | None:
+def current(workloads: Sequence[WorkloadObject]) -> WorkloadObject | None:
     """The slice of the job whose pods run: the one with quota, else the newest. `workloads` may be finished."""
-    unfinished = [each for each in workloads if true_condition(each, names.FINISHED) is None]
+    unfinished = [each for each in workloads if not each.finished]
     found = slices_of(unfinished or workloads)
     superseded = found.superseded[-1] if found.superseded else None
     return found.running or found.waiting or superseded
 
 
-def ran_for(workload: Json, now: int) -> int:
+def ran_for(workload: WorkloadObject, now: int) -> int:
     """The seconds for which the job has run up to `now`, in milliseconds, over all its slices so far."""
-    before = (workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds") or 0
-    row = true_condition(workload, names.ADMITTED)
+    before = workload.status.get("accumulatedPastExecutionTimeSeconds") or 0
+    row = workload.true_condition(names.ADMITTED)
     return before + (
         max(0, now - conditions.millis_of(row.get("lastTransitionTime"))) // 1000 if row is not None else 0
     )
@@ -149,27 +148,18 @@ def first(body: Json) -> Json:
     return _annotated(body, {names.SLICE_NAME: body["metadata"]["name"]})
 
 
-def successor(body: Json, old: Json) -> Json:
+def successor(body: Json, old: WorkloadObject) -> Json:
     """The slice that replaces `old`."""
-    return _annotated(body, {names.SLICE_NAME: slice_name(old), names.REPLACEMENT_FOR: key_of(old)})
+    return _annotated(body, {names.SLICE_NAME: slice_name(old), names.REPLACEMENT_FOR: old.key})
 
 
 def _annotated(body: Json, more: Mapping[str, str]) -> Json:
-    annotations = {**_annotations(body), names.ELASTIC: "true", **more}
+    annotations = {**(body["metadata"].get("annotations") or {}), names.ELASTIC: "true", **more}
     return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
 
 
-def _annotations(workload: Json) -> Mapping[str, str]:
-    return workload["metadata"].get("annotations") or {}
-
-
-def _reserved(workload: Json) -> bool:
-    return "admission" in (workload.get("status") or {}) and true_condition(workload, names.QUOTA_RESERVED) is not None
-
-
-def ended_by(workload: Json) -> str:
-    """The reason of the Workload's Finished condition."""
-    return (condition_of(workload, names.FINISHED) or {}).get("reason", "")
+def _is_held(workload: WorkloadObject | None) -> bool:
+    return workload is not None and workload.holds_quota
 
 
 class Heirs:
@@ -178,7 +168,7 @@ class Heirs:
     def __init__(self) -> None:
         self._by_slice: dict[str, set[str]] = {}
 
-    def put(self, key: str, old: Json | None, new: Json | None) -> None:
+    def put(self, key: str, old: WorkloadObject | None, new: WorkloadObject | None) -> None:
         """Note a Workload that has changed."""
         before, after = (replacement_for(each) if each is not None else "" for each in (old, new))
         if before and before != after:

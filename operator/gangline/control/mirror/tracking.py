@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gangline.kube.resources import Json, ObjectKey, revision
+from gangline.kube.resources import ObjectKey
+from gangline.objects import Stored
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class _Track:
     doubts: int = 0
     #: newest version that the watch has shown, or that was known when the first of these writes began
     shown: int = 0
-    held: Json | None = None
+    held: Stored | None = None
     #: uid of the object whose deletion the watch has shown since then
     gone: str = ""
 
@@ -47,9 +48,9 @@ class Tracking:
         track = self._tracks.get(key)
         return track is not None and track.doubts > 0
 
-    def seen(self, key: ObjectKey, obj: Json) -> bool:
+    def seen(self, key: ObjectKey, obj: Stored) -> bool:
         """Note that the watch shows `obj`. Returns True when it may be used now, False when it is outdated or held back."""
-        version = revision(obj)
+        version = obj.revision
         if 0 < version < self._answered.get(key, 0):
             return False
         self._answered.pop(key, None)
@@ -75,17 +76,17 @@ class Tracking:
         track = self._tracks.get(key)
         return track is not None and (track.gone != "" or track.shown > base)
 
-    def end(self, key: ObjectKey, answer: Json | None, *, doubt: bool) -> Json | None:
+    def end(self, key: ObjectKey, answer: Stored | None, *, doubt: bool) -> Stored | None:
         """Note that a write is resolved, with the object that was answered (None: no news). Returns the version to use now, if
         any.
         """
         track = self._tracks[key]
         track.writes -= 1
         track.doubts -= doubt
-        newest: Json | None = None
+        newest: Stored | None = None
         # a write that changes nothing answers with the version it found
-        if answer is not None and revision(answer) > track.shown and answer["metadata"]["uid"] != track.gone:
-            track.shown = self._answered[key] = revision(answer)
+        if answer is not None and answer.revision > track.shown and answer.uid != track.gone:
+            track.shown = self._answered[key] = answer.revision
             track.held = None
             newest = answer
         if not track.doubts and track.held is not None:

@@ -9,21 +9,21 @@ from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, true_condition
+from gangline.objects import Stored
 
 #: name -> the MultiKueueConfig, or the MultiKueueCluster
-Named: TypeAlias = Callable[[str], Json | None]
+Named: TypeAlias = Callable[[str], Stored | None]
 
 OFF = Activity(
     False, "FeatureGateDisabled", "the feature gate MultiKueue is off: no workload is sent to other clusters"
 )
 
 
-def is_ours(check: Json) -> bool:
-    return check["spec"].get("controllerName") == CONTROLLER
+def is_ours(check: Stored) -> bool:
+    return check.spec.get("controllerName") == CONTROLLER
 
 
-def config_of(check: Json, config_named: Named) -> Json:
+def config_of(check: Stored, config_named: Named) -> Stored:
     """The MultiKueueConfig to which the check refers. Raises UnusableError."""
     wanted = kube.MULTI_KUEUE_CONFIGS
     name = named_configuration(check, wanted)
@@ -33,17 +33,16 @@ def config_of(check: Json, config_named: Named) -> Json:
     return config
 
 
-def clusters_of(check: Json, config_named: Named) -> list[str]:
+def clusters_of(check: Stored, config_named: Named) -> list[str]:
     """The clusters that the check's configuration lists. Raises UnusableError."""
     config = config_of(check, config_named)
-    clusters = config["spec"].get("clusters")
+    clusters = config.spec.get("clusters")
     if not isinstance(clusters, list) or not all(isinstance(each, str) for each in clusters):
-        name = config["metadata"]["name"]
-        raise UnusableError(f"{kube.MULTI_KUEUE_CONFIGS.kind} {name}: spec.clusters: a list of names is wanted")
+        raise UnusableError(f"{kube.MULTI_KUEUE_CONFIGS.kind} {config.name}: spec.clusters: a list of names is wanted")
     return list(dict.fromkeys(clusters))
 
 
-def activity_of(check: Json, config_named: Named, cluster_named: Named) -> Activity:
+def activity_of(check: Stored, config_named: Named, cluster_named: Named) -> Activity:
     try:
         listed = clusters_of(check, config_named)
     except UnusableError as error:
@@ -58,5 +57,5 @@ def activity_of(check: Json, config_named: Named, cluster_named: Named) -> Activ
     return Activity(some, "SomeActiveClusters" if some else "NoUsableClusters", ", ".join(said))
 
 
-def _is_active(cluster: Json | None) -> bool:
-    return cluster is not None and true_condition(cluster, names.ACTIVE) is not None
+def _is_active(cluster: Stored | None) -> bool:
+    return cluster is not None and cluster.is_true(names.ACTIVE)

@@ -15,19 +15,18 @@ from typing import Final
 from gangline.api import quantity
 from gangline.api.read import conditions
 from gangline.control.checks.activity import UnusableError
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.multikueue.clusters.remote_queues import Amounts
 from gangline.control.parts.part import Part
 from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event
 from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -50,21 +49,14 @@ class ManagerQuotas(Part):
     kinds = (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.ADMISSION_CHECKS, kube.MULTI_KUEUE_CONFIGS)
 
     def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        clusters: Callable[[], Mapping[str, RemoteCluster]],
-        *,
-        patience: float,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
+        self, context: Context, clusters: Callable[[], Mapping[str, RemoteCluster]], *, patience: float
     ) -> None:
-        self._mirror = mirror
-        self._writes = writes
+        self._mirror = context.mirror
+        self._writes = context.writes
         self._clusters = clusters
         self._patience = patience
-        self._wake = wake
-        self._quarantine = quarantine
+        self._wake = context.wake
+        self._quarantine = context.quarantine
         self._changed = False
         self._looked = 0
         self._automations: dict[str, Automation] = {}
@@ -95,8 +87,8 @@ class ManagerQuotas(Part):
 
     def _look(self, now: int) -> None:
         local_queues: dict[str, list[str]] = {}
-        for key, queue in self._mirror.objects[kube.LOCAL_QUEUES].items():
-            local_queues.setdefault(queue["spec"].get("clusterQueue", ""), []).append(key)
+        for key, queue in self._mirror.local_queues.items():
+            local_queues.setdefault(queue.cluster_queue, []).append(key)
         seen: dict[str, Automation] = {}
         for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
             check = self._check_of(queue)
@@ -108,26 +100,28 @@ class ManagerQuotas(Part):
             if before.get(name) != seen.get(name):
                 self.show(name)
 
-    def _check_of(self, queue: Json) -> Json | None:
+    def _check_of(self, queue: Stored) -> Stored | None:
         """The AdmissionCheck by which a ClusterQueue sends workloads to other clusters; None if it has none."""
-        rules = (queue["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+        rules = (queue.spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
         checks = (self._mirror.get(kube.ADMISSION_CHECKS, rule["name"]) for rule in rules)
         return next((check for check in checks if check is not None and activity.is_ours(check)), None)
 
-    def _keep(self, seen: dict[str, Automation], queue: Json, check: Json, local_queues: list[str], now: int) -> None:
-        name = queue["metadata"]["name"]
+    def _keep(
+        self, seen: dict[str, Automation], queue: Stored, check: Stored, local_queues: list[str], now: int
+    ) -> None:
+        name = queue.name
         try:
             config = activity.config_of(check, partial(self._mirror.get, kube.MULTI_KUEUE_CONFIGS))
         except UnusableError:
             seen[name] = _unsupported("The referenced MultiKueueConfig was not found.")
             return
-        if config["spec"].get("quotaManagement") != "Automated":
+        if config.spec.get("quotaManagement") != "Automated":
             seen[name] = _NOT_REQUESTED
         else:
-            seen[name] = self._sum_up(queue, config["spec"].get("clusters") or [], local_queues, now)
+            seen[name] = self._sum_up(queue, config.spec.get("clusters") or [], local_queues, now)
 
-    def _sum_up(self, queue: Json, clusters: list[str], local_queues: list[str], now: int) -> Automation:
-        groups = queue["spec"].get("resourceGroups") or ()
+    def _sum_up(self, queue: Stored, clusters: list[str], local_queues: list[str], now: int) -> Automation:
+        groups = queue.spec.get("resourceGroups") or ()
         if len(groups) != 1 or len(groups[0]["flavors"]) != 1:
             return _unsupported(_ONE_FLAVOR)
         total: Amounts = {}
@@ -146,7 +140,7 @@ class ManagerQuotas(Part):
         self._write(queue, groups[0], [(resource, total.get(resource, 0)) for resource in covered])
         return _AUTOMATED
 
-    def _write(self, queue: Json, group: Json, wanted: list[tuple[str, int]]) -> None:
+    def _write(self, queue: Stored, group: Json, wanted: list[tuple[str, int]]) -> None:
         flavor = group["flavors"][0]
         rows = flavor["resources"]
         present = [(row["name"], quantity.parse(row["nominalQuota"], row["name"])) for row in rows]
@@ -154,7 +148,7 @@ class ManagerQuotas(Part):
             return
         resources = [{"name": name, "nominalQuota": quantity.format(amount, name)} for name, amount in wanted]
         body = {
-            "metadata": {"resourceVersion": queue["metadata"]["resourceVersion"]},
+            "metadata": {"resourceVersion": queue.resource_version},
             "spec": {"resourceGroups": [{**group, "flavors": [{**flavor, "resources": resources}]}]},
         }
         key = ObjectKey.of(kube.CLUSTER_QUEUES, queue)

@@ -9,10 +9,8 @@ from gangline.api import names
 from gangline.api.read.configuration.multikueue import MultiKueue as Settings
 from gangline.api.read.configuration.multikueue import sent as kinds_sent
 from gangline.control.checks.activity import Activity
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.metrics.recording import KueueMetrics
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters import copies
 from gangline.control.multikueue.clusters.clusters import Clusters
@@ -26,15 +24,12 @@ from gangline.control.multikueue.workloads.views import Pair, Views
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
-from gangline.control.writes.events import EventRecorder
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.jobs import EXTERNAL, elsewhere
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, deleting, key_of, true_condition
+from gangline.kube.resources import Resource
+from gangline.objects import Stored, WorkloadObject
 
 
 class MultiKueue(Part):
@@ -42,65 +37,54 @@ class MultiKueue(Part):
 
     name = "multikueue"
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        writes: Writes,
-        writer: Writer,
-        recorder: EventRecorder,
-        metrics: KueueMetrics,
-        settings: Settings,
-        *,
-        wake: Callable[[], None],
-        now: Callable[[], int],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
+    def __init__(self, context: Context, settings: Settings) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
         self._settings = settings
-        self._wake = wake
-        self._now = now
-        self._quarantine = quarantine
-        sent = [kind for each in kinds_sent(mirror.managed, settings) if (kind := elsewhere(each)) is not None]
+        self._wake = context.wake
+        self._now = context.now
+        self._quarantine = context.quarantine
+        sent = [kind for each in kinds_sent(context.mirror.managed, settings) if (kind := elsewhere(each)) is not None]
         waiting = [kind.resource for kind in sent if kind.pods_wait] if settings.enabled else []
         self.kinds = (kube.MULTI_KUEUE_CLUSTERS, *EXTERNAL, *waiting)
-        self.jobs = LocalJobs(mirror, EXTERNAL.keys())
+        self.jobs = LocalJobs(context.mirror, EXTERNAL.keys())
         patience = int(settings.worker_lost_timeout * 1000)
-        self._parted = PartedJobs(mirror, writes, quarantine, sent, patience, wake=wake)
+        self._parted = PartedJobs(context.mirror, context.writes, context.quarantine, sent, patience, wake=context.wake)
         #: Workloads of pod groups that have changed
         self.changed_groups: Callable[[], Collection[str]] = lambda: ()
         #: called with a Workload whose pods wait here: how far it is elsewhere may have changed
-        self.moved_elsewhere: Callable[[Json], None] = lambda workload: None
+        self.moved_elsewhere: Callable[[WorkloadObject], None] = lambda workload: None
         #: called when quotas of queues in other clusters may have changed
         self.moved_quotas: Callable[[], None] = lambda: None
         self._clusters = Clusters(
-            client,
-            mirror,
-            writes,
-            recorder,
+            context.client,
+            context.mirror,
+            context.writes,
+            context.recorder,
             settings,
             sent,
             changed=self._note,
             moved=self._note_move,
-            may_write=writer.may_write,
-            now=now,
-            quarantine=quarantine,
+            may_write=context.writer.may_write,
+            now=context.now,
+            quarantine=context.quarantine,
             quotas=self._note_quotas if settings.sums_quotas else None,
             is_known=self._is_known,
         )
-        exists = mirror.has(kube.WORKLOADS)
+        exists = context.mirror.has(kube.WORKLOADS)
         self._leading = False
         # deleted Workloads stay in it while this process leads, for their copies have to go
-        self._changed = mirror.changes.checked.subscribe(worth=lambda key: self._leading or exists(key))
-        self._changed_jobs = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
-        self._changed_checks = mirror.changes.checks.subscribe(worth=lambda key: True)
+        self._changed = context.mirror.changes.checked.subscribe(worth=lambda key: self._leading or exists(key))
+        self._changed_jobs = context.mirror.changes.jobs.subscribe(
+            worth=lambda ref: ref[1] in context.mirror.objects[ref[0]]
+        )
+        self._changed_checks = context.mirror.changes.checks.subscribe(worth=lambda key: True)
         self._moved = False
         self._look_at_all = False
         self._tidied = 0  # when copies without a workload were last looked for
         self._there = Attempts[Pair](lambda pair: self._after_pause(pair[1]))  # writes in other clusters
         self._views = Views(
-            mirror,
+            context.mirror,
             settings,
             {(kind.api_version, kind.kind): kind for kind in sent},
             self._clusters.all,
@@ -109,11 +93,11 @@ class MultiKueue(Part):
         )
         self._chains, self._families = self._views.chains, self._views.families
         self._steps = CarryingOut(
-            mirror,
-            writes,
-            writer,
-            recorder,
-            metrics,
+            context.mirror,
+            context.writes,
+            context.writer,
+            context.recorder,
+            context.metrics.kueue,
             settings.origin,
             self._clusters.all,
             self._there,
@@ -122,7 +106,7 @@ class MultiKueue(Part):
             withdrawn=self._look_at_slices,
             begin_round=self._views.begin_round,
         )
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if resource == kube.MULTI_KUEUE_CLUSTERS:
@@ -132,11 +116,11 @@ class MultiKueue(Part):
                 self._steps.pods.forget(event.uid)
         elif resource in BY_RESOURCE and isinstance(event, Upsert):
             name, kind = BY_RESOURCE[resource].workload_name(event.obj, 0), elsewhere(resource)
-            self._changed.add(f"{event.obj['metadata']['namespace']}/{name}")
-            self._changed.update(self._families.members(kind, {event.obj["metadata"]["name"]: event.obj}))
+            self._changed.add(f"{event.obj.namespace}/{name}")
+            self._changed.update(self._families.members(kind, {event.obj.name: event.obj}))
         elif isinstance(event, Upsert | Removed):
-            uid = event.obj["metadata"]["uid"] if isinstance(event, Upsert) else event.uid
-            self._changed.update(map(key_of, self._mirror.workloads_of({"metadata": {"uid": uid}})))
+            uid = event.obj.uid if isinstance(event, Upsert) else event.uid
+            self._changed.update(each.key for each in self._mirror.workloads_of_uid(uid))
 
     def lead(self) -> None:
         self._look_at_all = self._leading = self._settings.enabled
@@ -147,23 +131,22 @@ class MultiKueue(Part):
     async def close(self) -> None:
         await self._clusters.close()
 
-    def sends(self, workload: Json) -> bool:
+    def sends(self, workload: WorkloadObject) -> bool:
         """Whether the pods of the Workload run in another cluster, if they run at all."""
-        chosen = (workload.get("status") or {}).get("clusterName")
-        return self._settings.enabled and (bool(chosen) or self._views.row(workload) is not None)
+        return self._settings.enabled and (bool(workload.cluster) or self._views.row(workload) is not None)
 
-    def may_run(self, workload: Json) -> bool:
+    def may_run(self, workload: WorkloadObject) -> bool:
         """Whether pods of the Workload may still run in another cluster."""
         view = self._views.of(workload, self._now())
         return view is not None and stopping.may_run(view)
 
-    def pods_ready(self, workload: Json) -> bool:
+    def pods_ready(self, workload: WorkloadObject) -> bool:
         """Whether the Workload's cluster says that all of its pods are ready."""
-        chosen = self._clusters.all().get((workload.get("status") or {}).get("clusterName") or "")
-        copy = chosen.store.copy(key_of(workload)) if chosen is not None and chosen.connected else None
+        chosen = self._clusters.all().get(workload.cluster)
+        copy = chosen.store.copy(workload.key) if chosen is not None and chosen.connected else None
         return copy is not None and copy.row(names.PODS_READY) is not None
 
-    def judge(self, check: Json) -> Activity:
+    def judge(self, check: Stored) -> Activity:
         """The activity of a check of this controller: whether it is active, and why."""
         if not self._settings.enabled:
             return activity.OFF
@@ -191,8 +174,8 @@ class MultiKueue(Part):
         if self._changed_checks.take() or self._moved or self._look_at_all:
             self._changed.update(self._checked())
         self._moved = self._look_at_all = False
-        for resource, key in jobs:
-            job = self._mirror.get(resource, key)
+        for ref in jobs:
+            job = self._mirror.job(ref)
             self._changed.update(self._chains.concerned(job) if job is not None else ())
         self._changed.update(self.changed_groups())
         self._changed.update(key for key, at in self._steps.alarms.items() if at <= now)
@@ -206,9 +189,7 @@ class MultiKueue(Part):
         self.due = min([*self._steps.alarms.values(), *tidy, *parted], default=None)
 
     def _checked(self) -> list[str]:
-        return [
-            key for key, each in self._mirror.objects[kube.WORKLOADS].items() if "admissionChecks" in each["status"]
-        ]
+        return [key for key, each in self._mirror.workloads.items() if "admissionChecks" in each.status]
 
     def _tidies(self) -> bool:
         return self._settings.gc_interval > 0
@@ -220,17 +201,17 @@ class MultiKueue(Part):
         self._tidied = now
         for cluster in self._clusters.all().values():
             if cluster.connected:
-                known = self._mirror.objects[kube.WORKLOADS]
+                known = self._mirror.workloads
                 self._changed.update(key for key in cluster.store.workloads() if key not in known)
 
     # --- one workload ---
 
     def _go_on(self, key: str, now: int) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             self._steps.here.forgive(key)
             self._views.forget(key)
-            self._changed.update(map(key_of, self._mirror.heirs(key)))
+            self._changed.update(each.key for each in self._mirror.heirs(key))
             for name, cluster in self._clusters.all().items():
                 self._withdraw_orphan(name, cluster, key)
             self._steps.settled(key)
@@ -253,7 +234,7 @@ class MultiKueue(Part):
             self._steps.settled(key)
         if view.chain is not None and view.chain.over:
             self._look_at_next(workload)
-        stops = deleting(workload) or true_condition(workload, names.EVICTED) is not None
+        stops = workload.deleting or workload.evicted
         if view.kind is not None and view.kind.pods_wait and (stops or view.kind.resource != kube.PODS):
             self.moved_elsewhere(workload)
 
@@ -262,7 +243,7 @@ class MultiKueue(Part):
         found = [*cluster.store.jobs_of(key).values()]
         if copies.is_family(key):
             found = self._families.left_in(name, cluster.store, key)
-        left = [job for job in found if not deleting(job)]
+        left = [job for job in found if not job.deleting]
         if left and self._chains.is_kept_for(key):
             return
         if (
@@ -278,21 +259,21 @@ class MultiKueue(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
-            raw = self._mirror.get(kube.WORKLOADS, message.key.text)
-            if raw is not None and "admissionChecks" in raw["status"]:
+            workload = self._mirror.workloads.get(message.key.text)
+            if workload is not None and "admissionChecks" in workload.status:
                 self._changed.add(message.key.text)
 
     def _is_known(self, key: str) -> bool:
         """Whether this Workload, or the object whose Workloads are this family, is here."""
         if copies.is_family(key):
             return self._mirror.job_with(copies.owner_of_family(key)) is not None
-        return self._mirror.get(kube.WORKLOADS, key) is not None
+        return key in self._mirror.workloads
 
     def _note(self, key: str) -> None:
         """Look again at a Workload whose copy, or its job, a cluster shows differently. A Workload that is not known here is left
         to `_tidy`.
         """
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if copies.is_family(key) or workload is not None:
             self._again(key)
         if workload is not None:
@@ -300,13 +281,13 @@ class MultiKueue(Part):
         elif self._parted:  # what one of them waits for may have gone
             self._wake()
 
-    def _look_at_next(self, workload: Json) -> None:
+    def _look_at_next(self, workload: WorkloadObject) -> None:
         """Look at the slice after one that is over: it is sent now."""
         if next_ := self._chains.current(workload):
             self._changed.update(next_)
             self._wake()
 
-    def _look_at_slices(self, workload: Json) -> None:
+    def _look_at_slices(self, workload: WorkloadObject) -> None:
         """Look at the other slices of a job that was withdrawn: their copies may go, too."""
         self._changed.update(self._chains.siblings(workload))
 
@@ -321,7 +302,7 @@ class MultiKueue(Part):
     def _after_pause(self, key: str) -> None:
         """Look again at a Workload after a refused write; of a family at all members, which waited for it."""
         if copies.is_family(key) and (job := self._mirror.job_with(copies.owner_of_family(key))) is not None:
-            self._changed.update(map(key_of, self._mirror.workloads_of(job)))
+            self._changed.update(each.key for each in self._mirror.workloads_of(job))
         self._again(key)
 
     def _again(self, key: str) -> None:

@@ -23,7 +23,8 @@ from gangline.engine import span_text
 from gangline.engine.model import Millis
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
-from gangline.kube.resources import Json, Resource, controller_of, key_of
+from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, WorkloadObject
 
 #: kinds of notices, as in QueuePolicy.spec.notify.events
 KINDS: Final = (
@@ -121,16 +122,16 @@ class Notices(Part):
             self.forget(event.key)
             self._refused.pop(event.key, None)
 
-    def notify(self, kind: str, workload: Json, text: str) -> None:
+    def notify(self, kind: str, workload: WorkloadObject, text: str) -> None:
         """Notify every receiver of the workload's queue. Never blocks, never raises for user-written text."""
         for receiver, terms, _ in self._audience(kind, workload):
             self._deliver(receiver, terms, self._notice(kind, workload, _line(text)))
 
-    def start_expected(self, workload: Json, start: Millis, because: str = "") -> None:
+    def start_expected(self, workload: WorkloadObject, start: Millis, because: str = "") -> None:
         """Report an expected start where it is far from the one reported last."""
         texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
-            recorded = self._starts.setdefault(key_of(workload), {})
+            recorded = self._starts.setdefault(workload.key, {})
             secret = (receiver.namespace, receiver.name)
             known = recorded.setdefault(secret, start)
             least = round(quantity.parse_duration(rule.get("startMovedBy", "30m")) * 1000)
@@ -142,9 +143,9 @@ class Notices(Part):
         if texts:
             self._messages.publish(StartMoved(workload, texts[0]))
 
-    def _notice(self, kind: str, workload: Json, text: str) -> Notice:
+    def _notice(self, kind: str, workload: WorkloadObject, text: str) -> Notice:
         subject = self._subject(workload)
-        return Notice(kind, self._queue_of(workload), subject, text, self._now(), key_of(workload))
+        return Notice(kind, self._queue_of(workload), subject, text, self._now(), workload.key)
 
     def _moved(self, known: Millis, start: Millis, because: str) -> str:
         text = f"{'later' if start > known else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
@@ -157,11 +158,11 @@ class Notices(Part):
     def wants(self, kind: str) -> bool:
         """Whether any policy has receivers for this kind."""
         policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
-        return any(kind in rule.get("events", ()) for policy in policies for rule in policy["spec"].get("notify") or ())
+        return any(kind in rule.get("events", ()) for policy in policies for rule in policy.spec.get("notify") or ())
 
     # --- receivers ---
 
-    def _audience(self, kind: str, workload: Json) -> Iterator[tuple[Receiver, Terms, Json]]:
+    def _audience(self, kind: str, workload: WorkloadObject) -> Iterator[tuple[Receiver, Terms, Json]]:
         if not self._mirror.objects[kube.QUEUE_POLICIES]:
             return
         rules = self._rules(workload)
@@ -180,44 +181,42 @@ class Notices(Part):
             to = address if rule in permitting else ""
             yield Receiver(secret.get("namespace", names.SYSTEM_NAMESPACE), secret["name"], to), _terms(rule), rule
 
-    def _report_refused(self, workload: Json, address: str) -> None:
+    def _report_refused(self, workload: WorkloadObject, address: str) -> None:
         """Say once of each address that nothing is sent to it."""
         shown = bounded.shown(address)
-        if self._refused.get(key_of(workload)) == shown:
+        if self._refused.get(workload.key) == shown:
             return
-        self._refused[key_of(workload)] = shown
+        self._refused[workload.key] = shown
         why = "is not permitted by spec.notify[].addresses of its queue's QueuePolicy"
         if not is_address(address):
             why = "is not an address, a channel or a number"
-        self._messages.publish(NoticeLimited(key_of(workload), f"annotation {names.NOTIFY_TO}: {shown} {why}"))
+        self._messages.publish(NoticeLimited(workload.key, f"annotation {names.NOTIFY_TO}: {shown} {why}"))
 
-    def _rules(self, workload: Json) -> Sequence[Json]:
+    def _rules(self, workload: WorkloadObject) -> Sequence[Json]:
         queue = self._mirror.get(kube.CLUSTER_QUEUES, self._queue_of(workload))
         policy = self._mirror.policy_of(queue) if queue is not None else None
-        return (policy["spec"].get("notify") or ()) if policy is not None else ()
+        return (policy.spec.get("notify") or ()) if policy is not None else ()
 
-    def _queue_of(self, workload: Json) -> str:
-        admission = (workload.get("status") or {}).get("admission")
-        if admission:
-            return admission["clusterQueue"]
-        key = f"{workload['metadata']['namespace']}/{workload['spec'].get('queueName', '')}"
-        local = self._mirror.get(kube.LOCAL_QUEUES, key)
-        return (local.get("spec") or {}).get("clusterQueue", "") if local is not None else ""
+    def _queue_of(self, workload: WorkloadObject) -> str:
+        if workload.admission:
+            return workload.admitted_by
+        local = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
+        return local.cluster_queue if local is not None else ""
 
-    def _annotation(self, workload: Json, name: str) -> str:
+    def _annotation(self, workload: WorkloadObject, name: str) -> str:
         """The annotation of the job or, where there is none, of the Workload."""
         job = self._job(workload)
-        return (((job or workload)["metadata"].get("annotations")) or {}).get(name, "").strip()
+        return (job or workload).annotations.get(name, "").strip()
 
-    def _job(self, workload: Json) -> Json | None:
+    def _job(self, workload: WorkloadObject) -> JobObject | None:
         ref = self._mirror.job_of(workload)
-        return self._mirror.get(*ref) if ref is not None else None
+        return self._mirror.job(ref) if ref is not None else None
 
-    def _subject(self, workload: Json) -> str:
-        owner = controller_of(workload)
+    def _subject(self, workload: WorkloadObject) -> str:
+        owner = workload.controller
         if owner is None:
-            return f"Workload {key_of(workload)}"
-        return _line(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
+            return f"Workload {workload.key}"
+        return _line(f"{owner['kind']} {workload.namespace}/{owner['name']}")
 
 
 @bounded.parser(_LONGEST_ADDRESS, instead=False, worst=("a", "@", "a@"))

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from gangline.engine import ExpectedStart, model
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import ObjectKey, Resource
+from gangline.objects import Stored, WorkloadObject
 
 M = TypeVar("M")
 
@@ -44,7 +45,7 @@ class ObjectQuarantined:
 
     resource: Resource
     key: str
-    obj: Json | None
+    obj: Stored | None
     what: str
 
 
@@ -52,7 +53,7 @@ class ObjectQuarantined:
 class WorkloadDeparted:
     """A Workload was deleted or has finished and holds no quota any more. `workload` is its last state before that."""
 
-    workload: Json
+    workload: WorkloadObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class EvictionWanted:
 class Recovered:
     """A gang that lost nodes runs again; `text` says how it recovered."""
 
-    workload: Json
+    workload: WorkloadObject
     text: str
 
 
@@ -98,7 +99,7 @@ class StartExpected:
 class StartMoved:
     """Users were told that a workload's expected start moved; `text` says by how much."""
 
-    workload: Json
+    workload: WorkloadObject
     text: str
 
 

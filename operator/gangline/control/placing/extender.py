@@ -27,6 +27,7 @@ from gangline.engine import Engine
 from gangline.engine.model import PlacementPolicy
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import PodObject
 from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 
 #: bytes and values of the largest request: the names of 5,000 nodes and any pod, or some 150 whole nodes
@@ -62,7 +63,7 @@ class Asked:
         pod, listed, named = fields.get("pod"), fields.get("nodes"), fields.get("nodenames")
         if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
             raise BadRequestError("Pod is missing")
-        self.pod: Json = {**pod, "spec": pod.get("spec") or {}}
+        self.pod = PodObject({**pod, "spec": pod.get("spec") or {}})
         self.objects: dict[str, Json] | None = None
         if isinstance(named, list) and named:
             self.names = [name for name in named if isinstance(name, str)]
@@ -144,7 +145,7 @@ class Extender:
         none.
         """
         obj = self._mirror.objects[kube.QUEUE_POLICIES][policy]
-        wanted = mapping(mapping(obj.get("metadata")).get("annotations")).get(names.EXTENDER_KEY)
+        wanted = obj.annotations.get(names.EXTENDER_KEY)
         if wanted is None and not key:
             return
         given = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()

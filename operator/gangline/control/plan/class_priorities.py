@@ -7,21 +7,19 @@ anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from gangline.api import names
 from gangline.api.read import parse
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.plan import plan_steps
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, deleting, true_condition
+from gangline.kube.resources import ObjectKey, Resource
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -32,18 +30,18 @@ class ClassPriorities(Part):
     name = "class priorities"
     kinds = (kube.WORKLOAD_PRIORITY_CLASSES,)
 
-    def __init__(self, mirror: Mirror, writes: Writes, quarantine: Quarantine, *, wake: Callable[[], None]) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._quarantine = quarantine
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._quarantine = context.quarantine
+        self._wake = context.wake
         self._values: dict[str, object] = {}  # class -> its value as last seen
         self._changed: set[str] = set()  # classes
         self._outdated: set[str] = set()  # Workloads that may have another priority than their class
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
-            name, value = event.obj["metadata"]["name"], event.obj.get("value")
+            name, value = event.obj.name, event.obj.get("value")
             if name not in self._values or self._values[name] != value:
                 self._changed.add(name)
             self._values[name] = value
@@ -54,7 +52,7 @@ class ClassPriorities(Part):
     def act(self, now: int) -> None:
         if self._changed:
             changed, self._changed = self._changed, set()
-            workloads = self._mirror.objects[kube.WORKLOADS]
+            workloads = self._mirror.workloads
             self._outdated.update(key for key, workload in workloads.items() if _class_of(workload) in changed)
         outdated, self._outdated = self._outdated, set()
         for key in self._quarantine.in_turn(sorted(outdated), self._outdated.update):
@@ -63,8 +61,8 @@ class ClassPriorities(Part):
             )
 
     def _follow(self, key: str) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
-        if workload is None or deleting(workload) or true_condition(workload, names.FINISHED):
+        workload = self._mirror.workloads.get(key)
+        if workload is None or workload.deleting or workload.true_condition(names.FINISHED):
             return
         found = self._mirror.get(kube.WORKLOAD_PRIORITY_CLASSES, _class_of(workload) or "")
         if found is None:
@@ -73,7 +71,7 @@ class ClassPriorities(Part):
             value = parse.priority_class(found)
         except parse.ParseError:  # the jobs that name it report it
             return
-        if value == workload["spec"].get("priority"):
+        if value == workload.spec.get("priority"):
             return
         if self._writes.pending(kube.WORKLOADS, key):
             self._outdated.add(key)
@@ -95,7 +93,7 @@ class ClassPriorities(Part):
             log.warning("Workload %s keeps its priority: %s", key, error)
 
 
-def _class_of(workload: Json) -> str | None:
+def _class_of(workload: WorkloadObject) -> str | None:
     """The WorkloadPriorityClass that a Workload has its priority from."""
-    reference = (workload.get("spec") or {}).get("priorityClassRef") or {}
+    reference = workload.spec.get("priorityClassRef") or {}
     return reference.get("name") if reference.get("kind") == kube.WORKLOAD_PRIORITY_CLASSES.kind else None

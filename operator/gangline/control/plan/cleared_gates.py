@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.status import gate_changes
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 
 class ClearedGates(Part):
@@ -18,26 +16,26 @@ class ClearedGates(Part):
 
     name = "gates"
 
-    def __init__(self, mirror: Mirror, writes: Writes, recorder: EventRecorder) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._changed = context.mirror.changes.workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS))
 
     def act(self, now: int) -> None:
         for key in sorted(self._changed.take()):
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             if workload is not None and _is_cleared(workload):
                 change = gate_changes.gates_cleared
                 self._writes.change(key, "gates", change, priority=Priority.LIFECYCLE, done=self._tell)
 
-    def _tell(self, workload: Json | None) -> None:
+    def _tell(self, workload: WorkloadObject | None) -> None:
         if workload is not None:
             note = "Admission gate cleared, workload is now admissible"
             self._recorder.record(workload, "Normal", "AdmissionGateCleared", note)
 
 
-def _is_cleared(workload: Json) -> bool:
-    if (workload["metadata"].get("annotations") or {}).get(names.ADMISSION_GATED_BY):
+def _is_cleared(workload: WorkloadObject) -> bool:
+    if workload.annotations.get(names.ADMISSION_GATED_BY):
         return False
-    return gate_changes.is_gated((workload.get("status") or {}).get("conditions") or [])
+    return gate_changes.is_gated(workload.conditions)

@@ -28,7 +28,8 @@ from gangline.control.plan.plan_steps import (
 )
 from gangline.control.status import run_changes
 from gangline.jobs import workload as workloads
-from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
+from gangline.kube.resources import Json, key_of
+from gangline.objects import WorkloadObject
 
 
 def plan(view: JobView, lookups: Lookups) -> list[Step]:
@@ -37,14 +38,14 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     steps: list[Step] = [step for each in ended for step in job_workload.drop_finalizer(each)]
     if ended:
         view = replace(view, workloads=[each for each in view.workloads if each not in ended])
-    if not view.elastic or view.managed_ancestor or view.nested_too_deep or deleting(view.job):
+    if not view.elastic or view.managed_ancestor or view.nested_too_deep or view.job.deleting:
         return steps + job_plan.plan(view, lookups)
     on_hold = view.kind.declaration.on_hold
     if on_hold is not None and on_hold(view.job):
         return steps + job_plan.plan(view, lookups)
     if heirs := [each for each in view.heirs if _is_heir(view, each)]:
         return [*steps, *(job_plan.adopt(view, each) for each in heirs)]
-    unfinished = [each for each in view.workloads if not job_workload.has(each, names.FINISHED)]
+    unfinished = [each for each in view.workloads if not each.finished]
     if prebuilt_workload(view.job):
         unfinished = _slices_of_named(view, unfinished)
     if not unfinished or not (view.in_scope and (queue_name(view.job) or not view.needs_queue)):
@@ -52,21 +53,21 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     return steps + _plan(view, slices.slices_of(unfinished), lookups)
 
 
-def _slices_of_named(view: JobView, unfinished: Sequence[Json]) -> list[Json]:
+def _slices_of_named(view: JobView, unfinished: Sequence[WorkloadObject]) -> list[WorkloadObject]:
     """The slices that follow the prebuilt Workload of the job, with itself; [] where the job has not taken it."""
     named = view.named
-    if named is None or controller_uid(named) != view.job["metadata"]["uid"]:
+    if named is None or named.controller_uid != view.job.uid:
         return []
     first = slices.slice_name(named)
     return [each for each in unfinished if slices.slice_name(each) == first]
 
 
-def _is_heir(view: JobView, workload: Json) -> bool:
+def _is_heir(view: JobView, workload: WorkloadObject) -> bool:
     """Whether the Workload is a larger size of the job that the sending cluster sends. The job takes it before it is admitted:
     only as a slice of this job it asks for the difference alone.
     """
-    origins = [(each["metadata"].get("labels") or {}).get(names.MULTIKUEUE_ORIGIN) for each in (view.job, workload)]
-    ours = bool(origins[0]) and origins[0] == origins[1] and slices.is_slice(workload) and not deleting(workload)
+    origins = [each.labels.get(names.MULTIKUEUE_ORIGIN) for each in (view.job, workload)]
+    ours = bool(origins[0]) and origins[0] == origins[1] and slices.is_slice(workload) and not workload.deleting
     return ours and job_plan.in_sync(view, workload)
 
 
@@ -88,10 +89,10 @@ def _plan(view: JobView, found: slices.Slices, lookups: Lookups) -> list[Step]:
     assert newest is not None
     if running is not None and (stopping := _stop(view, running, found.waiting, lookups)) is not None:
         return stopping
-    if deleting(newest):
+    if newest.deleting:
         return [*job_workload.drop_finalizer(newest)] if running else job_plan.plan(_with(view, newest), lookups)
     pod_sets = view.pod_sets()
-    recorded: Sequence[Json] = newest["spec"].get("podSets") or []
+    recorded: Sequence[Json] = newest.pod_sets
     now, before = slices.counts(pod_sets), slices.counts(recorded)
     if prebuilt_workload(view.job):
         if not job_plan.in_sync(view, newest):
@@ -111,17 +112,17 @@ def _plan(view: JobView, found: slices.Slices, lookups: Lookups) -> list[Step]:
     return _while_waiting(view, running, found.waiting, lookups)
 
 
-def _is_sized_by_job(view: JobView, newest: Json, before: dict[str, int], now: dict[str, int]) -> bool:
+def _is_sized_by_job(view: JobView, newest: WorkloadObject, before: dict[str, int], now: dict[str, int]) -> bool:
     """Whether a prebuilt Workload is cut with the job that names it. Whoever made the Workload makes it larger."""
-    named = newest["metadata"]["name"] == prebuilt_workload(view.job)
-    return named and job_workload.reserved(newest) and slices.is_cut(before, now)
+    named = newest.name == prebuilt_workload(view.job)
+    return named and newest.holds_quota and slices.is_cut(before, now)
 
 
-def _with(view: JobView, workload: Json) -> JobView:
+def _with(view: JobView, workload: WorkloadObject) -> JobView:
     """The job as if it had this slice only."""
     if not prebuilt_workload(view.job):
         return replace(view, workloads=[workload])
-    return replace(view, workloads=[workload], named=workload, present=workload["metadata"]["name"])
+    return replace(view, workloads=[workload], named=workload, present=workload.name)
 
 
 def _finish(over: Sequence[slices.Over]) -> list[Step]:
@@ -131,43 +132,47 @@ def _finish(over: Sequence[slices.Over]) -> list[Step]:
     ]
 
 
-def _stop(view: JobView, running: Json, waiting: Json | None, lookups: Lookups) -> list[Step] | None:
+def _stop(
+    view: JobView, running: WorkloadObject, waiting: WorkloadObject | None, lookups: Lookups
+) -> list[Step] | None:
     """The steps for a job that loses its quota: it is stopped, and only then its quota is released. A slice that waits takes its
     place in the queue, as in Kueue. None: it keeps its quota.
     """
-    if deleting(running):
+    if running.deleting:
         return job_plan.stop_then(view, running, "Workload is deleted", lambda: [*job_workload.drop_finalizer(running)])
-    if not job_workload.has(running, names.EVICTED):
+    if not running.evicted:
         return None
     if waiting is None:
         return job_plan.plan(_with(view, running), lookups)
-    why = (condition_of(running, names.EVICTED) or {}).get("message") or ""
+    why = (running.condition(names.EVICTED) or {}).get("message") or ""
     return job_plan.stop_then(view, running, why, lambda: _finish([slices.as_replaced(running)]))
 
 
-def _changed_shape(view: JobView, everyone: Sequence[Json], lookups: Lookups) -> list[Step]:
+def _changed_shape(view: JobView, everyone: Sequence[WorkloadObject], lookups: Lookups) -> list[Step]:
     """The steps for a job of which more than sizes changed: what holds quota is deleted, once the job is stopped, and the job
     queues again.
     """
     steps = job_plan.plan(_with(view, everyone[0]), lookups)
-    return [*steps, *(DeleteWorkload(each) for each in everyone[1:] if not deleting(each))]
+    return [*steps, *(DeleteWorkload(each) for each in everyone[1:] if not each.deleting)]
 
 
-def _resize(view: JobView, newest: Json, recorded: Sequence[Json], now: dict[str, int], lookups: Lookups) -> list[Step]:
+def _resize(
+    view: JobView, newest: WorkloadObject, recorded: Sequence[Json], now: dict[str, int], lookups: Lookups
+) -> list[Step]:
     """Change a slice that waits, cut one with quota, and have one that has too little replaced."""
     pod_sets = slices.resized(recorded, now)
-    if not job_workload.reserved(newest) or slices.is_cut(slices.counts(recorded), now):
+    if not newest.holds_quota or slices.is_cut(slices.counts(recorded), now):
         return [
             PatchWorkload(newest, {"spec": {"podSets": pod_sets}, **_outdated(view, newest)}),
-            Note("Normal", "UpdatedWorkload", f"Updated workload slice: {key_of(newest)}"),
+            Note("Normal", "UpdatedWorkload", f"Updated workload slice: {newest.key}"),
         ]
-    if elastic.runs_elsewhere(view.job) and not job_workload.has(newest, names.ADMITTED):
+    if elastic.runs_elsewhere(view.job) and not newest.admitted:
         return []  # that cluster holds one slice beside the one that runs: it has to take this one first
     body = slices.successor(job_workload.new_workload(view, pod_sets, lookups), newest)
     return [CreateWorkload(body), Note("Normal", "CreatedWorkload", f"Created Workload: {key_of(body)}")]
 
 
-def _outdated(view: JobView, workload: Json) -> Json:
+def _outdated(view: JobView, workload: WorkloadObject) -> Json:
     """A note that the Workload's released pods were counted with its former size. Its status can be counted anew only after the
     cut, and quota of pods that run must not be given away in between.
     """
@@ -177,16 +182,16 @@ def _outdated(view: JobView, workload: Json) -> Json:
     return {"metadata": {"annotations": {names.OUTDATED_RECLAIMABLE: shown_counts(released)}}}
 
 
-def _counted_anew(workload: Json) -> list[Step]:
+def _counted_anew(workload: WorkloadObject) -> list[Step]:
     """Remove the note of `_outdated` when the status has other counts: the same numbers may come again, and be right then."""
-    noted = (workload["metadata"].get("annotations") or {}).get(names.OUTDATED_RECLAIMABLE)
+    noted = workload.annotations.get(names.OUTDATED_RECLAIMABLE)
     released = workloads.reclaimable_counts(workload)
     if noted is None or noted == shown_counts(released):
         return []
     return [PatchWorkload(workload, {"metadata": {"annotations": {names.OUTDATED_RECLAIMABLE: None}}})]
 
 
-def _while_waiting(view: JobView, running: Json, waiting: Json, lookups: Lookups) -> list[Step]:
+def _while_waiting(view: JobView, running: WorkloadObject, waiting: WorkloadObject, lookups: Lookups) -> list[Step]:
     """The steps for a job that runs with the old slice, or starts with it, while a new one waits. Both follow the job: its
     priority, its gates, and the new one its queue.
     """
@@ -196,12 +201,12 @@ def _while_waiting(view: JobView, running: Json, waiting: Json, lookups: Lookups
         if any(isinstance(step, PatchWorkload) for step in steps):
             return steps
     steps = job_workload.follow(view, waiting, pod_sets, lookups)
-    if not job_workload.has(running, names.ADMITTED):
+    if not running.admitted:
         return steps
     if view.kind.is_suspended(view.job):
         return steps + job_plan.advance(view, running, lookups)
-    known = condition_of(running, names.PODS_READY)
-    enough = view.ready_pods >= sum(slices.counts(running["spec"].get("podSets") or []).values())
+    known = running.condition(names.PODS_READY)
+    enough = view.ready_pods >= sum(slices.counts(running.pod_sets).values())
     if enough and (known is None or known["status"] != "True"):
         steps.append(ChangeStatus(running, "pods-ready", run_changes.pods_ready(True)))
     return steps

@@ -14,6 +14,7 @@ from gangline.control.plan.plan_steps import Lookups
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import PodSetInfo
 from gangline.kube.resources import Json
+from gangline.objects import Stored, WorkloadObject
 
 #: fields of a topology request that say where all pods of a pod set may be
 _PLACES: Final = {"required", "preferred", "unconstrained"}
@@ -37,21 +38,21 @@ class Merged:
             self.values[key] = value
 
 
-def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
+def pod_set_infos(workload: WorkloadObject, lookups: Lookups) -> list[PodSetInfo]:
     """The additions that the admission of `workload` makes to each pod set: flavor labels and tolerations, check updates,
     identity.
     """
-    status, meta = workload["status"], workload["metadata"]
+    status = workload.status
     record = swap_record.of(workload)
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
     avoid = sorted(lookups.host_name(node) for node in record.avoid)
-    whole = swap_record.whole_domains(meta.get("annotations") or {})
+    whole = swap_record.whole_domains(workload.annotations)
     updates: dict[str, list[tuple[str, Json]]] = {}
     for check in status.get("admissionChecks", ()):
         for update in check.get("podSetUpdates", ()):
             updates.setdefault(update["name"], []).append((check["name"], update))
     infos: list[PodSetInfo] = []
-    templates = {each["name"]: each.get("template") or {} for each in workload["spec"].get("podSets") or ()}
+    templates = {each["name"]: each.get("template") or {} for each in workload.pod_sets}
     for assignment in status["admission"]["podSetAssignments"]:
         name = assignment["name"]
         selector = Merged("nodeSelector")
@@ -63,22 +64,21 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             names.PODSET: name,
             names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],
         }
-        if names.MULTIKUEUE_ORIGIN in (meta.get("labels") or {}):
+        if names.MULTIKUEUE_ORIGIN in workload.labels:
             identity[names.MULTIKUEUE_WORKER_POD] = "true"
-        if queue := workload["spec"].get("queueName"):  # somebody else may have reserved quota for one without
+        if queue := workload.queue_name:  # somebody else may have reserved quota for one without
             identity[names.LOCAL_QUEUE_LABEL] = queue
         labels.add(identity, "the Workload")
         annotations = Merged("annotations")
-        marks = {names.WORKLOAD_ANNOTATION: meta["name"]}
-        written = meta.get("annotations") or {}
-        if written.get(names.ELASTIC) == "true":
-            marks[names.SLICE_NAME] = written.get(names.SLICE_NAME) or meta["name"]
+        marks = {names.WORKLOAD_ANNOTATION: workload.name}
+        if workload.annotations.get(names.ELASTIC) == "true":
+            marks[names.SLICE_NAME] = workload.annotations.get(names.SLICE_NAME) or workload.name
         if record.attempt:
             marks[names.ATTEMPT] = str(record.attempt)
         annotations.add(marks, "the Workload")
         for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
-            flavor = lookups.flavor(flavor_name) or {}
-            spec = flavor.get("spec", {})
+            flavor = lookups.flavor(flavor_name) or Stored()
+            spec = flavor.spec
             selector.add(spec.get("nodeLabels", {}), f"flavor {flavor_name}")
             tolerations.extend(spec.get("tolerations", ()))
             assigned = assigned and not (spec.get("topologyName") or _is_autoscaled(flavor))
@@ -90,7 +90,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             labels.add(update.get("labels", {}), f"admission check {check}")
             annotations.add(update.get("annotations", {}), f"admission check {check}")
         if lookups.progress_url:
-            where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
+            where = f"{workload.namespace}/{workload.name}/{workload.uid}"
             annotations.values[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
         written_labels = {key: value for key, value in labels.values.items() if len(value) <= 63}  # longer are invalid
         placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
@@ -116,18 +116,18 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
     return infos
 
 
-def _is_autoscaled(flavor: Json) -> bool:
+def _is_autoscaled(flavor: Stored) -> bool:
     return (flavor.get("metadata", {}).get("annotations") or {}).get(names.AUTOSCALED) == "true"
 
 
-def unconstrained(infos: Sequence[PodSetInfo], workload: Json) -> list[PodSetInfo]:
+def unconstrained(infos: Sequence[PodSetInfo], workload: WorkloadObject) -> list[PodSetInfo]:
     """The infos, in which pods that are placed although their gang named no level for all of them say so, as if any place had
     been asked for.
 
     Kueue needs it: after a change back to it, it opens the gate of a pod that is made again only where the pod asks.
     """
     silent = {
-        each["name"] for each in workload["spec"]["podSets"] if not _PLACES & workloads.asked_of_topology(each).keys()
+        each["name"] for each in workload.spec["podSets"] if not _PLACES & workloads.asked_of_topology(each).keys()
     }
     says = {names.UNCONSTRAINED_TOPOLOGY: "true"}
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -12,15 +12,11 @@ from gangline.api.admission.of_jobs import elastic
 from gangline.api.jobkinds import ray
 from gangline.api.jobkinds.declaration import at
 from gangline.control.isolation import intake
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod
-from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import ObjectRead, WriteResolved
 from gangline.control.parts.part import Part
@@ -32,14 +28,13 @@ from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.recovery.fencing import lingering, started_pods
 from gangline.control.recovery.swap_rules import are_in_the_way, holds_back
 from gangline.control.recovery.swaps import Recoveries
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError, JobKind, UnknownClassError
 from gangline.jobs.workload import admitted_counts
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, Resource, controller_uid, key_of
+from gangline.kube.resources import ObjectKey
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +42,8 @@ log = logging.getLogger(__name__)
 _CHILDREN: Final = (kube.JOBS, kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES)
 
 
-def _holds_nothing(workload: Json) -> bool:
-    return not job_workload.reserved(workload)
+def _holds_nothing(workload: WorkloadObject) -> bool:
+    return not workload.holds_quota
 
 
 class JobPlanning(Part):
@@ -59,36 +54,25 @@ class JobPlanning(Part):
 
     name = "plans"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        recoveries: Recoveries,
-        writes: Writes,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        *,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-        served: Callable[[Resource], bool] = lambda resource: True,
-    ) -> None:
-        self._served = served
-        self._mirror = mirror
-        self._pods = pods
+    def __init__(self, context: Context, recoveries: Recoveries) -> None:
+        self._served = context.served
+        self._mirror = context.mirror
+        self._pods = context.pods
         self._recoveries = recoveries
-        self._writes = writes
-        self._workload_writes = WorkloadWrites(writes, metrics, notices)
-        self._recorder = recorder
-        self._wake = wake
-        self._quarantine = quarantine
-        self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
+        self._writes = context.writes
+        self._workload_writes = WorkloadWrites(context.writes, context.metrics, context.notices)
+        self._recorder = context.recorder
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        self._changed = context.mirror.changes.jobs.subscribe(
+            worth=lambda ref: ref[1] in context.mirror.objects[ref[0]]
+        )
         self._attempts = Attempts[JobRef](self._again)
         self._unseen = UnseenStops(self._again)
         self._starts = Starts()
-        self._recreations = Recreations(recorder)
-        mirror.messages.subscribe(WriteResolved, self._resolved)
-        mirror.messages.subscribe(ObjectRead, lambda message: wake())
+        self._recreations = Recreations(context.recorder)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(ObjectRead, lambda message: context.wake())
 
     def lead(self) -> None:
         self._changed.update(self._mirror.jobs())
@@ -101,21 +85,21 @@ class JobPlanning(Part):
 
     def _age(self, ref: JobRef) -> tuple[str, str]:
         """The order of jobs of one namespace: the oldest first, so that no later one gets its Workload before it."""
-        job = self._mirror.get(*ref)
-        return (job["metadata"].get("creationTimestamp") or "", ref[1]) if job is not None else ("", ref[1])
+        job = self._mirror.job(ref)
+        return (job.created, ref[1]) if job is not None else ("", ref[1])
 
     # --- plans ---
 
     def _plan(self, ref: JobRef) -> None:
-        resource, key = ref
-        job = self._mirror.get(resource, key)
-        if job is None or job["metadata"].get("namespace") in names.EXCLUDED_NAMESPACES:
+        resource = ref[0]
+        job = self._mirror.job(ref)
+        if job is None or job.namespace in names.EXCLUDED_NAMESPACES:
             self._unseen.forget(ref)
             self._starts.forget(ref)
             return
         workloads, named = self._mirror.workloads_of(job), self._mirror.named_workload(job)
         if any(
-            self._writes.in_doubt(kube.WORKLOADS, key_of(workload))
+            self._writes.in_doubt(kube.WORKLOADS, workload.key)
             for workload in [*workloads, *([named] if named else [])]
         ):
             return  # the answer adds the job to the changed ones again
@@ -140,13 +124,13 @@ class JobPlanning(Part):
             nested_too_deep=self._mirror.is_nested_too_deep(job),
             in_scope=self._mirror.in_scope(kind, job),
             needs_queue=not self._mirror.managed.without_queue,
-            held_back=any(holds_back(w, self._pods.of(key_of(w))) for w in workloads)
-            or any(are_in_the_way(self._pods.of(key_of(w))) for w in workloads),
-            unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
+            held_back=any(holds_back(w, self._pods.of(w.key)) for w in workloads)
+            or any(are_in_the_way(self._pods.of(w.key)) for w in workloads),
+            unreachable=any(self._recoveries.unreachable(w.key) for w in workloads),
             lingering=self._lingers(job, children, workloads),
             stranded=[pod for pod in self._pods_of(_leaving(job, workloads)) if pod.alive and not pod.job],
             may_start_pods=self._unseen.may_start_pods(ref, kind, job, self._pods_of(workloads)),
-            completing=any(completing(w, self._pods.of(key_of(w))) for w in workloads),
+            completing=any(completing(w, self._pods.of(w.key)) for w in workloads),
             named=named,
             elastic=grows,
             heirs=heirs,
@@ -156,7 +140,7 @@ class JobPlanning(Part):
             served=self._served,
             written=self._starts.written(ref),
             start_refused=self._starts.why_refused(ref),
-            started=started_pods(pods, self._mirror.objects[kube.NODES].get, self._is_written),
+            started=started_pods(pods, self._mirror.nodes.get, self._is_written),
         )
         try:
             why = intake.why_head(job)
@@ -176,28 +160,28 @@ class JobPlanning(Part):
                 return
             self._carry_out(ref, job, step)
 
-    def _pods_of(self, workloads: Iterable[Json]) -> Iterator[Pod]:
-        return (pod for workload in workloads for pod in self._pods.of(key_of(workload)))
+    def _pods_of(self, workloads: Iterable[WorkloadObject]) -> Iterator[Pod]:
+        return (pod for workload in workloads for pod in self._pods.of(workload.key))
 
     def _is_written(self, pod: Pod) -> bool:
         return self._writes.pending(kube.PODS, pod.key)
 
-    def _running_cluster(self, kind: JobKind, job: Json) -> Json | None:
+    def _running_cluster(self, kind: JobKind, job: JobObject) -> Stored | None:
         """The RayCluster that runs an elastic job: its autoscaler sizes it."""
         for path in kind.declaration.sized_by:
             name = at(job, path)
-            cluster = self._mirror.get(ray.RAY_CLUSTER.resource, f"{job['metadata']['namespace']}/{name}")
-            if cluster is not None and controller_uid(cluster) == job["metadata"]["uid"]:
+            cluster = self._mirror.get(ray.RAY_CLUSTER.resource, f"{job.namespace}/{name}")
+            if cluster is not None and cluster.controller_uid == job.uid:
                 return cluster
         return None
 
-    def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
+    def _lingers(self, job: JobObject, children: Children, workloads: Iterable[WorkloadObject]) -> bool:
         """Whether pods of a job that is being stopped still run."""
-        jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
-        nodes = self._mirror.objects[kube.NODES].get
-        return any(lingering(self._pods.of(key_of(w)), jobs, nodes) for w in _leaving(job, workloads))
+        jobs = {job.name, *(child.name for child in children.jobs)}
+        nodes = self._mirror.nodes.get
+        return any(lingering(self._pods.of(w.key), jobs, nodes) for w in _leaving(job, workloads))
 
-    def _carry_out(self, ref: JobRef, job: Json, step: plan_steps.Step) -> None:
+    def _carry_out(self, ref: JobRef, job: JobObject, step: plan_steps.Step) -> None:
         match step:
             case plan_steps.Note(kind, reason, message):
                 self._recorder.record(job, kind, reason, message)
@@ -205,7 +189,7 @@ class JobPlanning(Part):
                 self._send(ref, job, step)
                 self._attempts.sent(ref)
 
-    def _send(self, ref: JobRef, job: Json, step: plan_steps.Writing) -> None:
+    def _send(self, ref: JobRef, job: JobObject, step: plan_steps.Writing) -> None:
         resource, _ = ref
         send, delete = partial(self._writes.send, owner=ref), partial(self._writes.delete, owner=ref)
         match step:
@@ -241,7 +225,7 @@ class JobPlanning(Part):
             self._workload_writes.settle(message, owner, self._attempts, again=self._again, report=self._report)
 
     def _report(self, owner: JobRef, key: ObjectKey, error: ApiError) -> None:
-        job = self._mirror.get(*owner)
+        job = self._mirror.job(owner)
         if job is not None and key.resource == owner[0] and self._starts.has_alternative(owner, error):
             return  # the job is planned again, with the other field
         if job is not None:
@@ -250,7 +234,7 @@ class JobPlanning(Part):
             self._report_refusal(owner, job, key, error)
             self._attempts.pause(owner)
 
-    def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
+    def _report_refusal(self, owner: JobRef, job: JobObject, key: ObjectKey, error: ApiError) -> None:
         """Report in a job's status that the API server refused one of its children, for a kind that owns children."""
         kind = JOB_KINDS[owner[0]]
         if not isinstance(kind, AnswersRefusals) or key.resource not in _CHILDREN:
@@ -266,11 +250,11 @@ class JobPlanning(Part):
         self._wake()
 
 
-def _leaving(job: Json, workloads: Iterable[Json]) -> list[Json]:
+def _leaving(job: JobObject, workloads: Iterable[WorkloadObject]) -> list[WorkloadObject]:
     return [workload for workload in workloads if job_workload.leaving(job, workload)]
 
 
-def completing(workload: Json, pods: Iterable[Pod]) -> bool:
+def completing(workload: WorkloadObject, pods: Iterable[Pod]) -> bool:
     """Whether pods of the gang have completed, and all others are ready.
 
     Each status above them says so in its own time: their Jobs', then that of a job that has Jobs.
@@ -281,9 +265,9 @@ def completing(workload: Json, pods: Iterable[Pod]) -> bool:
     return completed > 0 and completed + ready >= sum(admitted_counts(workload).values())
 
 
-def _revision(job: Json, cluster: Json | None) -> str:
+def _revision(job: JobObject, cluster: Stored | None) -> str:
     """The part by which the names of an elastic job's Workloads differ, as in Kueue: the generations of the job and of its
     RayCluster.
     """
-    parts = [each["metadata"].get("generation", 0) for each in (job, cluster) if each is not None]
+    parts = [each.generation for each in (job, cluster) if each is not None]
     return "_".join(map(str, parts))

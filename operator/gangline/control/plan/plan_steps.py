@@ -11,6 +11,7 @@ from gangline.control.status.change import Change
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch, PodSetInfo
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 
 class Lookups(Protocol):
@@ -31,7 +32,7 @@ class Lookups(Protocol):
         """The URL to which pods report their progress, "" = none."""
         ...
 
-    def flavor(self, name: str) -> Json | None: ...
+    def flavor(self, name: str) -> Stored | None: ...
     def patience(self, queue: str) -> int | None:
         """How many seconds pods of a ClusterQueue stay on a failing node; None: the Kubernetes default."""
         ...
@@ -41,7 +42,7 @@ class Lookups(Protocol):
         """Whether some node has all these labels."""
         ...
 
-    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+    def priority(self, job: JobObject, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
         ...
 
@@ -51,8 +52,8 @@ class JobView:
     """One job with everything that belongs to it, as last seen."""
 
     kind: JobKind
-    job: Json
-    workloads: Sequence[Json]
+    job: JobObject
+    workloads: Sequence[WorkloadObject]
     children: Children
     #: a managed ancestor owns this job: the ancestor's Workload counts, the job gets none of its own
     managed_ancestor: bool = False
@@ -79,11 +80,11 @@ class JobView:
     #: its owner, which runs now, was held when it created this job, and will not start it
     made_while_held: bool = False
     #: the Workload that its label `prebuilt-workload-name` names, whoever controls it
-    named: Json | None = None
+    named: WorkloadObject | None = None
     #: it grows and shrinks while it runs
     elastic: bool = False
     #: Workloads of nobody that would replace one of an elastic job that names a prebuilt one
-    heirs: Sequence[Json] = ()
+    heirs: Sequence[WorkloadObject] = ()
     #: the name of the slice that has replaced the prebuilt Workload which it names, "" = none has
     present: str = ""
     #: the revision of an elastic job, which is part of the names of its Workloads
@@ -136,14 +137,14 @@ class CreateWorkload:
 class DeleteWorkload:
     """Delete a Workload that is not needed."""
 
-    workload: Json
+    workload: WorkloadObject
 
 
 @dataclass(frozen=True, slots=True)
 class PatchWorkload:
     """Merge patch on metadata or spec."""
 
-    workload: Json
+    workload: WorkloadObject
     body: Json
 
 
@@ -154,7 +155,7 @@ class ChangeStatus:
     `doubt`: nothing is decided about the Workload until it is known whether the change was written.
     """
 
-    workload: Json
+    workload: WorkloadObject
     slot: str
     change: Change
     doubt: bool = False
@@ -175,6 +176,6 @@ Writing: TypeAlias = PatchJob | Own | WorkloadStep
 Step: TypeAlias = Writing | Note
 
 
-def fenced(obj: Json, body: Json) -> Json:
+def fenced(obj: Stored, body: Json) -> Json:
     """The patch with the object's resourceVersion, so that it is refused if the object has changed since."""
-    return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}}
+    return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": obj.resource_version}}

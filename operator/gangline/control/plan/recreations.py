@@ -14,6 +14,7 @@ from typing import Final
 
 from gangline.control.writes.events import EventRecorder
 from gangline.kube.resources import Json, key_of
+from gangline.objects import Stored
 from gangline.tenants import SharedRoom
 
 #: a Workload is created for a job at most so many times …
@@ -34,12 +35,10 @@ class Recreations:
         self._clock = clock
         self._made: SharedRoom[tuple[str, str], deque[float]] = SharedRoom(_KNOWN)
 
-    def may_create(self, workload: Json, owner: Json) -> bool:
+    def may_create(self, workload: Json, owner: Stored) -> bool:
         """Whether this Workload of the owner may be created now. If so, it counts as created."""
         namespace, now = workload["metadata"]["namespace"], self._clock()
-        made = self._made.use(
-            namespace, (key_of(workload), owner["metadata"]["uid"]), lambda: deque[float](maxlen=MOST)
-        )
+        made = self._made.use(namespace, (key_of(workload), owner.uid), lambda: deque[float](maxlen=MOST))
         if len(made) == MOST and now - made[0] < WITHIN:
             message = f"The Workload was deleted and created {MOST} times within {WITHIN:.0f} s: the next one is created later"
             self._recorder.record(owner, "Warning", "WorkloadDeletedAgain", message)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.slices import REPLACED, replacement_for
-from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
-from gangline.control.plan.job_workload import has, reserved
 from gangline.control.status import run_changes
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -33,33 +28,22 @@ class ReplacedSlices(Part):
 
     name = "slices"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        quarantine: Quarantine,
-        *,
-        wake: Callable[[], None],
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._metrics = metrics
-        self._quarantine = quarantine
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._quarantine = context.quarantine
+        self._wake = context.wake
         # as the mirror changes: what comes while a write is in doubt is known only later than its event
-        self._changed = mirror.changes.elastic.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._changed = context.mirror.changes.elastic.subscribe(worth=context.mirror.has(kube.WORKLOADS))
         self._attempts = Attempts[str](self._again)
         self._over: set[str] = (
             set()
         )  # slices that are finished, which the mirror may show only after other writes of them
 
     def lead(self) -> None:
-        self._changed.update(
-            key for key, workload in self._mirror.objects[kube.WORKLOADS].items() if replacement_for(workload)
-        )
+        self._changed.update(key for key, workload in self._mirror.workloads.items() if replacement_for(workload))
 
     def act(self, now: int) -> None:
         for key in self._quarantine.in_turn(sorted(self._changed.take(self._attempts.ready)), self._changed.update):
@@ -67,24 +51,23 @@ class ReplacedSlices(Part):
                 self._attempts.pause(key)
 
     def _look(self, key: str) -> None:
-        new = self._mirror.get(kube.WORKLOADS, key)
-        if new is None or has(new, names.FINISHED):
+        new = self._mirror.workloads.get(key)
+        if new is None or new.finished:
             self._over.discard(key)
         replaced = replacement_for(new) if new is not None else ""
-        old = self._mirror.get(kube.WORKLOADS, replaced) if replaced else None
-        if new is None or old is None or not reserved(new) or has(old, names.FINISHED) or not _is_successor(new, old):
+        old = self._mirror.workloads.get(replaced) if replaced else None
+        if new is None or old is None or not new.holds_quota or old.finished or not _is_successor(new, old):
             return
         if replaced in self._over:
             return
-        cluster = (old.get("status") or {}).get("clusterName")
-        if cluster and not (new.get("status") or {}).get("clusterName"):
-            self._send_after(key, cluster)
+        if old.cluster and not new.cluster:
+            self._send_after(key, old.cluster)
             return
-        uid, job = new["metadata"]["uid"], (new["metadata"].get("labels") or {}).get(names.JOB_UID, "")
+        uid, job = new.uid, new.labels.get(names.JOB_UID, "")
         message = _MESSAGE.format(uid=uid, job=job)
         self._attempts.sent(key)
         self._writes.change(
-            key_of(old),
+            old.key,
             "replaced",
             run_changes.finish_because(REPLACED, message),
             priority=Priority.ADMISSION,
@@ -109,16 +92,15 @@ class ReplacedSlices(Part):
         self._attempts.forgive(key)
         self._again(key)
 
-    def _done(self, key: str, message: str, old: Json | None) -> None:
+    def _done(self, key: str, message: str, old: WorkloadObject | None) -> None:
         self._attempts.resolved(key)
         self._attempts.forgive(key)
         if old is None:
             return
-        self._over.add(key_of(old))
-        queue = ((old.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
+        self._over.add(old.key)
         self._recorder.record(old, "Normal", REPLACED, message)
-        if queue:
-            self._metrics.kueue.slice_replaced(old, queue)
+        if old.admitted_by:
+            self._metrics.kueue.slice_replaced(old, old.admitted_by)
 
     def _failed(self, key: str, error: ApiError) -> None:
         self._attempts.resolved(key)
@@ -137,8 +119,7 @@ def _inherit(cluster: str, status: Json, now: int) -> None:
     status.pop("nominatedClusterNames", None)
 
 
-def _is_successor(new: Json, old: Json) -> bool:
+def _is_successor(new: WorkloadObject, old: WorkloadObject) -> bool:
     """Whether both Workloads are in one namespace and of one job: nobody ends the Workload of another."""
-    mine, its = new["metadata"], old["metadata"]
-    jobs = [(meta.get("labels") or {}).get(names.JOB_UID, "") for meta in (mine, its)]
-    return mine["namespace"] == its["namespace"] and jobs[0] == jobs[1] and mine["uid"] != its["uid"]
+    same_job = new.labels.get(names.JOB_UID, "") == old.labels.get(names.JOB_UID, "")
+    return new.namespace == old.namespace and same_job and new.uid != old.uid

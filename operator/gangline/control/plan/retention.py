@@ -9,14 +9,13 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.configuration.retention import Retention
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, Resource, deleting, true_condition
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -35,19 +34,19 @@ class Retainer(Part):
 
     name = "retention"
 
-    def __init__(self, mirror: Mirror, writes: Writes, recorder: EventRecorder, policy: Retention) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
+    def __init__(self, context: Context, policy: Retention) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
         self._policy = policy
-        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._changed = context.mirror.changes.workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS))
         self._times: dict[str, int] = {}  # Workload -> when it is due
         self._order: list[tuple[int, str]] = []  # a heap; an entry without an equal one in _times is void
         self._under_way: dict[ObjectKey, int] = {}  # object -> when its deletion began
 
     def act(self, now: int) -> None:
         for key in sorted(self._changed.take()):
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             self._expect(key, self._due_time(workload) if workload is not None else None)
         self._under_way = {key: since for key, since in self._under_way.items() if now - since < RETRY}
         while self._order and len(self._under_way) < MOST_AT_ONCE:
@@ -69,10 +68,10 @@ class Retainer(Part):
             self._times[key] = when
             heapq.heappush(self._order, (when, key))
 
-    def _due_time(self, workload: Json) -> int | None:
-        if deleting(workload):
+    def _due_time(self, workload: WorkloadObject) -> int | None:
+        if workload.deleting:
             return None
-        finished, evicted = true_condition(workload, names.FINISHED), true_condition(workload, names.EVICTED)
+        finished, evicted = workload.true_condition(names.FINISHED), workload.true_condition(names.EVICTED)
         if finished is not None:
             row, after = finished, self._policy.after_finished
         elif evicted is not None and _deactivated(workload, evicted):
@@ -85,25 +84,25 @@ class Retainer(Part):
 
     def _look(self, key: str, now: int) -> None:
         """Delete what is due by the state that is known now."""
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         when = self._due_time(workload) if workload is not None else None
-        if workload is None or when is None or workload["metadata"]["namespace"] in names.EXCLUDED_NAMESPACES:
+        if workload is None or when is None or workload.namespace in names.EXCLUDED_NAMESPACES:
             return
         if when > now:
             self._expect(key, when)
-        elif true_condition(workload, names.FINISHED) is not None:
+        elif workload.finished:
             self._delete(key, now, kube.WORKLOADS, workload, "Deleted finished workload due to elapsed retention")
         elif (ref := self._mirror.job_of(workload)) is not None:
             job = self._mirror.objects[ref[0]][ref[1]]
-            if not deleting(job):
+            if not job.deleting:
                 self._delete(key, now, ref[0], job, "Deleted job: deactivation retention period expired")
 
-    def _delete(self, key: str, now: int, resource: Resource, obj: Json, message: str) -> None:
+    def _delete(self, key: str, now: int, resource: Resource, obj: Stored, message: str) -> None:
         target = ObjectKey.of(resource, obj)
         if target in self._under_way:
             return
 
-        def done(_: Json | None) -> None:
+        def done(_: Stored | None) -> None:
             self._under_way.pop(target, None)
             self._recorder.record(obj, "Normal", "Deleted", message)
 
@@ -117,7 +116,7 @@ class Retainer(Part):
         self._writes.send(
             target,
             "delete",
-            {"uid": obj["metadata"]["uid"], "propagation": "Background"},
+            {"uid": obj.uid, "propagation": "Background"},
             priority=Priority.STATUS,
             slot="retention",
             done=done,
@@ -125,5 +124,5 @@ class Retainer(Part):
         )
 
 
-def _deactivated(workload: Json, evicted: Json) -> bool:
-    return workload["spec"].get("active") is False and evicted.get("reason", "").startswith(_DEACTIVATED)
+def _deactivated(workload: WorkloadObject, evicted: Json) -> bool:
+    return not workload.active and evicted.get("reason", "").startswith(_DEACTIVATED)

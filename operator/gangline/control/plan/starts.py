@@ -13,7 +13,8 @@ from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.jobs.base import JobKind, PodSetInfo
 from gangline.kube.errors import ApiError, Invalid
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import Resource
+from gangline.objects import JobObject
 
 
 class Starts:
@@ -24,10 +25,10 @@ class Starts:
         self._refusals: dict[JobRef, str] = {}
         self._unknown: dict[Resource, frozenset[str]] = {}
 
-    def informed(self, kind: JobKind, job: Json) -> Json:
+    def informed(self, kind: JobKind, job: JobObject) -> JobObject:
         """The job with those alternative fields of its kind that the API server does not know."""
         unknown = self._unknown.get(kind.resource)
-        return {**job, UNKNOWN_FIELDS: unknown} if unknown else job
+        return JobObject({**job, UNKNOWN_FIELDS: unknown}) if unknown else job
 
     def written(self, ref: JobRef) -> Sequence[PodSetInfo]:
         """The admission that was written into the job, if it has not been compared yet: it is compared once."""
@@ -43,7 +44,7 @@ class Starts:
 
     # --- answers ---
 
-    def answered(self, ref: JobRef, infos: Sequence[PodSetInfo], answer: Json | None) -> None:
+    def answered(self, ref: JobRef, infos: Sequence[PodSetInfo], answer: JobObject | None) -> None:
         if answer is not None:
             self._written[ref] = infos
 

@@ -18,10 +18,8 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads.parse_workload import variant_of
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners, lost_its_job
+from gangline.control.kernel.context import Context
+from gangline.control.mirror.pod_owners import lost_its_job
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WorkloadDeparted, WriteResolved
 from gangline.control.parts.part import Part
@@ -29,10 +27,10 @@ from gangline.control.plan import job_workload, plan_steps
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.status import run_changes, status_changes
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, deleting, key_of, true_condition
+from gangline.kube.resources import ObjectKey
+from gangline.objects import WorkloadObject
 
 #: how long whoever runs a Workload without owner has to stop it once it is evicted, in milliseconds
 PATIENCE: Final = 60_000
@@ -45,34 +43,29 @@ class UnownedWorkloads(Part):
 
     def __init__(
         self,
-        mirror: Mirror,
-        pods: PodIndex,
-        owners: PodOwners,
+        context: Context,
         departed: DepartedWorkloads,
-        writes: Writes,
-        quarantine: Quarantine,
         *,
-        wake: Callable[[], None] = lambda: None,
-        planned: Callable[[Json], bool] = lambda workload: False,
+        planned: Callable[[WorkloadObject], bool] = lambda workload: False,
     ) -> None:
         """Look after these Workloads. `planned`: whether pods of the Workload's own plan for it."""
-        self._mirror = mirror
+        self._mirror = context.mirror
         self._departed = departed
-        self._writes = writes
-        self._quarantine = quarantine
+        self._writes = context.writes
+        self._quarantine = context.quarantine
         self._planned = planned
-        self._wake = wake
+        self._wake = context.wake
         self._kept: set[str] = set()  # Workloads that are let go once none of their pods runs
         self._in_flight: set[str] = set()  # Workloads to look at again when their writes are resolved
         self._deadlines: dict[str, int] = {}  # evicted Workloads -> when the patience with their authors ends
         self._attempts: Attempts[str] = Attempts(self._look_again)  # by Workload: writes that stop its pods
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = mirror.changes.unowned.subscribe(worth=exists)
-        self._changed_nodes = mirror.changes.nodes.subscribe(worth=lambda node: bool(self._kept))
-        self._changed_pods = pods.changed.subscribe(worth=exists)
-        owners.changed.feed(self._changed_pods)
-        mirror.messages.subscribe(WorkloadDeparted, lambda message: self._kept.discard(key_of(message.workload)))
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.mirror.changes.unowned.subscribe(worth=exists)
+        self._changed_nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: bool(self._kept))
+        self._changed_pods = context.pods.changed.subscribe(worth=exists)
+        context.owners.changed.feed(self._changed_pods)
+        context.mirror.messages.subscribe(WorkloadDeparted, lambda message: self._kept.discard(message.workload.key))
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def _resolved(self, message: WriteResolved) -> None:
         key = message.key.text
@@ -90,55 +83,54 @@ class UnownedWorkloads(Part):
         self._changed.update(key for key, time in self._deadlines.items() if time <= now)
         for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
             self._deadlines.pop(key, None)
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             if workload is not None:
                 work = partial(self._tidy, workload, now)
                 self._quarantine.attempt("releasing it", kube.WORKLOADS, key, work)
         self.due = min(self._deadlines.values(), default=None)
 
-    def _tidy(self, workload: Json, now: int) -> None:
-        key = key_of(workload)
+    def _tidy(self, workload: WorkloadObject, now: int) -> None:
+        key = workload.key
         self._kept.discard(key)
         if self._mirror.job_of(workload) is not None or self._planned(workload):
             return
         if self._writes.pending(kube.WORKLOADS, key):
             self._in_flight.add(key)
             return
-        if variant_of(workload["metadata"]):  # it goes with its parent
+        if variant_of(workload.metadata):  # it goes with its parent
             return
         if lost_its_job(workload):
             self._outlive(key, workload)
-        elif deleting(workload):
+        elif workload.deleting:
             if not self._still_runs(key):
                 self._drop_finalizer(workload)
-        elif status_changes.is_left_behind(workload.get("status") or {}):
+        elif status_changes.is_left_behind(workload.status):
             self._writes.change(key, "release", status_changes.clear_left_behind, priority=Priority.LIFECYCLE)
-        elif not workload["metadata"].get("ownerReferences"):
+        elif not workload.owners:
             self._give_back(key, workload, now)
 
-    def _give_back(self, key: str, workload: Json, now: int) -> None:
+    def _give_back(self, key: str, workload: WorkloadObject, now: int) -> None:
         """Release the quota of an evicted Workload that never had a job: its author stops it and releases its quota, or that is
         done here.
         """
-        evicted = true_condition(workload, names.EVICTED)
-        if evicted is None or not job_workload.reserved(workload):
+        evicted = workload.true_condition(names.EVICTED)
+        if evicted is None or not workload.holds_quota:
             return
         patience_ends = conditions.millis_of(evicted.get("lastTransitionTime")) + PATIENCE
         if now < patience_ends:
             self._deadlines[key] = patience_ends
         else:
             self._stop(key)
-        inactive = workload["spec"].get("active") is False
-        if (inactive or now >= patience_ends) and not self._still_runs(key):
+        if (not workload.active or now >= patience_ends) and not self._still_runs(key):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
-    def _outlive(self, key: str, workload: Json) -> None:
+    def _outlive(self, key: str, workload: WorkloadObject) -> None:
         """End a Workload whose job is gone, once the pods that the job left have ended: nobody will ever start it again."""
-        evicted = job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload)
-        if evicted or deleting(workload):
+        evicted = workload.evicted and workload.holds_quota
+        if evicted or workload.deleting:
             self._stop(key)
-        if not job_workload.has(workload, names.FINISHED):
-            if job_workload.reserved(workload) and self._still_runs(key):
+        if not workload.finished:
+            if workload.holds_quota and self._still_runs(key):
                 return
             change = run_changes.finish_because("OwnerNotFound", "The workload's owner no longer exists")
             self._writes.change(key, "finish", change, priority=Priority.LIFECYCLE)
@@ -160,13 +152,13 @@ class UnownedWorkloads(Part):
             if pod.terminating or pod.ended:
                 continue
             namespace = key.partition("/")[0]
-            job = self._mirror.get(kube.JOBS, f"{namespace}/{pod.job}") if pod.job else None
+            job = self._mirror.job((kube.JOBS, f"{namespace}/{pod.job}")) if pod.job else None
             if job is None:
                 self._attempts.sent(key)
                 self._writes.end_pod(
                     pod.key, pod.uid, done=partial(self._stopped, key), failed=partial(self._refused, key)
                 )
-            elif not job["spec"].get("suspend") and not self._mirror.managed_ancestor(job):
+            elif not job.spec.get("suspend") and not self._mirror.managed_ancestor(job):
                 self._attempts.sent(key)
                 self._writes.send(
                     ObjectKey.of(kube.JOBS, job),
@@ -178,7 +170,7 @@ class UnownedWorkloads(Part):
                     failed=partial(self._refused, key),
                 )
 
-    def _stopped(self, workload: str, answer: Json | None) -> None:
+    def _stopped(self, workload: str, answer: WorkloadObject | None) -> None:
         self._attempts.resolved(workload)
 
     def _refused(self, workload: str, error: ApiError) -> None:
@@ -188,7 +180,7 @@ class UnownedWorkloads(Part):
         else:
             self._attempts.pause(workload)
 
-    def _drop_finalizer(self, workload: Json) -> None:
+    def _drop_finalizer(self, workload: WorkloadObject) -> None:
         for step in job_workload.drop_finalizer(workload):
             target = ObjectKey.of(kube.WORKLOADS, workload)
             body = plan_steps.fenced(workload, step.body)

@@ -10,7 +10,7 @@ from typing import Final
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.pod import Pod
 from gangline.jobs.base import JobKind, ShowsSuspension
-from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 #: Seconds that a controller has to say that it knows of a suspension; it takes one at most. One that is away sees nothing but
 #: the suspension when it comes back.
@@ -28,14 +28,14 @@ class UnseenStops:
         #: job -> its uid, and time.monotonic() of when this was first seen of it
         self._since: dict[JobRef, tuple[str, float]] = {}
 
-    def may_start_pods(self, ref: JobRef, kind: JobKind, job: Json, pods: Iterable[Pod]) -> bool:
+    def may_start_pods(self, ref: JobRef, kind: JobKind, job: JobObject, pods: Iterable[Pod]) -> bool:
         """Whether the job's controller may still create pods of the suspended job, or has yet to delete some of these."""
         if not isinstance(kind, ShowsSuspension) or kind.has_seen_suspension(job):
             self.forget(ref)
             return False
         if any(not pod.ended for pod in pods):
             return True
-        uid, now = job["metadata"]["uid"], time.monotonic()
+        uid, now = job.uid, time.monotonic()
         if self._since.get(ref, ("", 0.0))[0] != uid:
             self._since[ref] = uid, now
             asyncio.get_running_loop().call_later(self._patience, self._again, ref)

@@ -17,7 +17,8 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
+from gangline.kube.resources import ObjectKey
+from gangline.objects import Stored, WorkloadObject
 
 
 class WorkloadWrites:
@@ -30,7 +31,7 @@ class WorkloadWrites:
         self._metrics = metrics
         self._notices = notices
 
-    def send(self, owner: JobRef, kind: str, job: Callable[[], Json | None], step: plan_steps.WorkloadStep) -> None:
+    def send(self, owner: JobRef, kind: str, job: Callable[[], Stored | None], step: plan_steps.WorkloadStep) -> None:
         """Send the write of a step. `kind` and `job` are what a new Workload is counted for; of a job that is gone nothing is
         counted.
         """
@@ -39,7 +40,7 @@ class WorkloadWrites:
                 key, done = ObjectKey.of(kube.WORKLOADS, body), partial(self._created, kind, job)
                 self._writes.send(key, "create", body, priority=Priority.LIFECYCLE, owner=owner, done=done)
             case plan_steps.DeleteWorkload(workload):
-                key, uid = ObjectKey.of(kube.WORKLOADS, workload), workload["metadata"]["uid"]
+                key, uid = ObjectKey.of(kube.WORKLOADS, workload), workload.uid
                 self._writes.delete(key, uid=uid, priority=Priority.LIFECYCLE, owner=owner)
             case plan_steps.PatchWorkload(workload, body):
                 key, body = ObjectKey.of(kube.WORKLOADS, workload), plan_steps.fenced(workload, body)
@@ -47,7 +48,7 @@ class WorkloadWrites:
             case plan_steps.ChangeStatus(workload, slot, change, doubt):
                 done = self._finished if slot == "finish" else None
                 self._writes.change(
-                    key_of(workload), slot, change, priority=Priority.LIFECYCLE, owner=owner, doubt=doubt, done=done
+                    workload.key, slot, change, priority=Priority.LIFECYCLE, owner=owner, doubt=doubt, done=done
                 )
 
     def settle(
@@ -69,13 +70,13 @@ class WorkloadWrites:
         elif not self._writes.expected(message.error):
             report(owner, message.key, message.error)
 
-    def _created(self, kind: str, job: Callable[[], Json | None], workload: Json | None) -> None:
+    def _created(self, kind: str, job: Callable[[], Stored | None], workload: WorkloadObject | None) -> None:
         found = job()
         if workload is not None and found is not None:
             self._metrics.kueue.workload_created(kind, found, workload)
 
-    def _finished(self, workload: Json | None) -> None:
-        row = condition_of(workload, names.FINISHED) if workload is not None else None
+    def _finished(self, workload: WorkloadObject | None) -> None:
+        row = workload.condition(names.FINISHED) if workload is not None else None
         if workload is not None and row is not None:
             decision_log.note(decision_log.FINISHED, workload, row["reason"])
             self._notices.notify("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])

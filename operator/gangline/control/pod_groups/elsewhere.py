@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 
 class Elsewhere(Protocol):
-    def sends(self, workload: Json) -> bool:
+    def sends(self, workload: WorkloadObject) -> bool:
         """Whether the pods of the Workload wait here, and run in another cluster if they run at all."""
         ...
 
-    def may_run(self, workload: Json) -> bool:
+    def may_run(self, workload: WorkloadObject) -> bool:
         """Whether pods of the Workload may still run in another cluster."""
         ...
 
-    def pods_ready(self, workload: Json) -> bool:
+    def pods_ready(self, workload: WorkloadObject) -> bool:
         """Whether all pods of the Workload are ready in their cluster, as far as that says so."""
         ...
 
@@ -24,13 +24,13 @@ class Elsewhere(Protocol):
 class Nowhere:
     """Implements `Elsewhere`: there are no other clusters."""
 
-    def sends(self, workload: Json) -> bool:
+    def sends(self, workload: WorkloadObject) -> bool:
         return False
 
-    def may_run(self, workload: Json) -> bool:
+    def may_run(self, workload: WorkloadObject) -> bool:
         return False
 
-    def pods_ready(self, workload: Json) -> bool:
+    def pods_ready(self, workload: WorkloadObject) -> bool:
         return False
 
 

@@ -12,7 +12,8 @@ from gangline.jobs.pods import composition, member
 from gangline.jobs.pods.group import PodGroup
 from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_of, key_of
+from gangline.kube.resources import Resource
+from gangline.objects import PodObject, WorkloadObject
 
 #: stands for pod groups, which are no objects: the key of a group is (POD_GROUPS, namespace/name), of a pod that stands alone
 #: (PODS, namespace/name)
@@ -26,7 +27,7 @@ _WEIGHT: Final = 2048
 class GroupIndex:
     """All pods with the label `managed`, as far as their namespace has memory for them."""
 
-    def __init__(self, intake: Intake | None = None, complain: Callable[[Json, str], None] | None = None) -> None:
+    def __init__(self, intake: Intake | None = None, complain: Callable[[PodObject, str], None] | None = None) -> None:
         """`intake` knows what each namespace stores; `complain` hears of pods for which there is no memory, and why."""
         self._intake = intake or Intake()
         self._complain = complain or (lambda pod, why: None)
@@ -41,10 +42,10 @@ class GroupIndex:
 
     # --- in ---
 
-    def upsert(self, pod: Json) -> None:
-        key = key_of(pod)
+    def upsert(self, pod: PodObject) -> None:
+        key = pod.key
         old = self._members.get(key)
-        if not member.is_managed(pod) or pod["metadata"]["namespace"] in names.EXCLUDED_NAMESPACES:
+        if not member.is_managed(pod) or pod.namespace in names.EXCLUDED_NAMESPACES:
             self.remove(key)
             return
         if old is not None and member.older(pod, old):
@@ -101,7 +102,7 @@ class GroupIndex:
     def pod(self, key: str) -> Member | None:
         return self._members.get(key)
 
-    def behind(self, key: str, workload: Json | None) -> JobRef | None:
+    def behind(self, key: str, workload: WorkloadObject | None) -> JobRef | None:
         """The group that a Workload belongs to, whether it has pods or not; None for Workloads of other jobs.
 
         `workload` is None for a deleted one: then only its name tells.
@@ -111,9 +112,9 @@ class GroupIndex:
             return group if group in self._of else self._named(key)
         if composition.is_of_group(workload):
             return POD_GROUPS, key
-        owner = controller_of(workload)
+        owner = workload.controller
         if owner is not None and (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod"):
-            ref = (kube.PODS, f"{workload['metadata']['namespace']}/{owner['name']}")
+            ref = (kube.PODS, f"{workload.namespace}/{owner['name']}")
             pod = self._members.get(ref[1])
             return ref if pod is None or pod.uid == owner["uid"] else (kube.PODS, f"{ref[1]}#{owner['uid']}")
         group = (POD_GROUPS, key)  # a Workload of another job may have the group's name

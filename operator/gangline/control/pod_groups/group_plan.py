@@ -31,7 +31,8 @@ from gangline.jobs.pods import composition
 from gangline.jobs.pods import group as groups
 from gangline.jobs.pods.group import Division, PodGroup
 from gangline.jobs.pods.member import Member
-from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of
+from gangline.kube.resources import Json, key_of
+from gangline.objects import WorkloadObject
 
 _LIMIT: Final = "maximumExecutionTimeSeconds"
 #: milliseconds for which imported pods are given time: the watches of pods and of Workloads may be apart by that much
@@ -43,7 +44,7 @@ class GroupView:
     """A group with at least one pod, and the Workload of its name, as last seen."""
 
     group: PodGroup
-    workload: Json | None
+    workload: WorkloadObject | None
     #: it names a queue, or need not
     managed: bool
     #: a pod that was started may still run, on a node that can be reached
@@ -101,7 +102,7 @@ class TellPod:
 class TellWorkload:
     """An event on the Workload."""
 
-    workload: Json
+    workload: WorkloadObject
     reason: str
     message: str
 
@@ -123,9 +124,9 @@ def is_arriving(view: GroupView) -> bool:
         return False
     if view.workload is None:
         return True
-    if deleting(view.workload) or job_workload.has(view.workload, names.FINISHED):
+    if view.workload.deleting or view.workload.finished:
         return False
-    wanted = sum(item.get("count", 1) for item in view.workload["spec"].get("podSets") or ())
+    wanted = sum(item.get("count", 1) for item in view.workload.pod_sets)
     return len(view.group.pods) < wanted
 
 
@@ -140,35 +141,35 @@ def plan(view: GroupView, lookups: Lookups) -> list[Step]:
         return _without_workload(view, lookups)
     if not _is_ours(group, workload):
         message = (
-            f'A Workload named "{workload["metadata"]["name"]}" already exists but is not a pod group workload; '
+            f'A Workload named "{workload.name}" already exists but is not a pod group workload; '
             "this pod group cannot be admitted"
         )
         return [
             *_let_go(pod for pod in group.pods if not pod.counts),
             TellPod(group.leader, "Warning", "WorkloadNameConflict", message),
         ]
-    if job_workload.has(workload, names.FINISHED):
+    if workload.finished:
         return [
             *_stop(view, "NoMatchingWorkload", "Workload is finished"),
             *_let_go(pod for pod in group.pods if pod.deleted or not pod.started),
             *job_workload.drop_finalizer(workload),
         ]
-    if deleting(workload):
+    if workload.deleting:
         return _with_leaving_workload(view, workload)
     return _with_workload(view, workload, lookups)
 
 
-def _is_ours(group: PodGroup, workload: Json) -> bool:
+def _is_ours(group: PodGroup, workload: WorkloadObject) -> bool:
     if group.alone:
-        return controller_uid(workload) == group.pods[0].uid
-    return controller_uid(workload) is None and (composition.is_of_group(workload) or _is_offered(group, workload))
+        return workload.controller_uid == group.pods[0].uid
+    return workload.controller_uid is None and (composition.is_of_group(workload) or _is_offered(group, workload))
 
 
-def _is_offered(group: PodGroup, workload: Json) -> bool:
+def _is_offered(group: PodGroup, workload: WorkloadObject) -> bool:
     """Whether an import has made the Workload for pods of this group, which own it. It is marked only now: without pods of its
     own that are queued it would go.
     """
-    owners = {row["uid"] for row in workload["metadata"].get("ownerReferences") or ()}
+    owners = {row["uid"] for row in workload.owners}
     return any(pod.imported and pod.uid in owners for pod in group.pods)
 
 
@@ -213,9 +214,9 @@ def _without_workload(view: GroupView, lookups: Lookups) -> list[Step]:
 def _with_named_workload(view: GroupView, lookups: Lookups) -> list[Step]:
     """Let a pod take the Workload that it names as soon as there is one that is free; until then it waits."""
     workload, pod = view.workload, view.group.pods[0]
-    if workload is None or controller_uid(workload) is not None or deleting(workload) or not pod.counts:
+    if workload is None or workload.controller_uid is not None or workload.deleting or not pod.counts:
         return _without_workload(view, lookups)
-    others: Sequence[Json] = workload["metadata"].get("ownerReferences") or ()
+    others: Sequence[Json] = workload.owners
     meta: Json = {
         "labels": {names.JOB_UID: pod.uid},
         "ownerReferences": [*(row for row in others if row["uid"] != pod.uid), *composition.owners(view.group)],
@@ -225,12 +226,12 @@ def _with_named_workload(view: GroupView, lookups: Lookups) -> list[Step]:
 
 def _say_what_is_named(view: GroupView) -> TellPod:
     pod, workload = view.group.leader, view.workload
-    problem = "not found" if workload is None or deleting(workload) else "controlled by another object"
+    problem = "not found" if workload is None or workload.deleting else "controlled by another object"
     note = f"Prebuilt workload {pod.namespace}/{pod.prebuilt}: {problem}"
     return TellPod(pod, "Warning", "PrebuiltWorkloadNotFound", note)
 
 
-def _out_of_sync(view: GroupView, workload: Json) -> list[Step]:
+def _out_of_sync(view: GroupView, workload: WorkloadObject) -> list[Step]:
     """The steps for a prebuilt Workload that does not describe the pod: once the pod does not run, the Workload is finished."""
     message = "The prebuilt workload is out of sync with its user job"
     if stopping := _stop(view, "NoMatchingWorkload", message):
@@ -239,7 +240,7 @@ def _out_of_sync(view: GroupView, workload: Json) -> list[Step]:
     return [] if view.active else [ChangeStatus(workload, "finish", change)]
 
 
-def _with_leaving_workload(view: GroupView, workload: Json) -> list[Step]:
+def _with_leaving_workload(view: GroupView, workload: WorkloadObject) -> list[Step]:
     """Stop or delete the pods of a group whose Workload is being deleted: as in Kueue its pods go with it, those that wait or
     have ended as well.
     """
@@ -253,7 +254,7 @@ def _with_leaving_workload(view: GroupView, workload: Json) -> list[Step]:
     return [*letting_go, *job_workload.drop_finalizer(workload)]
 
 
-def _abandon(workload: Json) -> list[Step]:
+def _abandon(workload: WorkloadObject) -> list[Step]:
     """Take a group out of its queue: all of its pods are being deleted and will not be replaced."""
     return [*job_workload.drop_finalizer(workload), DeleteWorkload(workload)]
 
@@ -261,15 +262,15 @@ def _abandon(workload: Json) -> list[Step]:
 # --- with a Workload --------------------------------------------------------------------------------------------------
 
 
-def _with_workload(view: GroupView, workload: Json, lookups: Lookups) -> list[Step]:
+def _with_workload(view: GroupView, workload: WorkloadObject, lookups: Lookups) -> list[Step]:
     group = view.group
-    counts = {item["name"]: item.get("count", 1) for item in workload["spec"].get("podSets") or ()}
+    counts = {item["name"]: item.get("count", 1) for item in workload.pod_sets}
     if group.parent:
         return _of_parent(view, workload, counts, lookups)
     if group.prebuilt and not workloads.in_sync(workload, composition.pod_sets(group), group.leader.manifest()):
         return _out_of_sync(view, workload)
     divided = groups.under_workload(group, counts)
-    if not divided.kept or workload["spec"].get(_LIMIT) != workloads.max_execution_seconds(group.leader.manifest()):
+    if not divided.kept or workload.spec.get(_LIMIT) != workloads.max_execution_seconds(group.leader.manifest()):
         return _replace_workload(view, workload)
     kept = replace(group, pods=divided.kept)
     if adopting := _adopt(kept, workload):
@@ -278,7 +279,7 @@ def _with_workload(view: GroupView, workload: Json, lookups: Lookups) -> list[St
     if outcome is not None:
         return [
             ChangeStatus(workload, "finish", run_changes.finish(outcome.success, outcome.message)),
-            TellPod(kept.leader, "Normal", "FinishedWorkload", f"Workload '{key_of(workload)}' is declared finished"),
+            TellPod(kept.leader, "Normal", "FinishedWorkload", f"Workload '{workload.key}' is declared finished"),
         ]
     if groups.given_up(group.pods) or (group.alone and group.pods[0].deleted):
         return [*_let_go(group.pods), *([] if view.active else _abandon(workload))]
@@ -287,24 +288,24 @@ def _with_workload(view: GroupView, workload: Json, lookups: Lookups) -> list[St
         *_let_go(divided.replaced),
         *_say_what_is_missing(kept, workload, divided.absent > 0, view.now),
     ]
-    if job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload):
+    if workload.evicted and workload.holds_quota:
         return steps + _leave(view, workload)
-    if not (job_workload.has(workload, names.ADMITTED) and job_workload.reserved(workload)):
+    if not (workload.admitted and workload.holds_quota):
         steps += _stop(view, "NotAdmitted", "Not admitted by cluster queue")
-        if job_workload.reserved(workload):
+        if workload.holds_quota:
             return steps
         return steps + _follow(kept, workload, lookups)
     return steps + _run(view, kept, workload, divided, lookups)
 
 
-def _of_parent(view: GroupView, workload: Json, counts: dict[str, int], lookups: Lookups) -> list[Step]:
+def _of_parent(view: GroupView, workload: WorkloadObject, counts: dict[str, int], lookups: Lookups) -> list[Step]:
     """Plan a group whose Workload lives and dies with the owner of the pods, which also replaces them and changes what the
     Workload counts.
 
     Pods beyond that wait: if they were deleted, their owner would only make them again.
     """
     group = view.group
-    freed = {row["name"]: row["count"] for row in (workload.get("status") or {}).get("reclaimablePods") or ()}
+    freed = {row["name"]: row["count"] for row in workload.status.get("reclaimablePods") or ()}
     counts = {name: max(0, count - freed.get(name, 0)) for name, count in counts.items()}
     divided = groups.under_workload(group, counts)
     kept = replace(group, pods=divided.kept)
@@ -318,9 +319,9 @@ def _of_parent(view: GroupView, workload: Json, counts: dict[str, int], lookups:
         *_let_go(pod for pod in group.pods if not pod.counts),
         *_say_what_is_missing(group, workload, divided.absent > 0, view.now),
     ]
-    if job_workload.has(workload, names.EVICTED) and job_workload.reserved(workload):
+    if workload.evicted and workload.holds_quota:
         return steps + _leave(view, workload)
-    if not (job_workload.has(workload, names.ADMITTED) and job_workload.reserved(workload)):
+    if not (workload.admitted and workload.holds_quota):
         return steps + _stop(view, "NotAdmitted", "Not admitted by cluster queue")
     wanted = sum(counts.values())
     if view.demand is not None and view.demand.wanted != wanted and not begun:
@@ -328,7 +329,7 @@ def _of_parent(view: GroupView, workload: Json, counts: dict[str, int], lookups:
     return steps + (_run(view, kept, workload, divided, lookups, wanted) if kept.pods else [])
 
 
-def _replace_workload(view: GroupView, workload: Json) -> list[Step]:
+def _replace_workload(view: GroupView, workload: WorkloadObject) -> list[Step]:
     """The steps for a Workload that describes other pods than these: once none of them runs it goes, and the group is queued
     again.
     """
@@ -337,13 +338,13 @@ def _replace_workload(view: GroupView, workload: Json) -> list[Step]:
     return [] if view.active else _abandon(workload)
 
 
-def _adopt(kept: PodGroup, workload: Json) -> list[Step]:
+def _adopt(kept: PodGroup, workload: WorkloadObject) -> list[Step]:
     """Make all pods owners of the Workload, which also proves that they belong to it. References to pods that are gone are
     removed.
     """
     if kept.alone:
         return []
-    known: Sequence[Json] = workload["metadata"].get("ownerReferences") or ()
+    known: Sequence[Json] = workload.owners
     uids = {pod.uid for pod in kept.pods}
     new, marked = len(uids - {row["uid"] for row in known}), composition.is_of_group(workload)
     if not new and marked:
@@ -358,27 +359,27 @@ def _adopt(kept: PodGroup, workload: Json) -> list[Step]:
     return [PatchWorkload(workload, body), TellWorkload(workload, "OwnerReferencesAdded", note)]
 
 
-def _say_what_is_missing(kept: PodGroup, workload: Json, missing: bool, now: int) -> list[Step]:
+def _say_what_is_missing(kept: PodGroup, workload: WorkloadObject, missing: bool, now: int) -> list[Step]:
     if kept.alone:
         return []
-    rows = (workload.get("status") or {}).get("conditions") or []
+    rows = workload.conditions
     told: Json = {"conditions": [dict(row) for row in rows]}
     change = run_changes.missing_pods(missing)
     change(told, now)
     return [] if told["conditions"] == rows else [ChangeStatus(workload, "replacement", change)]
 
 
-def _leave(view: GroupView, workload: Json) -> list[Step]:
+def _leave(view: GroupView, workload: WorkloadObject) -> list[Step]:
     """Stop the pods of an evicted group: its quota is released when no pod runs any more."""
-    evicted = condition_of(workload, names.EVICTED) or {}
+    evicted = workload.condition(names.EVICTED) or {}
     if stopping := _stop(view, f"WorkloadEvictedDueTo{evicted.get('reason', '')}", evicted.get("message") or ""):
         return stopping
     return [] if view.active else [ChangeStatus(workload, "release", status_changes.release)]
 
 
-def _follow(kept: PodGroup, workload: Json, lookups: Lookups) -> list[Step]:
+def _follow(kept: PodGroup, workload: WorkloadObject, lookups: Lookups) -> list[Step]:
     """Update a waiting Workload when its pods name another queue or priority class."""
-    spec, manifest = workload["spec"], kept.leader.manifest()
+    spec, manifest = workload.spec, kept.leader.manifest()
     body: Json = {}
     if not kept.serving and kept.leader.queue and kept.leader.queue != spec.get("queueName"):
         body["spec"] = {"queueName": kept.leader.queue}
@@ -393,7 +394,12 @@ def _follow(kept: PodGroup, workload: Json, lookups: Lookups) -> list[Step]:
 
 
 def _run(
-    view: GroupView, kept: PodGroup, workload: Json, divided: Division, lookups: Lookups, wanted: int | None = None
+    view: GroupView,
+    kept: PodGroup,
+    workload: WorkloadObject,
+    divided: Division,
+    lookups: Lookups,
+    wanted: int | None = None,
 ) -> list[Step]:
     """Start the pods that wait, and report those that run. `wanted`: how many there are to be, if an owner says it."""
     if view.not_kept:
@@ -418,12 +424,12 @@ def _run(
                 ChangeStatus(workload, "finish", run_changes.finish_because("FailedToStart", str(error))),
                 TellPod(kept.leader, "Warning", "FailedToStart", str(error)),
             ]
-        note = f"Admitted by clusterQueue {workload['status']['admission']['clusterQueue']}"
+        note = f"Admitted by clusterQueue {workload.status['admission']['clusterQueue']}"
         for pod, body in zip(waiting, bodies, strict=True):
             info = infos[groups.role_of(kept, pod)]
             steps += [PatchPod(pod, body, info), TellPod(pod, "Normal", "Started", note)]
     shows_nothing = view.sent and bool(kept.parent)
-    ready, known = groups.ready(kept, wanted), condition_of(workload, names.PODS_READY)
+    ready, known = groups.ready(kept, wanted), workload.condition(names.PODS_READY)
     ready = view.ready_there if shows_nothing else ready
     if known is None or (known["status"] == "True") != ready:
         steps.append(ChangeStatus(workload, "pods-ready", run_changes.pods_ready(ready)))

@@ -9,17 +9,14 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import HeadError, Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
+from gangline.control.mirror.mirror import HeadError
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
-from gangline.control.plan import job_workload, plan_steps
+from gangline.control.plan import plan_steps
 from gangline.control.plan.recreations import Recreations
 from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.pod_groups import group_index, group_plan
@@ -27,11 +24,8 @@ from gangline.control.pod_groups.demand import Demand
 from gangline.control.pod_groups.elsewhere import NOWHERE
 from gangline.control.pod_groups.group_index import POD_GROUPS, GroupIndex
 from gangline.control.recovery.fencing import out_of_reach_since
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.pod_writes import PodWrites
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.jobs.base import JobError, PodSetInfo, UnknownClassError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.group import IncompleteError, PodGroup
@@ -39,7 +33,8 @@ from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, deleting, key_of
+from gangline.kube.resources import ObjectKey, Resource
+from gangline.objects import PodObject, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -57,44 +52,33 @@ class GroupPlanning(Part):
     name = "pod groups"
     kinds = (kube.PODS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writes: Writes,
-        writer: Writer,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        *,
-        now: Callable[[], int],
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        managed = mirror.managed
+    def __init__(self, context: Context) -> None:
+        managed = context.mirror.managed
         self.enabled = managed.pods or bool(managed.pods_of)
         #: what the parent of a Workload wants of its pod group (`control.serving`)
-        self.demand_of: Callable[[Json], Demand | None] = lambda workload: None
+        self.demand_of: Callable[[WorkloadObject], Demand | None] = lambda workload: None
         #: other clusters, in which pods of a group may run
         self.elsewhere = NOWHERE
-        self._mirror = mirror
-        self._pods = pods
-        self._writes = writes
-        self._workload_writes = WorkloadWrites(writes, metrics, notices)
-        self._recreations = Recreations(recorder)
-        self._recorder = recorder
-        self._metrics = metrics
-        self._now = now
-        self._wake = wake
-        self._quarantine = quarantine
-        self._index = GroupIndex(mirror.intake, lambda pod, why: mirror.complain(pod, HeadError(why)))
-        self._pod_writes = PodWrites(writer, self._report)
-        exists = mirror.has(kube.WORKLOADS)
-        self._workloads = mirror.changes.unowned.subscribe(worth=lambda key: self.enabled and exists(key))
-        self._nodes = mirror.changes.nodes.subscribe(worth=lambda node: self.enabled and bool(pods.on(node)))
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writes = context.writes
+        self._workload_writes = WorkloadWrites(context.writes, context.metrics, context.notices)
+        self._recreations = Recreations(context.recorder)
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._now = context.now
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        self._index = GroupIndex(context.mirror.intake, lambda pod, why: context.mirror.complain(pod, HeadError(why)))
+        self._pod_writes = PodWrites(context.writer, self._report)
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._workloads = context.mirror.changes.unowned.subscribe(worth=lambda key: self.enabled and exists(key))
+        self._nodes = context.mirror.changes.nodes.subscribe(
+            worth=lambda node: self.enabled and bool(context.pods.on(node))
+        )
         self._attempts = Attempts[JobRef](self._again)
         self._not_kept: dict[JobRef, Sequence[str]] = {}  # of started pods, until their group is planned
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     # --- in ---
 
@@ -115,11 +99,11 @@ class GroupPlanning(Part):
     def lead(self) -> None:
         if self.enabled:
             self._index.changed.update(self._index.refs())
-            self._workloads.update(self._mirror.objects[kube.WORKLOADS])
+            self._workloads.update(self._mirror.workloads)
 
-    def plans(self, workload: Json) -> bool:
+    def plans(self, workload: WorkloadObject) -> bool:
         """Whether a group with pods decides about this Workload."""
-        ref = self._index.behind(key_of(workload), workload) if self.enabled else None
+        ref = self._index.behind(workload.key, workload) if self.enabled else None
         return ref is not None and self._index.group(ref) is not None
 
     def active(self, key: str) -> bool:
@@ -127,15 +111,15 @@ class GroupPlanning(Part):
         group = self._index.group((POD_GROUPS, key))
         return group is not None and any(self._uses_quota(pod) for pod in group.pods)
 
-    def members(self, workload: Json) -> Sequence[Member]:
+    def members(self, workload: WorkloadObject) -> Sequence[Member]:
         """The pods of the group behind a Workload."""
-        ref = self._index.behind(key_of(workload), workload)
+        ref = self._index.behind(workload.key, workload)
         group = self._index.group(ref) if ref is not None else None
         return group.pods if group is not None else ()
 
-    def again(self, workload: Json) -> None:
+    def again(self, workload: WorkloadObject) -> None:
         """Plan the group behind a Workload again."""
-        ref = self._index.behind(key_of(workload), workload)
+        ref = self._index.behind(workload.key, workload)
         if ref is not None:
             self._index.changed.add(ref)
 
@@ -145,9 +129,7 @@ class GroupPlanning(Part):
         for ref in self._index.changed:
             group = self._index.group(ref)
             if group is not None:
-                found.update(
-                    key_of(each) for each in [self._workload_of(group, group_index.workload_key(group))] if each
-                )
+                found.update(each.key for each in [self._workload_of(group, group_index.workload_key(group))] if each)
         return found
 
     def touch(self, key: str) -> None:
@@ -166,7 +148,7 @@ class GroupPlanning(Part):
         )  # one may have been deleted before its last pod was known to be gone
         on_nodes = {pod.workload for node in self._nodes.take() for pod in self._pods.on(node)}
         for key in sorted(self._workloads.take() | {key for key in on_nodes if self._is_stopping(key)}):
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             ref = self._index.behind(key, workload)
             if ref is not None and self._index.group(ref) is not None:
                 changed.add(ref)
@@ -181,32 +163,30 @@ class GroupPlanning(Part):
 
     def _is_stopping(self, key: str) -> bool:
         """Whether the group waits for its pods to end: those on a node that is out of reach do not count any more."""
-        workload = self._mirror.get(kube.WORKLOADS, key)
-        return workload is not None and (deleting(workload) or job_workload.has(workload, names.EVICTED))
+        workload = self._mirror.workloads.get(key)
+        return workload is not None and (workload.deleting or workload.evicted)
 
-    def _orphaned(self, workload: Json) -> None:
+    def _orphaned(self, workload: WorkloadObject) -> None:
         """Delete a Workload none of whose owning pods exists any more, as Kubernetes' garbage collection would."""
-        rows = workload["metadata"].get("ownerReferences") or ()
+        rows = workload.owners
         of_pods = bool(rows) and all((row.get("apiVersion"), row.get("kind")) == FRAMEWORK for row in rows)
-        done = not of_pods or deleting(workload) or job_workload.has(workload, names.FINISHED)
-        if done or not self._mirror.pods_known or self._writes.pending(kube.WORKLOADS, key_of(workload)):
+        done = not of_pods or workload.deleting or workload.finished
+        if done or not self._mirror.pods_known or self._writes.pending(kube.WORKLOADS, workload.key):
             return
-        self._writes.delete(
-            ObjectKey.of(kube.WORKLOADS, workload), uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE
-        )
+        self._writes.delete(ObjectKey.of(kube.WORKLOADS, workload), uid=workload.uid, priority=Priority.LIFECYCLE)
 
     def _plan(self, ref: JobRef, now: int) -> None:
         group = self._index.group(ref)
         if group is None:
             self._not_kept.pop(ref, None)
             key = ref[1] if ref[0] == POD_GROUPS else ""
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             if workload is not None and self._index.behind(key, workload) == ref:
                 self._orphaned(workload)
             return
         key = group_index.workload_key(group)
         workload = self._workload_of(group, key)
-        if workload is not None and self._writes.in_doubt(kube.WORKLOADS, key_of(workload)):
+        if workload is not None and self._writes.in_doubt(kube.WORKLOADS, workload.key):
             return  # the answer plans it again
         demand = self.demand_of(workload) if workload is not None and group.parent else None
         if demand is not None:  # pods that only say that they belong to it stay as they are
@@ -252,16 +232,16 @@ class GroupPlanning(Part):
                 return
             self._carry_out(ref, step)
 
-    def _workload_of(self, group: PodGroup, key: str) -> Json | None:
+    def _workload_of(self, group: PodGroup, key: str) -> WorkloadObject | None:
         """The Workload of the group's name; of a pod that stands alone any that the pod controls, the one with quota first,
         unless it names one.
         """
         if not group.alone or group.prebuilt:
-            return self._mirror.get(kube.WORKLOADS, key)
-        owned = self._mirror.workloads_of({"metadata": {"uid": group.pods[0].uid}})
-        return min(owned, key=lambda each: (not job_workload.reserved(each), each["metadata"]["name"]), default=None)
+            return self._mirror.workloads.get(key)
+        owned = self._mirror.workloads_of_uid(group.pods[0].uid)
+        return min(owned, key=lambda each: (not each.holds_quota, each.name), default=None)
 
-    def _runs_elsewhere(self, workload: Json | None) -> bool:
+    def _runs_elsewhere(self, workload: WorkloadObject | None) -> bool:
         return workload is not None and self.elsewhere.sends(workload) and self.elsewhere.may_run(workload)
 
     def _seen(self, pod: Member) -> Member:
@@ -270,7 +250,7 @@ class GroupPlanning(Part):
         """
         if not pod.left_behind or not pod.deleted or pod.ended:
             return pod
-        out = out_of_reach_since(self._mirror.get(kube.NODES, pod.node)) is not None
+        out = out_of_reach_since(self._mirror.nodes.get(pod.node)) is not None
         return replace(pod, lost=True, ready=False) if out else pod
 
     def _uses_quota(self, pod: Member) -> bool:
@@ -279,7 +259,7 @@ class GroupPlanning(Part):
             return True
         if not pod.started:
             return False
-        return not pod.node or out_of_reach_since(self._mirror.get(kube.NODES, pod.node)) is None
+        return not pod.node or out_of_reach_since(self._mirror.nodes.get(pod.node)) is None
 
     # --- steps ---
 
@@ -303,14 +283,14 @@ class GroupPlanning(Part):
     def _send(self, ref: JobRef, step: plan_steps.WorkloadStep) -> None:
         self._workload_writes.send(ref, kube.PODS.kind, partial(self._leader, ref), step)
 
-    def _leader(self, ref: JobRef) -> Json | None:
+    def _leader(self, ref: JobRef) -> PodObject | None:
         group = self._index.group(ref)
         return group.leader.manifest() if group is not None else None
 
-    def _started(self, ref: JobRef, info: PodSetInfo, pod: Json) -> None:
+    def _started(self, ref: JobRef, info: PodSetInfo, pod: PodObject) -> None:
         group = self._index.group(ref)
         if lost := composition.not_kept(pod, info):
-            self._not_kept[ref] = [f"pod {pod['metadata']['name']}: {part}" for part in lost]
+            self._not_kept[ref] = [f"pod {pod.name}: {part}" for part in lost]
             self._again(ref)
         workload = self._workload_of(group, group_index.workload_key(group)) if group is not None else None
         if workload is not None:
@@ -342,5 +322,5 @@ class GroupPlanning(Part):
         self._recorder.record({"apiVersion": "v1", "kind": "Pod", "metadata": meta}, kind, reason, message)
 
 
-def _parent_of(pod: Json) -> str:
-    return (pod["metadata"].get("annotations") or {}).get(names.SUSPENDED_BY_PARENT) or ""
+def _parent_of(pod: PodObject) -> str:
+    return pod.annotations.get(names.SUSPENDED_BY_PARENT) or ""

@@ -29,7 +29,8 @@ from collections.abc import Awaitable, Callable
 from gangline.api.read.configuration.manager import JITTER, KUEUES, LeaseSettings
 from gangline.bounded import shown
 from gangline.kube.client import ApiClient, ApiError, Conflict, Json, NotFound
-from gangline.kube.resources import LEASES, revision
+from gangline.kube.resources import LEASES
+from gangline.objects import Stored
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Elector:
         self._alive = alive
         #: why this process leads no more; "" if it does, or has left
         self.lost_because = ""
-        self._lease: Json | None = None  # the record as last seen
+        self._lease: Stored | None = None  # the record as last seen
         self._changed_at = 0.0  # when we saw it change, on our clock
         self._renewed_at: float | None = None  # when we sent the last renewal that succeeded
         self._started = False
@@ -93,8 +94,12 @@ class Elector:
     @property
     def holder(self) -> str:
         """The lease's holder as far as we know; empty = none."""
-        spec = (self._lease or {}).get("spec") or {}
-        return spec.get("holderIdentity") or ""
+        return self._spec.get("holderIdentity") or ""
+
+    @property
+    def _spec(self) -> Json:
+        """What the record says; empty without one."""
+        return self._lease.spec if self._lease is not None else {}
 
     @property
     def waiting(self) -> str:
@@ -204,8 +209,7 @@ class Elector:
 
     def _wait_for_holder(self) -> None:
         """Say once who holds the lease: it may be a replica of Kueue, which renews it for months."""
-        spec = self._lease["spec"] if self._lease else {}
-        since = shown(str(spec.get("acquireTime") or "an unknown time"))
+        since = shown(str(self._spec.get("acquireTime") or "an unknown time"))
         waiting = f"{shown(self.holder)} holds Lease {self._settings} since {since}"
         if waiting != self._waiting:
             logger.info("waiting: %s", waiting)
@@ -220,7 +224,7 @@ class Elector:
     def _free(self) -> bool:
         if not self.holder or self.holder == self.identity or self._lease is None:
             return True
-        duration = float(self._lease["spec"].get("leaseDurationSeconds") or self._settings.lease_duration)
+        duration = float(self._spec.get("leaseDurationSeconds") or self._settings.lease_duration)
         return self._clock() >= self._changed_at + duration
 
     async def _look_quietly(self) -> None:
@@ -240,16 +244,17 @@ class Elector:
         self._see(found)
 
     def _see(self, found: Json) -> None:
-        if 0 < revision(found) < revision(self._lease):
+        lease, last = Stored(found), self._lease.revision if self._lease is not None else 0
+        if 0 < lease.revision < last:
             self.stop()
-            self._on_rewind(f"Lease {self._settings} is at version {revision(found)} after {revision(self._lease)}")
-        if self._lease is None or self._lease.get("spec") != found.get("spec"):
+            self._on_rewind(f"Lease {self._settings} is at version {lease.revision} after {last}")
+        if self._lease is None or self._lease.spec != lease.spec:
             self._changed_at = self._clock()
-        self._lease = found
+        self._lease = lease
 
     async def _write(self, *, holder: str | None, duration: float) -> None:
         now = self._client.clock.utc().isoformat(timespec="microseconds").replace("+00:00", "Z")
-        old = (self._lease or {}).get("spec") or {}
+        old = self._spec
         passing_on = old.get("holderIdentity") != holder
         spec = {
             "holderIdentity": holder,

@@ -218,7 +218,7 @@ class Operator:
     def _head_delay(self) -> Mapping[tuple[str, ...], float]:
         queues = self.controller.mirror.objects[kube.CLUSTER_QUEUES].values()
         backfilling = [
-            queue["metadata"]["name"]
+            queue.name
             for queue in queues
             if policy_reader.backfill(self.controller.mirror.policy_of(queue)) is not None
         ]

@@ -15,6 +15,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.discovery import ServedVersions
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
+from gangline.objects import PodObject
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Watches:
     def __init__(self, client: ApiClient, *, on_rewind: Callable[[str], None]) -> None:
         self._group = ReflectorGroup()
         served = ServedVersions(client, ABSENT_RETRY / 2)
-        self._pods = Reflector(client, kube.PODS, on_rewind=on_rewind)
+        self._pods = Reflector(client, kube.PODS, decode=PodObject, on_rewind=on_rewind)
         self._pod_events: Callable[[Event], None] = lambda event: None
         self._by_resource = {
             resource: Reflector(

@@ -11,19 +11,19 @@ from gangline.api.read.reading import ParseError, child
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 #: `spec.controllerName` of the AdmissionChecks that are answered here
 CONTROLLER: Final = f"{names.GROUP}/provisioning-request"
 #: name of a ProvisioningRequestConfig -> the object
-ConfigOf = Callable[[str], Json | None]
+ConfigOf = Callable[[str], Stored | None]
 
 
-def is_ours(check: Json) -> bool:
-    return check["spec"].get("controllerName") == CONTROLLER
+def is_ours(check: Stored) -> bool:
+    return check.spec.get("controllerName") == CONTROLLER
 
 
-def config_of(check: Json, config_named: ConfigOf) -> ProvisioningRequestConfigSpec:
+def config_of(check: Stored, config_named: ConfigOf) -> ProvisioningRequestConfigSpec:
     """The configuration that the check names. Raises UnusableError."""
     wanted = kube.PROVISIONING_CONFIGS
     name = named_configuration(check, wanted)
@@ -36,7 +36,7 @@ def config_of(check: Json, config_named: ConfigOf) -> ProvisioningRequestConfigS
         raise UnusableError(f"{wanted.kind} {name}: {error}") from None
 
 
-def activity_of(check: Json, config_named: ConfigOf, *, served: bool) -> Activity:
+def activity_of(check: Stored, config_named: ConfigOf, *, served: bool) -> Activity:
     """The condition Active of a check. `served`: the API server has ProvisioningRequests."""
     try:
         config_of(check, config_named)

@@ -16,12 +16,12 @@ from gangline.api import names
 from gangline.api.read import autoscalers
 from gangline.api.read.autoscalers import NodeGroup, NodePool
 from gangline.api.read.reading import ParseError
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient, ApiError
+from gangline.kube.client import ApiError
 from gangline.kube.errors import NotFound
-from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ class Autoscalers(Part):
 
     name = "autoscalers"
 
-    def __init__(self, client: ApiClient, mirror: Mirror, *, now: Callable[[], int], wake: Callable[[], None]) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._now = now
-        self._wake = wake
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._mirror = context.mirror
+        self._now = context.now
+        self._wake = context.wake
 
     async def run(self, leading: Callable[[], bool]) -> None:
         """Run until cancelled."""
@@ -61,7 +61,7 @@ class Autoscalers(Part):
         except NotFound:
             groups = ()
         try:
-            listed = (await self._client.list(kube.NODE_POOLS)).items
+            listed = [Stored(pool) for pool in (await self._client.list(kube.NODE_POOLS)).items]
         except NotFound:
             listed = []
         return groups, [pool for pool in map(_readable, listed) if pool is not None]
@@ -77,28 +77,26 @@ class Autoscalers(Part):
             self._mirror.read_again(kube.RESOURCE_FLAVORS, key)
             self._wake()
 
-    def _flavors(self) -> list[tuple[str, Json]]:
+    def _flavors(self) -> list[tuple[str, Stored]]:
         """The flavors without an annotation that says whether they can grow."""
         return [
             (key, flavor)
             for key, flavor in self._mirror.objects[kube.RESOURCE_FLAVORS].items()
-            if names.AUTOSCALED not in (flavor["metadata"].get("annotations") or {})
+            if names.AUTOSCALED not in flavor.annotations
         ]
 
-    def _growth(self, flavor: Json, groups: tuple[NodeGroup, ...], pools: list[NodePool]) -> str:
-        selected = flavor["spec"].get("nodeLabels") or {}
+    def _growth(self, flavor: Stored, groups: tuple[NodeGroup, ...], pools: list[NodePool]) -> str:
+        selected = flavor.spec.get("nodeLabels") or {}
         if not selected or not (groups or pools):
             return ""
-        nodes = (
-            (name, node["metadata"].get("labels") or {}) for name, node in self._mirror.objects[kube.NODES].items()
-        )
+        nodes = ((name, node.labels) for name, node in self._mirror.nodes.items())
         mine = [(name, found) for name, found in nodes if selected.items() <= found.items()]
         return autoscalers.growth(selected, mine, groups, pools)
 
 
-def _readable(obj: Json) -> NodePool | None:
+def _readable(obj: Stored) -> NodePool | None:
     try:
         return autoscalers.node_pool(obj)
     except ParseError as error:
-        log.info("NodePool %s is left aside: %s", obj["metadata"].get("name"), error)
+        log.info("NodePool %s is left aside: %s", obj.name, error)
         return None

@@ -7,7 +7,8 @@ from typing import Final
 
 from gangline.api.read.conditions import cut
 from gangline.api.schema.v1beta2.provisioning import RetryStrategy
-from gangline.kube.resources import Json, condition_of, true_condition
+from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 ACCEPTED: Final = "Accepted"
 PROVISIONED: Final = "Provisioned"
@@ -43,7 +44,7 @@ def not_needed(row: Json) -> Json:
 
 def followed(
     row: Json,
-    request: Json,
+    request: Stored,
     attempt: int,
     retry: RetryStrategy,
     *,
@@ -52,27 +53,27 @@ def followed(
     updates: Callable[[], Sequence[Json]],
 ) -> Json:
     """The row of `status.admissionChecks` as the request's conditions say. `updates`: what the pods get on its nodes."""
-    if (failed := true_condition(request, FAILED)) is not None:
+    if (failed := request.true_condition(FAILED)) is not None:
         return _failed(row, attempt, retry, failed, "Retrying after failure")
-    if (revoked := true_condition(request, CAPACITY_REVOKED)) is not None:
+    if (revoked := request.true_condition(CAPACITY_REVOKED)) is not None:
         # the nodes are gone: pods that replace others there would wait for ever
         return {**row, "state": REJECTED, "message": _message(revoked)} if active else row
-    if (expired := true_condition(request, BOOKING_EXPIRED)) is not None:
+    if (expired := request.true_condition(BOOKING_EXPIRED)) is not None:
         return row if admitted else _failed(row, attempt, retry, expired, "Retrying after booking expired")
-    if (provisioned := true_condition(request, PROVISIONED)) is not None:
+    if (provisioned := request.true_condition(PROVISIONED)) is not None:
         if row["state"] == READY:
             return row
         return {**row, "state": READY, "message": _message(provisioned), "podSetUpdates": list(updates())}
-    if true_condition(request, ACCEPTED) is not None:
-        expected = condition_of(request, PROVISIONED)  # says when the nodes will be there
+    if request.is_true(ACCEPTED):
+        expected = request.condition(PROVISIONED)  # says when the nodes will be there
         return row if expected is None else {**row, "state": PENDING, "message": _message(expected)}
     return {**row, "state": PENDING, "message": ""}
 
 
-def has_failed(request: Json, *, admitted: bool) -> bool:
+def has_failed(request: Stored, *, admitted: bool) -> bool:
     """Whether another attempt follows this request. A booking that expires under a running workload has done its work."""
-    expired = true_condition(request, BOOKING_EXPIRED) is not None and not admitted
-    return expired or true_condition(request, FAILED) is not None
+    expired = request.is_true(BOOKING_EXPIRED) and not admitted
+    return expired or request.is_true(FAILED)
 
 
 def _failed(row: Json, attempt: int, retry: RetryStrategy, condition: Json, words: str) -> Json:

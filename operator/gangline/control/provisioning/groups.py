@@ -11,6 +11,7 @@ from gangline.api.read.reading import ParseError
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.jobs import podspec
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: fields of a pod that decide where it can be scheduled, beside the requests of its containers
 _SCHEDULING = ("resources", "nodeSelector", "tolerations", "affinity", "resourceClaims")
@@ -31,7 +32,7 @@ class Group:
         return self.pod_set["name"]
 
 
-def groups(workload: Json, config: ProvisioningRequestConfigSpec) -> list[Group]:
+def groups(workload: WorkloadObject, config: ProvisioningRequestConfigSpec) -> list[Group]:
     """The pods to request for a workload with quota; [] where none of them needs a request.
 
     Raises ParseError if the admission lacks a pod set.
@@ -47,9 +48,9 @@ def groups(workload: Json, config: ProvisioningRequestConfigSpec) -> list[Group]
     return found
 
 
-def _wanted(workload: Json, managed: Collection[str]) -> Iterator[Group]:
-    assigned = {row["name"]: row for row in workload["status"]["admission"].get("podSetAssignments") or ()}
-    for pod_set in workload["spec"].get("podSets") or ():
+def _wanted(workload: WorkloadObject, managed: Collection[str]) -> Iterator[Group]:
+    assigned = {row["name"]: row for row in workload.assignments}
+    for pod_set in workload.pod_sets:
         if pod_set.get("count", 1) <= 0 or (managed and not _uses(_spec(pod_set), managed)):
             continue
         assignment = assigned.get(pod_set["name"])

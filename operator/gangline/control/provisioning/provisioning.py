@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from gangline.api.read import conditions
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.control.checks.activity import Activity
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.provisioning import activity, planning
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Verb
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError
 from gangline.kube.reflector import Event, Synced
-from gangline.kube.resources import Json, ObjectKey, Resource, controller_uid, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource, key_of
+from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -37,30 +35,20 @@ class Provisioning(Part):
     name = "provisioning"
     kinds = (kube.PROVISIONING_REQUESTS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        recorder: EventRecorder,
-        *,
-        served: Callable[[Resource], bool],
-        gates: Mapping[str, bool],
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._served = served
-        self._clean_up = gates.get("CleanupProvisioningRequestsOnEviction", True)
-        self._wake = wake
-        self._quarantine = quarantine
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = mirror.changes.checked.subscribe(worth=exists)
-        self._changed_checks = mirror.changes.checks.subscribe(worth=mirror.has(kube.ADMISSION_CHECKS))
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._served = context.served
+        self._clean_up = context.gates.get("CleanupProvisioningRequestsOnEviction", True)
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.mirror.changes.checked.subscribe(worth=exists)
+        self._changed_checks = context.mirror.changes.checks.subscribe(worth=context.mirror.has(kube.ADMISSION_CHECKS))
         self._look_at_all = False
         self._attempts = Attempts[str](self._again)  # of workloads
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
         """Look at all workloads again after a full list: the kind may be served only now."""
@@ -73,8 +61,8 @@ class Provisioning(Part):
     def act(self, now: int) -> None:
         if self._changed_checks.take() or self._look_at_all:
             self._look_at_all = False
-            for key, workload in self._mirror.objects[kube.WORKLOADS].items():
-                if "admissionChecks" in workload["status"]:
+            for key, workload in self._mirror.workloads.items():
+                if "admissionChecks" in workload.status:
                     self._changed.add(key)
         ready = self._changed.take(self._attempts.ready)
         for key in self._quarantine.in_turn(sorted(ready), self._changed.update):
@@ -83,17 +71,17 @@ class Provisioning(Part):
 
     # --- AdmissionChecks ---
 
-    def judge(self, check: Json) -> Activity:
+    def judge(self, check: Stored) -> Activity:
         """The activity of a check of this controller: whether it is active, and why."""
         return activity.activity_of(check, self._config_named, served=self._served(kube.PROVISIONING_REQUESTS))
 
-    def _config_named(self, name: str) -> Json | None:
+    def _config_named(self, name: str) -> Stored | None:
         return self._mirror.get(kube.PROVISIONING_CONFIGS, name)
 
     # --- workloads ---
 
     def _provision(self, key: str) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             self._attempts.forgive(key)
         elif not self._writes.in_doubt(kube.WORKLOADS, key):  # else it is looked at when the doubt is over
@@ -101,8 +89,8 @@ class Provisioning(Part):
             for step in limited(lambda: planning.plan(view)):
                 self._carry_out(key, workload, step)
 
-    def _view(self, workload: Json) -> planning.View:
-        mirror, namespace = self._mirror, workload["metadata"]["namespace"]
+    def _view(self, workload: WorkloadObject) -> planning.View:
+        mirror, namespace = self._mirror, workload.namespace
         return planning.View(
             workload,
             self._checks_of(workload),
@@ -115,12 +103,12 @@ class Provisioning(Part):
             clean_up=self._clean_up,
         )
 
-    def _checks_of(self, workload: Json) -> dict[str, ProvisioningRequestConfigSpec | None]:
+    def _checks_of(self, workload: WorkloadObject) -> dict[str, ProvisioningRequestConfigSpec | None]:
         """The checks of a workload that this controller answers, each with its configuration; None for one that
         cannot be used.
         """
         found: dict[str, ProvisioningRequestConfigSpec | None] = {}
-        for row in workload["status"].get("admissionChecks") or ():
+        for row in workload.checks:
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
             if check is not None and activity.is_ours(check):
                 try:
@@ -134,12 +122,12 @@ class Provisioning(Part):
         for kind in (kube.WORKLOADS, kube.PROVISIONING_REQUESTS):
             if owner.get("kind") == kind.kind:
                 found = self._mirror.get(kind, f"{namespace}/{owner['name']}")
-                return found is not None and found["metadata"]["uid"] == owner["uid"]
+                return found is not None and found.uid == owner["uid"]
         return True
 
     # --- steps ---
 
-    def _carry_out(self, key: str, workload: Json, step: planning.Step) -> None:
+    def _carry_out(self, key: str, workload: WorkloadObject, step: planning.Step) -> None:
         match step:
             case planning.SetChecks(rows):
                 self._attempts.sent(key)
@@ -178,8 +166,8 @@ class Provisioning(Part):
             failed=partial(self._not_created, key, check, resource, body),
         )
 
-    def _delete(self, key: str, resource: Resource, obj: Json) -> None:
-        self._send(key, ObjectKey.of(resource, obj), "delete", {"uid": obj["metadata"]["uid"]})
+    def _delete(self, key: str, resource: Resource, obj: Stored) -> None:
+        self._send(key, ObjectKey.of(resource, obj), "delete", {"uid": obj.uid})
 
     def _send(self, key: str, target: ObjectKey, verb: Verb, body: Json) -> None:
         self._attempts.sent(key)
@@ -192,8 +180,8 @@ class Provisioning(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
-            raw = self._mirror.get(kube.WORKLOADS, message.key.text)
-            if raw is not None and "admissionChecks" in raw["status"]:
+            workload = self._mirror.workloads.get(message.key.text)
+            if workload is not None and "admissionChecks" in workload.status:
                 self._changed.add(message.key.text)
 
     def _rows_written(self, key: str, rows: Sequence[tuple[Json, Json]], answer: Json | None) -> None:
@@ -206,7 +194,7 @@ class Provisioning(Part):
 
     def _created(self, key: str, resource: Resource, answer: Json | None) -> None:
         self._ended(key)
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if resource == kube.PROVISIONING_REQUESTS and answer is not None and workload is not None:
             text = f'Created ProvisioningRequest: "{answer["metadata"]["name"]}"'
             self._recorder.record(workload, "Normal", "ProvisioningRequestCreated", text, "Created")
@@ -218,7 +206,7 @@ class Provisioning(Part):
         there = self._mirror.get(resource, key_of(body))
         owner = body["metadata"]["ownerReferences"][0]["uid"]
         self._attempts.resolved(key)
-        if isinstance(error, AlreadyExists) and there is not None and controller_uid(there) == owner:
+        if isinstance(error, AlreadyExists) and there is not None and there.controller_uid == owner:
             self._changed.add(key)
             return
         self._report(key, check, f'Error creating {resource.kind} "{body["metadata"]["name"]}": {error.message}')
@@ -226,7 +214,7 @@ class Provisioning(Part):
 
     def _report(self, key: str, check: str, message: str) -> None:
         """Say in the check why its request is not made."""
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             return
         self._recorder.record(workload, "Warning", "FailedCreate", message)

@@ -15,11 +15,8 @@ from functools import partial
 from typing import Final
 
 from gangline.api.read import parse
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import Pod, read_pod
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WorkloadDeparted
@@ -27,7 +24,8 @@ from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import out_of_reach_since
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_uid, key_of
+from gangline.kube.resources import Resource
+from gangline.objects import WorkloadObject
 
 #: the eviction reason of such a gang
 DEPARTED: Final = "WorkloadDeparted"
@@ -39,7 +37,7 @@ AGAIN: Final = 1_000
 class _Remnant:
     """A departed Workload, and the uids of its pods, to which its job may add until it has stopped."""
 
-    workload: Json
+    workload: WorkloadObject
     pods: set[str] = field(default_factory=set[str])
     stopped: bool = False
     #: where they are, and when it was last looked at
@@ -56,31 +54,27 @@ class DepartedWorkloads(Part):
     name = "departed"
 
     def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        owners: PodOwners,
-        pending: Callable[[Resource, str], bool],
-        observe: Callable[[model.Change], None],
-        *,
-        now: Callable[[], model.Millis],
-        quarantine: Quarantine,
+        self, context: Context, pending: Callable[[Resource, str], bool], observe: Callable[[model.Change], None]
     ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._owners = owners
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._owners = context.owners
         self._pending = pending
         self._observe = observe
-        self._quarantine = quarantine
-        self._now = now
+        self._quarantine = context.quarantine
+        self._now = context.now
         self._remnants: dict[str, _Remnant] = {}  # by the engine's key for it
         self._of: dict[str, dict[str, None]] = {}  # Workload -> its remnants, by that key
         self._running_jobs: dict[str, None] = {}  # remnants whose job has not stopped
-        self._changed: KeySet[str] = pods.changed.subscribe(worth=self._of.__contains__)
-        owners.changed.feed(self._changed)
-        self._changed_nodes: KeySet[str] = mirror.changes.nodes.subscribe(worth=lambda node: bool(self._remnants))
+        self._changed: KeySet[str] = context.pods.changed.subscribe(worth=self._of.__contains__)
+        context.owners.changed.feed(self._changed)
+        self._changed_nodes: KeySet[str] = context.mirror.changes.nodes.subscribe(
+            worth=lambda node: bool(self._remnants)
+        )
         self._waiting: dict[str, None] = {}  # remnants to be looked at
-        mirror.messages.subscribe(WorkloadDeparted, lambda message: self.departed(message.workload, now()))
+        context.mirror.messages.subscribe(
+            WorkloadDeparted, lambda message: self.departed(message.workload, context.now())
+        )
 
     def settle(self) -> None:
         """Look at what has changed, in turn."""
@@ -93,14 +87,14 @@ class DepartedWorkloads(Part):
         look |= {name for name in self._running_jobs if self._remnants[name].looked_at + AGAIN <= now}
         self._waiting = {}
         for name in self._quarantine.in_turn(sorted(look), self._put_back):
-            key = key_of(self._remnants[name].workload)
+            key = self._remnants[name].workload.key
             self._quarantine.attempt("keeping its quota", kube.WORKLOADS, key, partial(self._look, name, now))
         self.due = now + AGAIN if self._running_jobs else None
 
     def _put_back(self, names: Iterable[str]) -> None:
         self._waiting.update(dict.fromkeys(names))
 
-    def departed(self, workload: Json, now: model.Millis) -> None:
+    def departed(self, workload: WorkloadObject, now: model.Millis) -> None:
         """Hold the quota of a Workload (its last state) that holds none itself any more. Raises ParseError where its former quota
         cannot be read.
         """
@@ -109,7 +103,7 @@ class DepartedWorkloads(Part):
         if held is not None:
             gang = replace(held, name=f"{held.name}#{held.uid}", evicted=DEPARTED, evicted_at=now)
             self._remnants[gang.key] = left
-            self._of.setdefault(key_of(workload), {})[gang.key] = None
+            self._of.setdefault(workload.key, {})[gang.key] = None
             left.looked_at = now
             if not left.stopped:
                 self._running_jobs[gang.key] = None
@@ -124,10 +118,10 @@ class DepartedWorkloads(Part):
             self._running_jobs.pop(name, None)
         if not holds:
             del self._remnants[name]
-            same = self._of[key_of(left.workload)]
+            same = self._of[left.workload.key]
             del same[name]
             if not same:
-                del self._of[key_of(left.workload)]
+                del self._of[left.workload.key]
             self._observe(model.Gone(model.Workload, name))
 
     def pods_of(self, workload: str) -> list[Pod]:
@@ -140,7 +134,7 @@ class DepartedWorkloads(Part):
         return bool(self._running(self.pods_of(workload)))
 
     def _still_holds(self, left: _Remnant) -> bool:
-        key, job = key_of(left.workload), controller_uid(left.workload)
+        key, job = left.workload.key, left.workload.controller_uid
         of_job = (pod for pod in self._owners.claimants(key) if left.stopped or job in self._mirror.controllers_of(pod))
         claimants = [read_pod(pod, key) for pod in of_job]
         pods = [*self._pods.of(key), *claimants]
@@ -151,10 +145,10 @@ class DepartedWorkloads(Part):
             left.stopped = self._stopped(left.workload)
         return not left.stopped or not left.pods.isdisjoint(running)
 
-    def _stopped(self, workload: Json) -> bool:
+    def _stopped(self, workload: WorkloadObject) -> bool:
         """Whether the job starts no more pods: it was deleted, has finished or is suspended."""
         ref = self._mirror.job_of(workload)
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         if ref is None or job is None:
             return True
         kind = JOB_KINDS[ref[0]]
@@ -165,7 +159,7 @@ class DepartedWorkloads(Part):
 
     def _running(self, pods: Iterable[Pod]) -> list[Pod]:
         """The pods that have not ended and are not on unreachable nodes."""
-        nodes = self._mirror.objects[kube.NODES]
+        nodes = self._mirror.nodes
         unreachable = {
             node for node in {pod.node for pod in pods} if node and out_of_reach_since(nodes.get(node)) is not None
         }

@@ -13,7 +13,8 @@ from typing import Final
 
 from gangline.api.read import conditions
 from gangline.engine import model
-from gangline.kube.resources import Json, condition_of
+from gangline.kube.resources import Json
+from gangline.objects import NodeObject
 
 HOST: Final = "kubernetes.io/hostname"
 #: how long a node may be not ready where a gate sets a limit, in milliseconds
@@ -80,7 +81,7 @@ def failed_hosts(
     workload: model.Workload,
     *,
     busy: Collection[str],
-    node_of: Callable[[str], Json | None],
+    node_of: Callable[[str], NodeObject | None],
     tolerations: Callable[[str], Sequence[Json]],
     rules: Rules,
     now: int,
@@ -101,7 +102,7 @@ def failed_hosts(
             failed.append(host)
             troubled = True
             continue
-        verdict, due = _judge(node, node["metadata"]["name"] in busy, map(tolerations, pod_sets), rules, now)
+        verdict, due = _judge(node, node.name in busy, map(tolerations, pod_sets), rules, now)
         troubled |= verdict is not None
         if verdict:
             failed.append(host)
@@ -110,16 +111,16 @@ def failed_hosts(
     return Found(tuple(failed), troubled, min(times, default=None))
 
 
-def keeps_away(node: Json, tolerations: Iterable[Sequence[Json]]) -> bool:
+def keeps_away(node: NodeObject, tolerations: Iterable[Sequence[Json]]) -> bool:
     """Whether the node has a taint that pods with some of these tolerations stand for a while at most."""
     return _worst(node, tolerations) > 0
 
 
 def _judge(
-    node: Json, busy: bool, tolerations: Iterable[Sequence[Json]], rules: Rules, now: int
+    node: NodeObject, busy: bool, tolerations: Iterable[Sequence[Json]], rules: Rules, now: int
 ) -> tuple[bool | None, int | None]:
     """Whether a node failed the gang, None = it is as it should be; and when that changes by time alone."""
-    ready = condition_of(node, "Ready")
+    ready = node.condition("Ready")
     if ready is None:
         return True, None
     if ready.get("status") != "True":
@@ -134,9 +135,9 @@ def _judge(
     return not busy or (worst == 2 and not rules.on_termination), None
 
 
-def _worst(node: Json, tolerations: Iterable[Sequence[Json]]) -> int:
+def _worst(node: NodeObject, tolerations: Iterable[Sequence[Json]]) -> int:
     """The rank of the node's worst taint. 0: all its taints are tolerated; 1: some only for a while; 2: some are not."""
-    taints = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("effect") in _EFFECTS]
+    taints = [taint for taint in node.taints if taint.get("effect") in _EFFECTS]
     if not taints:
         return 0
     worst = 0

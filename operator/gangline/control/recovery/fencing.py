@@ -24,17 +24,15 @@ from typing import Final
 
 from gangline.api import jobkinds, names
 from gangline.api.read import conditions
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
-from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.parts.part import Part
 from gangline.control.recovery.silent_nodes import is_silent
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey, condition_of
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import NodeObject
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 #: a node that is not ready for less than this may come back in a moment, in milliseconds
@@ -52,27 +50,27 @@ _GANG_LABELS: Final = (
 )
 
 
-def out_of_reach_since(node: Json | None) -> int | None:
+def out_of_reach_since(node: NodeObject | None) -> int | None:
     """The time since when the node's pods cannot be reached, in ms; 0 for a deleted, silent or out-of-service node, None for a
     reachable one.
     """
     if node is None or gone_for_certain(node) or is_silent(node):
         return 0
-    ready = condition_of(node, "Ready")
+    ready = node.condition("Ready")
     if ready is None or ready.get("status") == "True":
         return None
     return conditions.millis_of(ready.get("lastTransitionTime"))
 
 
-def gone_for_certain(node: Json | None) -> str:
+def gone_for_certain(node: NodeObject | None) -> str:
     """Why no pod can run on the node any more, in a few words; "" where one might."""
     if node is None:
         return "its node was deleted"
-    taints = (node.get("spec") or {}).get("taints") or ()
-    return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
+    is_out = any(taint.get("key") == OUT_OF_SERVICE for taint in node.taints)
+    return "its node is out of service" if is_out else ""
 
 
-def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
+def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], NodeObject | None]) -> bool:
     """Whether a pod of one of these Jobs holds resources or may take some, though its Job does not count it: it is on a reachable
     node, or the scheduler may bind it before its Job has it deleted. Pods that their Job has lost (`--cascade=orphan`) count.
 
@@ -86,7 +84,7 @@ def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str
 
 
 def started_pods(
-    pods: Iterable[Pod], node_of: Callable[[str], Json | None], starting: Callable[[Pod], bool]
+    pods: Iterable[Pod], node_of: Callable[[str], NodeObject | None], starting: Callable[[Pod], bool]
 ) -> Counter[str]:
     """Pod set -> its pods that are on reachable nodes, or will be: they have passed the gate of elastic jobs, or pass it.
 
@@ -125,30 +123,23 @@ class Fencing(Part):
 
     name = "fencing"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writer: Writer,
-        recorder: EventRecorder,
-        policy: Callable[[str], model.Recovery | None],
-    ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._writer = writer
-        self._recorder = recorder
+    def __init__(self, context: Context, policy: Callable[[str], model.Recovery | None]) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writer = context.writer
+        self._recorder = context.recorder
         self._policy = policy
         self._troubled: set[str] = set()
         self._told: set[str] = set()  # uids of pods whose gang waits for them
-        self._changed = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
-        pods.changed_nodes.feed(self._changed)
+        self._changed = context.mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
+        context.pods.changed_nodes.feed(self._changed)
 
     def _is_node_of_interest(self, node: str) -> bool:
-        return self._mirror.get(kube.NODES, node) is not None or bool(self._pods.on(node))
+        return self._mirror.nodes.get(node) is not None or bool(self._pods.on(node))
 
     def act(self, now: int) -> None:
         """Look at all pods of gangs on unreachable nodes, and do what is due."""
-        nodes = self._mirror.objects[kube.NODES]
+        nodes = self._mirror.nodes
         self._troubled |= {name for name in self._changed.take() if out_of_reach_since(nodes.get(name)) is not None}
         self._told &= {pod.uid for name in self._troubled for pod in self._pods.on(name)}
         times: list[int] = []
@@ -162,7 +153,7 @@ class Fencing(Part):
                 times += self._judge(pods, nodes.get(name), now)
         self.due = min(times, default=None)
 
-    def _judge(self, pods: Iterable[Pod], node: Json | None, now: int) -> Iterable[int]:
+    def _judge(self, pods: Iterable[Pod], node: NodeObject | None, now: int) -> Iterable[int]:
         """Handle each pod. Yields the times at which to look again."""
         certain = gone_for_certain(node)
         for pod in pods:
@@ -206,6 +197,6 @@ class Fencing(Part):
             self._record(pod, "PodKeepsItsName", f"The gang waits: pod {pod.key} {why}: {helps}")
 
     def _record(self, pod: Pod, reason: str, note: str) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, pod.workload)
+        workload = self._mirror.workloads.get(pod.workload)
         if workload is not None:
             self._recorder.record(workload, "Warning", reason, note)

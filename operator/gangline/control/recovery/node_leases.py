@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 NAMESPACE: Final = "kube-node-lease"
 #: Kubernetes' default, and the most that counts
@@ -34,9 +35,9 @@ class NodeLeases:
     def __init__(self) -> None:
         self._renewals: dict[str, _Renewal] = {}
 
-    def put(self, lease: Json, now: float) -> bool:
+    def put(self, lease: Stored, now: float) -> bool:
         """Store a Lease. Returns whether it was renewed; the first sight of it is no renewal, since it may be old."""
-        name, spec = lease["metadata"]["name"], lease.get("spec") or {}
+        name, spec = lease.name, lease.spec
         written, before = str(spec.get("renewTime")), self._renewals.get(name)
         if before is not None and before.written == written:
             return False

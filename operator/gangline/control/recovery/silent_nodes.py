@@ -23,18 +23,16 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.recovery.node_leases import NAMESPACE, NodeLeases
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import NodeObject, Stored
 
 log = logging.getLogger(__name__)
 
@@ -72,19 +70,16 @@ class SilentNodes(Part):
 
     def __init__(
         self,
-        client: ApiClient,
-        mirror: Mirror,
-        pods: PodIndex,
-        writer: Writer,
+        context: Context,
         policy: Callable[[str], model.Recovery | None],
         *,
         probe: Probe = answers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._pods = pods
-        self._writer = writer
+        self._client = context.client
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writer = context.writer
         self._policy = policy
         self._probe = probe
         self._clock = clock
@@ -92,14 +87,14 @@ class SilentNodes(Part):
         self._answered: set[str] = set()  # nodes that have answered
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._tainted: set[str] = set()
-        self._changed = mirror.changes.nodes.subscribe(worth=mirror.has(kube.NODES))
+        self._changed = context.mirror.changes.nodes.subscribe(worth=context.mirror.has(kube.NODES))
         self._next_first = 0.0
 
     # --- the taint ----------------------------------------------------------------------------------------------------
 
     def act(self, now: int) -> None:
         for name in self._changed.take():
-            node = self._mirror.get(kube.NODES, name)
+            node = self._mirror.nodes.get(name)
             if node is not None and is_silent(node):
                 self._tainted.add(name)
             else:
@@ -114,13 +109,13 @@ class SilentNodes(Part):
             return
 
         def body() -> Json | None:
-            node = self._mirror.get(kube.NODES, name)
+            node = self._mirror.nodes.get(name)
             if node is None or is_silent(node) == silent:
                 return None
-            rest = [taint for taint in node["spec"].get("taints") or () if taint.get("key") != names.SILENT]
+            rest = [taint for taint in node.taints if taint.get("key") != names.SILENT]
             taints = [*rest, dict(TAINT)] if silent else rest
             return {
-                "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+                "metadata": {"resourceVersion": node.resource_version},
                 "spec": {"taints": taints or None},
             }
 
@@ -154,12 +149,12 @@ class SilentNodes(Part):
                 task.cancel()
 
     async def _watch(self) -> None:
-        await Reflector(self._client, kube.LEASES, namespace=NAMESPACE).run(self.hear)
+        await Reflector(self._client, kube.LEASES, namespace=NAMESPACE, decode=Stored).run(self.hear)
 
     def hear(self, event: Event) -> None:
         """Note that a Lease was renewed, or is gone."""
         if isinstance(event, Upsert):
-            name = event.obj["metadata"]["name"]
+            name = event.obj.name
             if self._leases.put(event.obj, self._clock()) and name in self._tainted:
                 self._mark(name, silent=False)
         elif isinstance(event, Removed):
@@ -209,12 +204,12 @@ class SilentNodes(Part):
             self._mark(name, silent=True)
 
     async def _reaches(self, name: str) -> bool:
-        place = _place(self._mirror.get(kube.NODES, name))
+        place = _place(self._mirror.nodes.get(name))
         return place is not None and await self._probe(*place)
 
     def _asked(self) -> bool:
         policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
-        return any((policy["spec"].get("recovery") or {}).get("probeNodes") is True for policy in policies)
+        return any((policy.spec.get("recovery") or {}).get("probeNodes") is True for policy in policies)
 
     def _is_ours(self, node: str) -> bool:
         """Whether the node has pods of a gang whose queue has a policy that asks for probes."""
@@ -222,14 +217,14 @@ class SilentNodes(Part):
         return any(policy is not None and policy.enabled and policy.probe_nodes for policy in policies)
 
 
-def is_silent(node: Json) -> bool:
+def is_silent(node: NodeObject) -> bool:
     """Whether the node has the taint of silent nodes."""
-    return any(taint.get("key") == names.SILENT for taint in (node.get("spec") or {}).get("taints") or ())
+    return any(taint.get("key") == names.SILENT for taint in node.taints)
 
 
-def _place(node: Json | None) -> tuple[str, int] | None:
+def _place(node: NodeObject | None) -> tuple[str, int] | None:
     """The address and port of the node's kubelet; None for a node without an internal address."""
-    status = (node or {}).get("status") or {}
+    status = node.status if node is not None else {}
     rows = status.get("addresses") or ()
     address = next((row.get("address") for row in rows if row.get("type") == "InternalIP"), None)
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port")

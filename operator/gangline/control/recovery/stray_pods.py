@@ -13,20 +13,17 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
 from gangline.control.recovery.failed_hosts import HOST, hosts_of, keeps_away
 from gangline.control.recovery.unhealthy_nodes import HostNames, Tolerations, is_alive
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
-from gangline.kube.resources import Json, ObjectKey, key_of, true_condition
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import NodeObject, PodObject
 
 CONDITION: Final = "TerminatedByKueue"
 REASON: Final = "UnschedulableOnAssignedNode"
@@ -40,19 +37,16 @@ _ASKS: Final = (
 )
 
 
-def awaited_host(pod: Json) -> str:
+def awaited_host(pod: PodObject) -> str:
     """The host for which an unbound pod without gate waits, "" = for none."""
-    spec = pod["spec"]
-    written = pod["metadata"].get("annotations") or {}
-    gated = any(gate.get("name") == names.TOPOLOGY_GATE for gate in spec.get("schedulingGates") or ())
-    phase = (pod.get("status") or {}).get("phase") or "Pending"
-    if spec.get("nodeName") or gated or phase != "Pending" or not is_alive(pod):
+    written, is_pending = pod.annotations, pod.phase in ("", "Pending")
+    if pod.node or names.TOPOLOGY_GATE in pod.gates or not is_pending or not is_alive(pod):
         return ""
-    return (spec.get("nodeSelector") or {}).get(HOST) or "" if any(name in written for name in _ASKS) else ""
+    return (pod.spec.get("nodeSelector") or {}).get(HOST) or "" if any(name in written for name in _ASKS) else ""
 
 
 def is_stray(
-    workload: model.Workload, host: str, node: Json | None, tolerations: Callable[[str], Sequence[Json]]
+    workload: model.Workload, host: str, node: NodeObject | None, tolerations: Callable[[str], Sequence[Json]]
 ) -> bool:
     """Whether a pod of the Workload waits for this host in vain. Kubernetes itself deals with pods of deleted nodes."""
     if node is None or workload.evicted or workload.finished:
@@ -60,7 +54,7 @@ def is_stray(
     pod_sets = hosts_of(workload.admission).get(host)
     if pod_sets is None:
         return True
-    return true_condition(node, "Ready") is None or keeps_away(node, map(tolerations, pod_sets))
+    return not node.is_true("Ready") or keeps_away(node, map(tolerations, pod_sets))
 
 
 class StrayPods(Part):
@@ -68,26 +62,18 @@ class StrayPods(Part):
 
     name = "stray pods"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        owners: PodOwners,
-        writer: Writer,
-        recorder: EventRecorder,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._owners = owners
-        self._writer = writer
-        self._recorder = recorder
-        self._wake = wake
-        self._quarantine = quarantine
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = owners.changed.subscribe(worth=exists)
-        mirror.changes.placed.feed(self._changed)
-        mirror.changes.unowned.feed(self._changed)
-        self._names = HostNames(mirror)
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._owners = context.owners
+        self._writer = context.writer
+        self._recorder = context.recorder
+        self._wake = context.wake
+        self._quarantine = context.quarantine
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.owners.changed.subscribe(worth=exists)
+        context.mirror.changes.placed.feed(self._changed)
+        context.mirror.changes.unowned.feed(self._changed)
+        self._names = HostNames(context.mirror)
         self._waiting: dict[str, set[str]] = {}  # Workload -> hosts for which pods that claim it wait
         self._attempts: Attempts[str] = Attempts(self._again)
 
@@ -103,7 +89,7 @@ class StrayPods(Part):
 
     def _look(self, key: str) -> None:
         self._waiting.pop(key, None)
-        value, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        value, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if value is None or raw is None or not value.unowned:
             return
         tolerations = Tolerations(self._mirror, raw)
@@ -114,23 +100,22 @@ class StrayPods(Part):
             if is_stray(value, host, self._names.found(host), tolerations) and self._attempts.ready(key):
                 self._fail(key, pod)
 
-    def _fail(self, workload: str, pod: Json) -> None:
-        meta = pod["metadata"]
+    def _fail(self, workload: str, pod: PodObject) -> None:
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         row = {"type": CONDITION, "status": "True", "reason": REASON, "message": MESSAGE, "lastTransitionTime": at}
         body: Json = {
-            "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+            "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version},
             "status": {"phase": "Failed", "conditions": [row]},
         }
 
-        def failed(answer: Json) -> None:
+        def failed(answer: PodObject) -> None:
             self._attempts.resolved(workload)
             self._attempts.forgive(workload)
             self._recorder.record(answer, "Normal", EVENT, MESSAGE, "PodTerminated")
             self._again(workload)
 
         self._attempts.sent(workload)
-        key = ObjectKey.parse(kube.PODS, key_of(pod))
+        key = ObjectKey.parse(kube.PODS, pod.key)
         self._writer.submit(
             Write(
                 key,

@@ -8,7 +8,7 @@ recovers gangs (`fencing`); what is left behind, and annotated, is deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -16,16 +16,15 @@ from typing import Any, Final
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.part import Part
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, condition_of, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import NodeObject, PodObject
 
 GATE: Final = "FailureRecoveryPolicy"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -52,37 +51,36 @@ class StuckPod:
     failed: bool
 
     @property
-    def object(self) -> Json:
+    def object(self) -> PodObject:
         """The pod as the object of an event."""
         namespace, _, name = self.key.rpartition("/")
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "uid": self.uid}}
+        metadata = {"name": name, "namespace": namespace, "uid": self.uid}
+        return PodObject({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 
 
-def stuck_pod(pod: Json) -> StuckPod | None:
+def stuck_pod(pod: PodObject) -> StuckPod | None:
     """The facts about a terminating pod that may be deleted by force; None for any other pod."""
-    meta, status = pod["metadata"], pod.get("status") or {}
-    if (meta.get("annotations") or {}).get(names.SAFE_TO_DELETE) != "true" or not meta.get("deletionTimestamp"):
+    if pod.annotations.get(names.SAFE_TO_DELETE) != "true" or not pod.deletion_time:
         return None
-    grace: int = meta.get("deletionGracePeriodSeconds") or 0
-    failed = condition_of(pod, CONDITION) is not None
+    grace: int = pod.metadata.get("deletionGracePeriodSeconds") or 0
+    failed = pod.condition(CONDITION) is not None
     if failed and not grace:
         return None  # it was deleted: what is left of it belongs to its finalizers
     return StuckPod(
-        key=key_of(pod),
-        uid=meta["uid"],
-        version=meta["resourceVersion"],
-        node=(pod.get("spec") or {}).get("nodeName") or "",
-        due=conditions.millis_of(meta["deletionTimestamp"]),
+        key=pod.key,
+        uid=pod.uid,
+        version=pod.resource_version,
+        node=pod.node,
+        due=conditions.millis_of(pod.deletion_time),
         grace=grace,
-        ended=status.get("phase") in ("Succeeded", "Failed"),
+        ended=pod.has_ended,
         failed=failed,
     )
 
 
-def is_unreachable(node: Json | None) -> bool:
+def is_unreachable(node: NodeObject | None) -> bool:
     """Whether Kubernetes has given up hearing of the node. A deleted node is none: Kubernetes deletes its pods itself."""
-    taints = ((node or {}).get("spec") or {}).get("taints") or ()
-    return any(taint.get("key") == UNREACHABLE for taint in taints)
+    return node is not None and any(taint.get("key") == UNREACHABLE for taint in node.taints)
 
 
 class StuckPods(Part):
@@ -91,21 +89,21 @@ class StuckPods(Part):
     name = "stuck pods"
     kinds = (kube.PODS,)
 
-    def __init__(self, mirror: Mirror, writer: Writer, recorder: EventRecorder, wake: Callable[[], None]) -> None:
-        self._mirror = mirror
-        self._writer = writer
-        self._recorder = recorder
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writer = context.writer
+        self._recorder = context.recorder
         self._pods: dict[str, StuckPod] = {}
         self._on: dict[str, set[str]] = {}  # node -> keys of its stuck pods
         self._look: set[str] = set()
         self._times: dict[str, int] = {}  # when the patience with a pod ends
-        self._nodes = mirror.changes.nodes.subscribe(worth=lambda node: node in self._on)
-        self._wake = wake
+        self._nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: node in self._on)
+        self._wake = context.wake
         self._attempts: Attempts[str] = Attempts(self._again)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
-            self._keep(key_of(event.obj), stuck_pod(event.obj))
+            self._keep(event.obj.key, stuck_pod(event.obj))
         elif isinstance(event, Removed):
             self._keep(event.key, None)
 
@@ -142,7 +140,7 @@ class StuckPods(Part):
                 self._times[key] = pod.due + PATIENCE
             elif self._writer.pending(ObjectKey.parse(kube.PODS, key)):  # something else about it
                 self._times[key] = now + RETRY
-            elif is_unreachable(self._mirror.get(kube.NODES, pod.node)):
+            elif is_unreachable(self._mirror.nodes.get(pod.node)):
                 self._end(pod)
         self.due = min(self._times.values(), default=None)
 
@@ -169,7 +167,7 @@ class StuckPods(Part):
         self._send(pod, "delete", {"uid": pod.uid, "grace_seconds": 0}, done=lambda _: self._attempts.forgive(pod.key))
 
     def _send(self, pod: StuckPod, verb: Any, body: Mapping[str, Any], *, done: Any) -> None:
-        def written(answer: Json) -> None:
+        def written(answer: PodObject) -> None:
             self._attempts.resolved(pod.key)
             done(answer)
 

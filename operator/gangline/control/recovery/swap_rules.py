@@ -12,18 +12,18 @@ from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, Record, RecordedSwap
 from gangline.control.mirror.pod import Pod
-from gangline.kube.resources import Json, true_condition
+from gangline.objects import WorkloadObject
 
 
-def runs(workload: Json) -> bool:
+def runs(workload: WorkloadObject) -> bool:
     """Whether the workload is admitted and neither evicted nor finished."""
-    here = "admission" in workload.get("status", {}) and true_condition(workload, names.ADMITTED)
-    return bool(here and not true_condition(workload, names.EVICTED) and not true_condition(workload, names.FINISHED))
+    here = "admission" in workload.status and workload.admitted
+    return here and not workload.evicted and not workload.finished
 
 
-def admitted_since(workload: Json) -> int:
+def admitted_since(workload: WorkloadObject) -> int:
     """The time at which the workload's admission began, in milliseconds; 0 without one."""
-    row = true_condition(workload, names.ADMITTED)
+    row = workload.true_condition(names.ADMITTED)
     return conditions.millis_of(row.get("lastTransitionTime")) if row is not None else 0
 
 
@@ -46,15 +46,13 @@ def is_fresh(pod: Pod, record: Record, swap: RecordedSwap) -> bool:
     return not is_lost(pod, swap)
 
 
-def wanted_pods(workload: Json) -> int:
+def wanted_pods(workload: WorkloadObject) -> int:
     """How many pods an admitted gang has, less those that completed for good."""
-    status = workload["status"]
-    ended: Mapping[str, int] = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
-    rows = status["admission"].get("podSetAssignments") or ()
-    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in rows)
+    ended: Mapping[str, int] = {row["name"]: row["count"] for row in workload.status.get("reclaimablePods") or ()}
+    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in workload.assignments)
 
 
-def holds_back(workload: Json, pods: Iterable[Pod]) -> bool:
+def holds_back(workload: WorkloadObject, pods: Iterable[Pod]) -> bool:
     """Whether pods of an attempt older than the recorded one still exist: the next attempt must not begin."""
     record = swap_record.of(workload)
     swap = record.current

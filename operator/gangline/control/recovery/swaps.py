@@ -22,31 +22,26 @@ from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import REQUEUE, RESTART, Record, RecordedSwap
 from gangline.control import decision_log
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import EvictionWanted, Messages, Recovered
+from gangline.control.parts.messages import EvictionWanted, Recovered
 from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import out_of_reach_since
 from gangline.control.recovery.swap_rules import admitted_since, describe, is_fresh, is_lost, missing, runs, wanted_pods
 from gangline.control.status import run_changes
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.gpujob import status as gpujob_status
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
-from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import PodObject, WorkloadObject
 
 #: returns the new record for the current one; the same record = no write
 Amend: TypeAlias = Callable[[Record], Record]
 #: called with the Workload once its record is written, or with None if the record did not change
-Written: TypeAlias = Callable[[Json | None], None]
+Written: TypeAlias = Callable[[WorkloadObject | None], None]
 
 SLOT: Final = "recovery"
 #: A restarted gang is left alone for this long, in milliseconds, unless it loses more nodes.
@@ -64,47 +59,35 @@ class Recoveries(Part):
     name = "recoveries"
     kinds = (kube.WORKLOADS,)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        pods: PodIndex,
-        writes: Writes,
-        writer: Writer,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        messages: Messages,
-        note_failure: Callable[[str], None],
-        now: Callable[[], int],
-        quarantine: Quarantine,
-    ) -> None:
-        self._quarantine = quarantine
-        self._mirror = mirror
-        self._pods = pods
-        self._writes = writes
-        self._writer = writer
-        self._recorder = recorder
-        self._metrics = metrics
-        self._messages = messages
+    def __init__(self, context: Context, note_failure: Callable[[str], None]) -> None:
+        self._quarantine = context.quarantine
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._writes = context.writes
+        self._writer = context.writer
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._messages = context.messages
         self._note_failure = note_failure
-        self._now = now
+        self._now = context.now
         self._created: dict[str, int] = {}  # Workload -> when its pods were complete again, in milliseconds
         self._closing: set[str] = set()
         self._serial = itertools.count()
         self._unreachable_nodes: set[str] = set()
-        self._changed = mirror.changes.recovering.subscribe(worth=mirror.has(kube.WORKLOADS))
-        pods.changed.feed(self._changed)
-        self._changed_nodes = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
+        self._changed = context.mirror.changes.recovering.subscribe(worth=context.mirror.has(kube.WORKLOADS))
+        context.pods.changed.feed(self._changed)
+        self._changed_nodes = context.mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def heal(self, decision: model.Heal) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        if raw is None or raw["metadata"]["uid"] != decision.uid:
+        raw = self._mirror.workloads.get(decision.workload)
+        if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself
         record = swap_record.of(raw)
         if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
             return  # its pods are still being replaced
-        on_node_loss = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+        on_node_loss = raw.annotations.get(names.NODE_LOSS)
         if on_node_loss == swap_record.FAIL and not decision.bound_stay and self._fail(raw, decision):
             return
         if on_node_loss == REQUEUE:
@@ -117,10 +100,10 @@ class Recoveries(Part):
             swap = replace(swap, refusing=swap.lost)
         self._begin(decision.workload, swap, decision.message, doubt=True)
 
-    def _fail(self, workload: Json, decision: model.Heal) -> bool:
+    def _fail(self, workload: WorkloadObject, decision: model.Heal) -> bool:
         """Fail the job with its nodes, as it requests. Returns False for a kind that cannot."""
         ref = self._mirror.job_of(workload)
-        job = self._mirror.get(*ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
+        job = self._mirror.job(ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
         if job is None:
             return False
         patch = gpujob_status.lost(job, decision.message, conditions.timestamp(decision.at))
@@ -137,8 +120,8 @@ class Recoveries(Part):
 
     def give_up(self, decision: model.Evict) -> None:
         """Evict a gang because of failed nodes. The nodes are recorded first, so that the gang is placed elsewhere."""
-        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
-        if raw is None or raw["metadata"]["uid"] != decision.uid:
+        raw = self._mirror.workloads.get(decision.workload)
+        if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself
         now = self._now()
         cause = decision.underlying_cause or decision.reason
@@ -158,7 +141,7 @@ class Recoveries(Part):
     ) -> None:
         self._created.pop(workload, None)
 
-        def begun(answer: Json | None) -> None:
+        def begun(answer: WorkloadObject | None) -> None:
             then()
             if answer is None:
                 return
@@ -176,7 +159,7 @@ class Recoveries(Part):
         """Change the record of a Workload, based on its newest version."""
 
         def body() -> Json | None:
-            raw = self._mirror.get(kube.WORKLOADS, workload)
+            raw = self._mirror.workloads.get(workload)
             if raw is None:
                 return None
             before = swap_record.of(raw)
@@ -184,9 +167,9 @@ class Recoveries(Part):
             if after == before:
                 return None
             recorded = {names.RECOVERY: swap_record.write(after)}
-            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "annotations": recorded}}
+            return {"metadata": {"resourceVersion": raw.resource_version, "annotations": recorded}}
 
-        def answered(answer: Json | None) -> None:
+        def answered(answer: WorkloadObject | None) -> None:
             self._closing.discard(workload)
             done(answer)
 
@@ -215,25 +198,24 @@ class Recoveries(Part):
             return False
         if not any(pod.alive and pod.node in self._unreachable_nodes for pod in self._pods.of(workload)):
             return False
-        raw = self._mirror.get(kube.WORKLOADS, workload)
-        admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
-        return self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled
+        raw = self._mirror.workloads.get(workload)
+        return self._mirror.recovery_of(raw.admitted_by if raw is not None else "").enabled
 
     def _is_node_of_interest(self, node: str) -> bool:
-        known = self._mirror.get(kube.NODES, node) is not None
+        known = self._mirror.nodes.get(node) is not None
         return known or node in self._unreachable_nodes or bool(self._pods.on(node))
 
     def _update_unreachable(self) -> None:
         """Plan the jobs again whose pods are on nodes that became unreachable, or reachable again."""
         for node in self._changed_nodes.take():
             pods = self._pods.on(node)
-            known = self._mirror.get(kube.NODES, node)
+            known = self._mirror.nodes.get(node)
             out = out_of_reach_since(known) is not None and (known is not None or bool(pods))
             if out == (node in self._unreachable_nodes):
                 continue
             self._unreachable_nodes ^= {node}
             for workload in {pod.workload for pod in pods}:
-                raw = self._mirror.get(kube.WORKLOADS, workload)
+                raw = self._mirror.workloads.get(workload)
                 if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
                     self._mirror.changes.jobs.add(owner)
 
@@ -250,7 +232,7 @@ class Recoveries(Part):
             )
 
     def _follow_up(self, workload: str, now: int) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, workload)
+        raw = self._mirror.workloads.get(workload)
         record = swap_record.of(raw) if raw is not None else Record()
         if raw is None or not record.log:
             self._created.pop(workload, None)
@@ -261,9 +243,9 @@ class Recoveries(Part):
         elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _update_condition(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
+    def _update_condition(self, workload: str, raw: WorkloadObject, swap: RecordedSwap) -> None:
         """Make the condition match the record. Mostly it does already: it is written with the record, or right after."""
-        row = condition_of(raw, names.RECOVERED)
+        row = raw.condition(names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
             return
         if self._writes.pending(kube.WORKLOADS, workload):
@@ -272,7 +254,7 @@ class Recoveries(Part):
         change = run_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
         self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
 
-    def _follow(self, workload: str, raw: Json, record: Record, swap: RecordedSwap, now: int) -> None:
+    def _follow(self, workload: str, raw: WorkloadObject, record: Record, swap: RecordedSwap, now: int) -> None:
         if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
             self._evict_after_all(workload, raw, swap)
             return
@@ -294,13 +276,12 @@ class Recoveries(Part):
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
 
-    def _evict_after_all(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
+    def _evict_after_all(self, workload: str, raw: WorkloadObject, swap: RecordedSwap) -> None:
         """Evict a gang whose recorded eviction did not happen: the recorder died, or another writer intervened."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
         else:
-            uid, message = raw["metadata"]["uid"], missing(swap)
-            self._evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
+            self._evict(model.Evict(workload, raw.uid, "NodeFailures", missing(swap), avoid=swap.lost))
 
     def _hurry(self, workload: str, pods: Iterable[Pod], now: int) -> None:
         """Shorten the grace period of pods that hold up the next attempt, where the policy permits it."""
@@ -330,7 +311,7 @@ class Recoveries(Part):
         rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
         body = {"metadata": {"uid": pod.uid, "finalizers": rest or None}}
 
-        def done(answer: Json) -> None:
+        def done(answer: PodObject) -> None:
             self._pods.upsert(answer)
             self._changed.add(pod.workload)
 
@@ -351,7 +332,7 @@ class Recoveries(Part):
         def amend(record: Record) -> Record:
             return record.with_current(closed) if record.current == swap else record
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             self._created.pop(workload, None)
             if answer is None:
                 return
@@ -361,16 +342,15 @@ class Recoveries(Part):
             self._recorder.record(answer, "Normal", "Recovered", message)
             self._messages.publish(Recovered(answer, message))
             self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)
-            queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
-            self._metrics.recovered(queue, closed.stages())
+            self._metrics.recovered(answer.admitted_by, closed.stages())
 
         self._closing.add(workload)
         self._write(workload, amend, done, doubt=False)
 
-    def _report_to_owner(self, workload: Json, how: str, message: str, at: int) -> None:
+    def _report_to_owner(self, workload: WorkloadObject, how: str, message: str, at: int) -> None:
         """Record the interruption in the status of a GPUJob."""
         ref = self._mirror.job_of(workload)
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         if ref is None or job is None or ref[0] != kube.GPU_JOBS:
             return
         patch = gpujob_status.interrupted(job, swap_record.of(workload).swaps, how, message, conditions.timestamp(at))

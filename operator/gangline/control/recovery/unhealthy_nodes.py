@@ -7,20 +7,19 @@ or the gang is evicted. A node that returns before that is taken off the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.parts.part import Part
 from gangline.control.recovery.failed_hosts import Found, Rules, done_on, failed_hosts, hosts_of
 from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, deleting
+from gangline.kube.resources import Json
+from gangline.objects import NodeObject, PodObject, WorkloadObject
 
 #: replacement of failed nodes, Kueue's and with it the list
 GATE: Final = "TASFailedNodeReplacement"
@@ -45,7 +44,7 @@ class HostNames:
             before = self._hosts.pop(node, host)
             if self._nodes.get(before) == node:
                 del self._nodes[before]
-            if self._mirror.get(kube.NODES, node) is not None:
+            if self._mirror.nodes.get(node) is not None:
                 self._hosts[node] = host
                 self._nodes[host] = node
             found |= {host, before}
@@ -57,9 +56,9 @@ class HostNames:
     def node(self, host: str) -> str:
         return self._nodes.get(host, host)
 
-    def found(self, host: str) -> Json | None:
+    def found(self, host: str) -> NodeObject | None:
         """The node with this host name; None if there is none."""
-        return self._mirror.get(kube.NODES, self.node(host))
+        return self._mirror.nodes.get(self.node(host))
 
 
 class UnhealthyNodes(Part):
@@ -67,21 +66,19 @@ class UnhealthyNodes(Part):
 
     name = "nodes"
 
-    def __init__(
-        self, mirror: Mirror, pods: PodIndex, owners: PodOwners, writes: Writes, *, gates: Mapping[str, bool]
-    ) -> None:
-        self._mirror = mirror
-        self._pods = pods
-        self._owners = owners
-        self._writes = writes
-        self._rules = Rules.of(gates)
-        exists = mirror.has(kube.WORKLOADS)
-        self._changed = mirror.changes.placed.subscribe(worth=exists)
-        self._changed_pods = pods.changed.subscribe(worth=exists)
-        owners.changed.feed(self._changed_pods)
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._pods = context.pods
+        self._owners = context.owners
+        self._writes = context.writes
+        self._rules = Rules.of(context.gates)
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._changed = context.mirror.changes.placed.subscribe(worth=exists)
+        self._changed_pods = context.pods.changed.subscribe(worth=exists)
+        context.owners.changed.feed(self._changed_pods)
         self._hosts: dict[str, frozenset[str]] = {}  # placed Workload -> its hosts
         self._at: dict[str, set[str]] = {}  # host -> the Workloads with pods there
-        self._names = HostNames(mirror)
+        self._names = HostNames(context.mirror)
         self._troubled: set[str] = set()  # Workloads with a host that is not as it should be
         self._times: dict[str, int] = {}
 
@@ -116,7 +113,7 @@ class UnhealthyNodes(Part):
 
     def _look(self, key: str, now: int) -> None:
         self._times.pop(key, None)
-        value, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        value, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if value is None or raw is None:
             self._index(key)
             self._troubled.discard(key)
@@ -133,16 +130,16 @@ class UnhealthyNodes(Part):
             self._times[key] = found.due
         hosts = in_order(value.unhealthy_nodes, found.failed)
         if hosts != value.unhealthy_nodes and value.admitted and not value.evicted and not value.finished:
-            change = listed(hosts, raw["status"].get("admission"))
+            change = listed(hosts, raw.admission)
             self._writes.change(key, "unhealthy", change, priority=Priority.LIFECYCLE)
 
-    def _found(self, key: str, value: model.Workload, raw: Json, now: int) -> Found:
+    def _found(self, key: str, value: model.Workload, raw: WorkloadObject, now: int) -> Found:
         pods = self._pods.of(key)
         busy = {pod.node for pod in pods if pod.alive}
         succeeded = [self._names.host(pod.node) for pod in pods if pod.succeeded]
         busy.update(self._names.node(host) for host in done_on(value.admission, succeeded))
         if value.unowned:  # nobody can prove that a pod is of it
-            busy |= {pod["spec"].get("nodeName") for pod in self._owners.claimants(key) if is_alive(pod)}
+            busy |= {pod.node for pod in self._owners.claimants(key) if is_alive(pod)}
         return failed_hosts(
             value,
             busy=busy,
@@ -156,30 +153,30 @@ class UnhealthyNodes(Part):
 class Tolerations:
     """The tolerations of each pod set of an admitted Workload: its own, those of its flavors, and those that checks add."""
 
-    def __init__(self, mirror: Mirror, workload: Json) -> None:
+    def __init__(self, mirror: Mirror, workload: WorkloadObject) -> None:
         self._mirror = mirror
         self._workload = workload
 
     def __call__(self, pod_set: str) -> list[Json]:
-        status = self._workload["status"]
         found: list[Json] = []
-        for each in self._workload["spec"].get("podSets") or ():
+        for each in self._workload.pod_sets:
             if each.get("name", "main") == pod_set:
                 found += ((each.get("template") or {}).get("spec") or {}).get("tolerations") or ()
-        for each in (status.get("admission") or {}).get("podSetAssignments") or ():
+        for each in self._workload.assignments:
             if each.get("name", "main") == pod_set:
                 for flavor in sorted(set((each.get("flavors") or {}).values())):
-                    found += (self._mirror.flavor(flavor) or {"spec": {}})["spec"].get("tolerations") or ()
-        for check in status.get("admissionChecks") or ():
+                    named = self._mirror.flavor(flavor)
+                    found += named.spec.get("tolerations") or () if named is not None else ()
+        for check in self._workload.checks:
             for update in check.get("podSetUpdates") or ():
                 if update.get("name") == pod_set:
                     found += update.get("tolerations") or ()
         return found
 
 
-def is_alive(pod: Json) -> bool:
+def is_alive(pod: PodObject) -> bool:
     """Whether the pod runs, or will run."""
-    return not deleting(pod) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    return not pod.deleting and not pod.has_ended
 
 
 def in_order(known: Sequence[str], failed: Iterable[str]) -> tuple[str, ...]:

@@ -14,19 +14,18 @@ from gangline.control.serving.held_index import HeldIndex
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import BY_RESOURCE, KINDS
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, controller_of, controller_uid, key_of
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 _KINDS = {(each.declaration.resource.api_version, each.declaration.kind): each for each in KINDS}
 _POD = ("v1", "Pod")
 
 
-def parent_named(workload: Json) -> tuple[JobRef, str] | None:
+def parent_named(workload: WorkloadObject) -> tuple[JobRef, str] | None:
     """The parent that owns a Workload, and its uid; None for Workloads of others."""
-    meta = workload["metadata"]
-    for row in meta.get("ownerReferences") or ():
-        kind = _KINDS.get((row.get("apiVersion"), row.get("kind")))
+    for row in workload.owners:
+        kind = _KINDS.get((row.get("apiVersion") or "", row.get("kind") or ""))
         if kind is not None:
-            return (kind.declaration.resource, f"{meta['namespace']}/{row['name']}"), row["uid"]
+            return (kind.declaration.resource, f"{workload.namespace}/{row['name']}"), row["uid"]
     return None
 
 
@@ -37,52 +36,54 @@ class Families:
         self._mirror = mirror
         self._held = held
 
-    def pods_of(self, ref: JobRef, parent: Json) -> list[HeldPod]:
+    def pods_of(self, ref: JobRef, parent: JobObject) -> list[HeldPod]:
         """The pods that the parent has made."""
         return [pod for pod in self._held.pods_of(ref) if self._has_made(ref, parent, pod)]
 
-    def _has_made(self, ref: JobRef, parent: Json, pod: HeldPod) -> bool:
+    def _has_made(self, ref: JobRef, parent: JobObject, pod: HeldPod) -> bool:
         if ref[0] == kube.STATEFUL_SETS:
-            return pod.owner[2] == parent["metadata"]["uid"]
+            return pod.owner[2] == parent.uid
         return self._is_of_set(pod, parent)
 
-    def _is_of_set(self, pod: HeldPod, parent: Json, *, leads: bool = False) -> bool:
+    def _is_of_set(self, pod: HeldPod, parent: JobObject, *, leads: bool = False) -> bool:
         """Whether the pod's StatefulSet is the parent's. `leads`: only leaders are asked about."""
         made_by = self._stateful_set_of(pod)
         if made_by is None:
             return False
-        if controller_uid(made_by) == parent["metadata"]["uid"]:
+        if made_by.controller_uid == parent.uid:
             return True
-        owner = controller_of(made_by) or {}
+        owner = made_by.controller or {}
         if leads or (owner.get("apiVersion"), owner.get("kind")) != _POD:
             return False
         leader = self._held.pod(f"{pod.namespace}/{owner['name']}")
         return leader is not None and leader.uid == owner["uid"] and self._is_of_set(leader, parent, leads=True)
 
-    def _stateful_set_of(self, pod: HeldPod) -> Json | None:
+    def _stateful_set_of(self, pod: HeldPod) -> Stored | None:
         _, name, uid = pod.owner
         found = self._mirror.get(kube.STATEFUL_SETS, f"{pod.namespace}/{name}")
-        return found if found is not None and found["metadata"]["uid"] == uid else None
+        return found if found is not None and found.uid == uid else None
 
     def is_outdated(self, pod: HeldPod) -> bool:
         """Whether the pod's StatefulSet has another revision by now, and rolls it out only once this pod has gone or is ready."""
-        status = (self._stateful_set_of(pod) or {}).get("status") or {}
-        current, update = status.get("currentRevision"), status.get("updateRevision")
-        return bool(pod.revision) and pod.revision == current and current != update
+        found = self._stateful_set_of(pod)
+        if found is None or not pod.revision:
+            return False
+        current, update = found.status.get("currentRevision"), found.status.get("updateRevision")
+        return pod.revision == current and current != update
 
-    def demand(self, workload: Json) -> Demand | None:
+    def demand(self, workload: WorkloadObject) -> Demand | None:
         """The demand of a parent for the group of a Workload; None where no parent has it."""
         named = parent_named(workload)
         if named is None:
             return None
         ref, uid = named
-        parent, kind = self._mirror.get(*ref), BY_RESOURCE[ref[0]]
-        if parent is None or parent["metadata"]["uid"] != uid:
+        parent, kind = self._mirror.job(ref), BY_RESOURCE[ref[0]]
+        if parent is None or parent.uid != uid:
             return None
         try:
             wanted = sum(row["count"] for row in kind.pod_sets(parent))
         except JobError:  # its plan says what is wrong
             return None
-        members = self._held.members_of(ref, key_of(workload))
+        members = self._held.members_of(ref, workload.key)
         uids = frozenset(pod.uid for pod in members if self._has_made(ref, parent, pod))
         return Demand(wanted, in_stages=kind.comes_in_stages(parent), pods=uids)

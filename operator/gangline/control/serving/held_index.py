@@ -11,7 +11,8 @@ from gangline.jobs.pods import held
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import BY_FRAMEWORK
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, as_revision, key_of
+from gangline.kube.resources import as_revision
+from gangline.objects import PodObject
 
 K = TypeVar("K", bound=Hashable)
 
@@ -29,9 +30,9 @@ class HeldIndex:
         self._of: dict[JobRef, set[str]] = {}
         self._in: dict[str, set[str]] = {}  # pod group, which is that of a Workload -> keys of its pods
 
-    def upsert(self, pod: Json) -> None:
-        key, old = key_of(pod), self._pods.get(key_of(pod))
-        if not held.is_held(pod) or pod["metadata"]["namespace"] in names.EXCLUDED_NAMESPACES:
+    def upsert(self, pod: PodObject) -> None:
+        key, old = pod.key, self._pods.get(pod.key)
+        if not held.is_held(pod) or pod.namespace in names.EXCLUDED_NAMESPACES:
             self.remove(key)
             return
         new = held.read(pod)

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from gangline import bounded
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
-from gangline.control.plan import job_workload
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
     CreateWorkload,
@@ -28,7 +27,8 @@ from gangline.jobs import workload as workloads
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import parent as parents
 from gangline.jobs.serving.parent import Group, ServingKind
-from gangline.kube.resources import Json, deleting, key_of
+from gangline.kube.resources import Json, key_of
+from gangline.objects import JobObject, WorkloadObject
 
 #: Workloads of one parent that are made at once; the next ones follow
 AT_ONCE: Final = 200
@@ -39,9 +39,9 @@ class ParentView:
     """One parent with everything that belongs to it, as last seen."""
 
     kind: ServingKind
-    parent: Json
+    parent: JobObject
     #: by their names
-    workloads: Mapping[str, Json]
+    workloads: Mapping[str, WorkloadObject]
     #: the pods that it has made
     pods: Sequence[HeldPod]
     #: uids of pods of a revision that its StatefulSet is replacing
@@ -73,27 +73,27 @@ Step: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
 def plan(view: ParentView, lookups: Lookups) -> list[Step]:
     """The next steps for one parent; [] when there is nothing to do until something changes. Raises JobError."""
     kind, parent = view.kind, view.parent
-    if deleting(parent) or not view.managed or not parents.is_held(kind, parent):
+    if parent.deleting or not view.managed or not parents.is_held(kind, parent):
         return []  # Kubernetes deletes the pods of a deleted one, and then its Workloads
     size, pod_sets = kind.size(parent), kind.pod_sets(parent)
     present, surplus = _by_index(view, size)
-    steps: list[Step] = [DeleteWorkload(each) for each in surplus if not deleting(each)]
+    steps: list[Step] = [DeleteWorkload(each) for each in surplus if not each.deleting]
     if not parents.comes_from_elsewhere(parent):
         missing = (index for index in range(size) if index not in present)
         groups = (Group(kind.workload_name(parent, index), pod_sets, _index(view, index)) for index in missing)
         steps += _make(view, list(islice(groups, AT_ONCE)), lookups)
     for index, workload in present.items():
-        group = Group(workload["metadata"]["name"], pod_sets, _index(view, index))
+        group = Group(workload.name, pod_sets, _index(view, index))
         steps += _adapt(view, workload, group, lookups)
     return steps + _pods(view, size, pod_sets, present)
 
 
-def _by_index(view: ParentView, size: int) -> tuple[dict[int, Json], list[Json]]:
+def _by_index(view: ParentView, size: int) -> tuple[dict[int, WorkloadObject], list[WorkloadObject]]:
     """The Workloads of a parent by their groups, and those of groups that it no longer has."""
-    present: dict[int, Json] = {}
-    surplus: list[Json] = []
+    present: dict[int, WorkloadObject] = {}
+    surplus: list[WorkloadObject] = []
     for name, workload in sorted(view.workloads.items()):
-        written = (workload["metadata"].get("annotations") or {}).get(names.COMPONENT_INDEX)
+        written = workload.annotations.get(names.COMPONENT_INDEX)
         index = (bounded.whole(written) or 0) if written is not None else 0
         if index >= size:
             surplus.append(workload)
@@ -127,9 +127,9 @@ def _make(view: ParentView, groups: Sequence[Group], lookups: Lookups) -> list[S
 # --- one Workload -----------------------------------------------------------------------------------------------------
 
 
-def _adapt(view: ParentView, workload: Json, group: Group, lookups: Lookups) -> list[Step]:
+def _adapt(view: ParentView, workload: WorkloadObject, group: Group, lookups: Lookups) -> list[Step]:
     """Let a Workload follow its parent: who owns it, its queue and priority, and how many pods it counts."""
-    if deleting(workload) or job_workload.has(workload, names.FINISHED):
+    if workload.deleting or workload.finished:
         return []
     notes: list[Step] = []
     body = _ownership(view, workload, group)
@@ -141,28 +141,27 @@ def _adapt(view: ParentView, workload: Json, group: Group, lookups: Lookups) -> 
     if spec:
         body["spec"] = spec
     if {"priority", "priorityClassRef"} & spec.keys():
-        note = f"Updated workload priority class: {key_of(workload)}"
+        note = f"Updated workload priority class: {workload.key}"
         notes.append(Note("Normal", "UpdatedWorkload", note))
     if body:
         return [PatchWorkload(workload, body), *notes]
     return _resize(view, workload, group)
 
 
-def _ownership(view: ParentView, workload: Json, group: Group) -> Json:
+def _ownership(view: ParentView, workload: WorkloadObject, group: Group) -> Json:
     """The owner and annotations for a Workload that an older version, or a manager cluster, has made for the parent; {} if it has
     them.
     """
-    meta = workload["metadata"]
-    owners: Sequence[Json] = meta.get("ownerReferences") or ()
-    if any(row["uid"] == view.parent["metadata"]["uid"] for row in owners):
+    owners = workload.owners
+    if any(row["uid"] == view.parent.uid for row in owners):
         return {}
     notes = parents.owner_notes(view.kind, view.parent, group)
     return {"metadata": {"ownerReferences": [*owners, parents.owner(view.kind, view.parent)], "annotations": notes}}
 
 
-def _following(view: ParentView, workload: Json, group: Group, lookups: Lookups) -> Json:
+def _following(view: ParentView, workload: WorkloadObject, group: Group, lookups: Lookups) -> Json:
     """The changes of a Workload's spec by which it follows its parent; queue and pods change only while it holds no quota."""
-    spec, parent, reserved = workload["spec"], view.parent, job_workload.reserved(workload)
+    spec, parent, reserved = workload.spec, view.parent, workload.holds_quota
     if not group.size or (reserved and not workloads.names_another_class(workload, parent)):
         return {}
     changed: Json = {}
@@ -173,26 +172,26 @@ def _following(view: ParentView, workload: Json, group: Group, lookups: Lookups)
         return changed
     if (queue := queue_name(parent)) and queue != spec.get("queueName"):
         changed["queueName"] = queue
-    if not _is_of_shape(workload, group) and not (workload.get("status") or {}).get("reclaimablePods"):
+    if not _is_of_shape(workload, group) and not workload.status.get("reclaimablePods"):
         changed["podSets"] = list(group.pod_sets)
     return changed
 
 
-def _is_of_shape(workload: Json, group: Group) -> bool:
-    return parents.same_pod_sets(group.pod_sets, workload["spec"].get("podSets") or ())
+def _is_of_shape(workload: WorkloadObject, group: Group) -> bool:
+    return parents.same_pod_sets(group.pod_sets, workload.pod_sets)
 
 
-def _resize(view: ParentView, workload: Json, group: Group) -> list[Step]:
+def _resize(view: ParentView, workload: WorkloadObject, group: Group) -> list[Step]:
     """Adapt quota to the size of the group: it is released when no pod uses it, and reserved for another number of pods only once
     it was released.
 
     Kueue lets replicas of a StatefulSet change only to zero and from zero. But a change by the scale subresource passes by the
     webhooks: fewer replicas give back what the rest would use, and more than there were wait for the next start from zero.
     """
-    status: Json = workload.get("status") or {}
-    reserved, on_hold = job_workload.reserved(workload), status_changes.is_on_hold(status.get("conditions") or [])
+    status: Json = workload.status
+    reserved, on_hold = workload.holds_quota, status_changes.is_on_hold(status.get("conditions") or [])
     idle = not view.active(group.workload)
-    if reserved and idle and job_workload.has(workload, names.EVICTED):
+    if reserved and idle and workload.evicted:
         return [] if _members(view, group) else [ChangeStatus(workload, "release", status_changes.release)]
     if not group.size:
         change = status_changes.put_on_hold(f"{view.kind.declaration.kind} scaled to zero; workload on hold")
@@ -207,10 +206,10 @@ def _resize(view: ParentView, workload: Json, group: Group) -> list[Step]:
     return _reclaim(view, workload, group)
 
 
-def _reclaim(view: ParentView, workload: Json, group: Group) -> list[Step]:
+def _reclaim(view: ParentView, workload: WorkloadObject, group: Group) -> list[Step]:
     """Give back quota of a group that runs and was made smaller, or warn that it was made larger than its quota."""
-    counted = {row["name"]: row.get("count", 1) for row in workload["spec"].get("podSets") or ()}
-    free = {row["name"]: row["count"] for row in (workload.get("status") or {}).get("reclaimablePods") or ()}
+    counted = {row["name"]: row.get("count", 1) for row in workload.pod_sets}
+    free = {row["name"]: row["count"] for row in workload.status.get("reclaimablePods") or ()}
     fewer = {row["name"]: counted.get(row["name"], 0) - row["count"] for row in group.pod_sets}
     more = [name for name, count in fewer.items() if count < free.get(name, 0)]
     if more:
@@ -235,19 +234,19 @@ def _members(view: ParentView, group: Group) -> list[HeldPod]:
 # --- pods -------------------------------------------------------------------------------------------------------------
 
 
-def _pods(view: ParentView, size: int, pod_sets: Sequence[Json], present: Mapping[int, Json]) -> list[Step]:
+def _pods(view: ParentView, size: int, pod_sets: Sequence[Json], present: Mapping[int, WorkloadObject]) -> list[Step]:
     steps: list[Step] = []
     for pod in view.pods:
         index = view.kind.group_of(view.parent, pod)
         if index is None or index >= size or not pod.stays:
             continue
         workload = present.get(index)
-        name = workload["metadata"]["name"] if workload is not None else view.kind.workload_name(view.parent, index)
+        name = workload.name if workload is not None else view.kind.workload_name(view.parent, index)
         steps += _pod(view, Group(name, pod_sets, index), workload, pod)
     return steps
 
 
-def _pod(view: ParentView, group: Group, workload: Json | None, pod: HeldPod) -> list[Step]:
+def _pod(view: ParentView, group: Group, workload: WorkloadObject | None, pod: HeldPod) -> list[Step]:
     """Make the pod a member of its group; let it follow to another queue while it waits.
 
     A pod of an old revision that waits would keep its StatefulSet from rolling out the new one: it is replaced.
@@ -256,7 +255,7 @@ def _pod(view: ParentView, group: Group, workload: Json | None, pod: HeldPod) ->
         return [MarkPod(pod, parents.marks(view.kind, view.parent, group, pod))] if group.size else []
     if pod.group != group.workload or not pod.gated:
         return []
-    admitted = workload is not None and job_workload.has(workload, names.ADMITTED)
+    admitted = workload is not None and workload.admitted
     if pod.uid in view.outdated and not admitted:
         return [DeletePod(pod)]
     queue = queue_name(view.parent)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.control.isolation.intake import is_head
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
@@ -26,10 +22,7 @@ from gangline.control.pod_groups.group_planning import GroupPlanning
 from gangline.control.serving import serving_plan
 from gangline.control.serving.families import Families, parent_named
 from gangline.control.serving.held_index import HeldIndex
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.pod_writes import PodWrites
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
 from gangline.jobs.base import JobError, UnknownClassError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.held import SET_NAME
@@ -37,7 +30,8 @@ from gangline.jobs.serving import BY_FRAMEWORK, BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, key_of
+from gangline.kube.resources import ObjectKey, Resource
+from gangline.objects import JobObject, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -50,39 +44,27 @@ class ServingPlanning(Part):
 
     name = "serving"
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        groups: GroupPlanning,
-        writes: Writes,
-        writer: Writer,
-        notices: Notices,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        *,
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        frameworks = mirror.managed.pods_of & BY_FRAMEWORK.keys()
+    def __init__(self, context: Context, groups: GroupPlanning) -> None:
+        frameworks = context.mirror.managed.pods_of & BY_FRAMEWORK.keys()
         self.kinds = (kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS, kube.PODS) if frameworks else ()
-        self._mirror = mirror
+        self._mirror = context.mirror
         self._groups = groups
-        self._writes = writes
-        self._recorder = recorder
-        self._workload_writes = WorkloadWrites(writes, metrics, notices)
-        self._recreations = Recreations(recorder)
-        self._wake = wake
-        self._quarantine = quarantine
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._workload_writes = WorkloadWrites(context.writes, context.metrics, context.notices)
+        self._recreations = Recreations(context.recorder)
+        self._wake = context.wake
+        self._quarantine = context.quarantine
         self._enabled = {BY_FRAMEWORK[each].declaration.resource for each in frameworks}
         self._held = HeldIndex(frameworks)
-        self._families = Families(mirror, self._held)
+        self._families = Families(context.mirror, self._held)
         self._changed: set[JobRef] = set()
         self._owned: dict[JobRef, set[str]] = {}  # parent -> its Workloads
         self._parents: dict[str, JobRef] = {}  # Workload -> its parent
-        self._pod_writes = PodWrites(writer, self._report)
-        self._workloads = mirror.changes.unowned.subscribe(worth=lambda key: bool(frameworks))
+        self._pod_writes = PodWrites(context.writer, self._report)
+        self._workloads = context.mirror.changes.unowned.subscribe(worth=lambda key: bool(frameworks))
         self._attempts = Attempts[JobRef](self._again)
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     # --- in ---
 
@@ -90,12 +72,12 @@ class ServingPlanning(Part):
         if resource == kube.PODS:
             self._observe_pod(event)
         elif isinstance(event, Upsert):
-            key = key_of(event.obj)
+            key = event.obj.key
             if resource in self._enabled:
                 self._changed.add((resource, key))
-            set_name = (event.obj["metadata"].get("labels") or {}).get(SET_NAME)
+            set_name = event.obj.labels.get(SET_NAME)
             if resource == kube.STATEFUL_SETS and set_name:
-                self._changed.add((kube.LEADER_WORKER_SETS, f"{event.obj['metadata']['namespace']}/{set_name}"))
+                self._changed.add((kube.LEADER_WORKER_SETS, f"{event.obj.namespace}/{set_name}"))
 
     def _observe_pod(self, event: Event) -> None:
         if isinstance(event, Upsert):
@@ -106,10 +88,10 @@ class ServingPlanning(Part):
                 self._pod_writes.forget(gone.uid)
 
     def lead(self) -> None:
-        self._workloads.update(self._mirror.objects[kube.WORKLOADS] if self._enabled else ())
+        self._workloads.update(self._mirror.workloads if self._enabled else ())
         self._changed.update((resource, key) for resource in self._enabled for key in self._mirror.objects[resource])
 
-    def demand(self, workload: Json) -> Demand | None:
+    def demand(self, workload: WorkloadObject) -> Demand | None:
         """The demand of the parent of a Workload for its pod group; None where no parent has made it."""
         return self._families.demand(workload) if self._enabled else None
 
@@ -129,7 +111,7 @@ class ServingPlanning(Part):
 
     def _note(self, key: str) -> None:
         """Note which parent has a Workload that has changed, appeared or gone."""
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         named = parent_named(workload) if workload is not None else None
         ref = named[0] if named is not None else None
         before = self._parents.pop(key, None)
@@ -144,19 +126,19 @@ class ServingPlanning(Part):
             self._changed.add(ref)
 
     def _plan(self, ref: JobRef) -> None:
-        resource, key = ref
-        parent, kind = self._mirror.get(resource, key), BY_RESOURCE[resource]
+        resource = ref[0]
+        parent, kind = self._mirror.job(ref), BY_RESOURCE[resource]
         if resource not in self._enabled or parent is None or is_head(parent):
             return
-        if parent["metadata"]["namespace"] in names.EXCLUDED_NAMESPACES:
+        if parent.namespace in names.EXCLUDED_NAMESPACES:
             return
         found = self._workloads_of(ref, parent)
         for workload in found.values():  # the parent may want other pods than before
-            self._groups.touch(key_of(workload))
-        if any(self._writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in found.values()):
+            self._groups.touch(workload.key)
+        if any(self._writes.in_doubt(kube.WORKLOADS, workload.key) for workload in found.values()):
             return  # the answer plans it again
         pods = self._families.pods_of(ref, parent)
-        namespace = parent["metadata"]["namespace"]
+        namespace = parent.namespace
         view = serving_plan.ParentView(
             kind=kind,
             parent=parent,
@@ -182,24 +164,24 @@ class ServingPlanning(Part):
                 return
             self._carry_out(ref, parent, step)
 
-    def _workloads_of(self, ref: JobRef, parent: Json) -> dict[str, Json]:
+    def _workloads_of(self, ref: JobRef, parent: JobObject) -> dict[str, WorkloadObject]:
         """The Workloads of a parent by their names: those that it owns, and those of its names that wait to be owned."""
-        namespace, uid = parent["metadata"]["namespace"], parent["metadata"]["uid"]
-        found: dict[str, Json] = {}
+        namespace, uid = parent.namespace, parent.uid
+        found: dict[str, WorkloadObject] = {}
         for key in self._owned.get(ref, ()):
-            workload = self._mirror.get(kube.WORKLOADS, key)
+            workload = self._mirror.workloads.get(key)
             named = parent_named(workload) if workload is not None else None
             if workload is not None and named is not None and named[1] == uid:
-                found[workload["metadata"]["name"]] = workload
+                found[workload.name] = workload
         for name in BY_RESOURCE[ref[0]].adopted_names(parent):
-            workload = self._mirror.get(kube.WORKLOADS, f"{namespace}/{name}")
+            workload = self._mirror.workloads.get(f"{namespace}/{name}")
             if workload is not None and parent_named(workload) is None and composition.is_of_group(workload):
                 found[name] = workload
         return found
 
     # --- steps ---
 
-    def _carry_out(self, ref: JobRef, parent: Json, step: serving_plan.Step) -> None:
+    def _carry_out(self, ref: JobRef, parent: JobObject, step: serving_plan.Step) -> None:
         match step:
             case plan_steps.Note(kind, reason, message):
                 self._recorder.record(parent, kind, reason, message)
@@ -222,7 +204,7 @@ class ServingPlanning(Part):
 
     def _report(self, ref: JobRef, key: ObjectKey, error: ApiError) -> None:
         log.warning("%s: %s: %s", ref[1], key, error)
-        parent = self._mirror.get(*ref)
+        parent = self._mirror.job(ref)
         if parent is not None:
             note = f"{key.resource.kind} {key.name}: {error.message}"
             self._recorder.record(parent, "Warning", "WriteRefused", note)

@@ -11,7 +11,7 @@ from typing import Final
 
 from gangline import bounded
 from gangline.api.read import conditions
-from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 #: reason of a Job controller's event about a pod that could not be created
 FAILED_CREATE: Final = "FailedCreate"
@@ -48,7 +48,7 @@ class Refusal:
     message: str
 
 
-def read(event: Json) -> Refusal | None:
+def read(event: Stored) -> Refusal | None:
     """The refusal that an event of a Job tells; None if it is about something else."""
     if event.get("reason") != FAILED_CREATE:
         return None
@@ -66,12 +66,12 @@ def _words(note: str) -> str:
     return line.removeprefix("Error creating: ")[:LONGEST]
 
 
-def _time(event: Json) -> int:
+def _time(event: Stored) -> int:
     """The time at which the event was last seen."""
     times = (
         (event.get("series") or {}).get("lastObservedTime"),
         event.get("deprecatedLastTimestamp"),
         event.get("eventTime"),
-        event["metadata"].get("creationTimestamp"),
+        event.created,
     )
     return max(conditions.millis_of(time) for time in times)

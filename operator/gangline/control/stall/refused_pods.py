@@ -16,23 +16,20 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.part import Part
 from gangline.control.stall import refusals
 from gangline.control.stall.refusals import Refusal
 from gangline.control.status import run_changes
 from gangline.control.status.change import Change
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.base import ShowsRefusedPods
 from gangline.kube import resources as kube
-from gangline.kube.client import ApiClient, ApiError
-from gangline.kube.resources import Json, ObjectKey, condition_of, true_condition
+from gangline.kube.client import ApiError
+from gangline.kube.resources import ObjectKey
+from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -59,24 +56,14 @@ class _Suspect:
 class RefusedPods(Part):
     name = "refused pods"
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        writes: Writes,
-        pods: PodIndex,
-        recorder: EventRecorder,
-        *,
-        now: Callable[[], model.Millis],
-        quarantine: Quarantine,
-    ) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._writes = writes
-        self._pods = pods
-        self._recorder = recorder
-        self._now = now
-        self._quarantine = quarantine
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._pods = context.pods
+        self._recorder = context.recorder
+        self._now = context.now
+        self._quarantine = context.quarantine
         self._last = ""  # the namespace whose events were read last
 
     async def run(self, leading: Callable[[], bool]) -> None:
@@ -100,7 +87,7 @@ class RefusedPods(Part):
 
     async def _look(self) -> list[_Suspect]:
         suspects: list[_Suspect] = []
-        keys = list(self._mirror.objects[kube.WORKLOADS])
+        keys = list(self._mirror.workloads)
         for first in range(0, len(keys), AT_ONCE):
             for key in keys[first : first + AT_ONCE]:
                 value = self._mirror.workload_value(key)
@@ -111,7 +98,7 @@ class RefusedPods(Part):
         return suspects
 
     def _look_at(self, value: model.Workload, suspect: Callable[[_Suspect], None]) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, value.key)
+        raw = self._mirror.workloads.get(value.key)
         if raw is None:
             return
         self._show_on_job(raw)
@@ -123,16 +110,16 @@ class RefusedPods(Part):
         elif found is not None and value.admitted_at <= self._now() - PATIENCE:
             suspect(found)
 
-    def _suspect(self, value: model.Workload, admission: model.Admission, raw: Json) -> _Suspect | None:
+    def _suspect(self, value: model.Workload, admission: model.Admission, raw: WorkloadObject) -> _Suspect | None:
         """The facts about an admitted gang that lacks pods; None if it has all of them."""
         ref = self._mirror.job_of(raw)
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         wanted = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets)
         pods = [pod for pod in self._pods.of(value.key) if pod.alive]
         if ref is None or job is None or len(pods) >= wanted or JOB_KINDS[ref[0]].is_suspended(job):
             return None
         jobs = [job] if ref[0] is kube.JOBS else self._mirror.children_of(job).jobs
-        uids = frozenset(each["metadata"]["uid"] for each in jobs)
+        uids = frozenset(each.uid for each in jobs)
         return _Suspect(value, uids, max((pod.created for pod in pods), default=0))
 
     # --- what their events say ---
@@ -150,7 +137,7 @@ class RefusedPods(Part):
         selector = f"reason={refusals.FAILED_CREATE},regarding.kind=Job"
         found: dict[str, Refusal] = {}
         async for page in self._client.pages(kube.EVENTS, namespace, field_selector=selector, limit=EVENTS):
-            for event in page.items:
+            for event in map(Stored, page.items):
                 uid = str((event.get("regarding") or {}).get("uid"))
                 refusal = self._read(namespace, event)
                 if refusal is not None and (uid not in found or refusal.at > found[uid].at):
@@ -158,11 +145,11 @@ class RefusedPods(Part):
             break  # one page: a namespace with more refused Jobs than this is told in parts
         return found
 
-    def _read(self, namespace: str, event: Json) -> Refusal | None:
+    def _read(self, namespace: str, event: Stored) -> Refusal | None:
         try:
             return refusals.read(event)
         except (ValueError, TypeError, AttributeError) as error:  # anybody may write an event
-            log.info("event %s/%s: %s", namespace, event["metadata"].get("name"), type(error).__name__)
+            log.info("event %s/%s: %s", namespace, event.name, type(error).__name__)
             return None
 
     def _judge(self, suspects: Iterable[_Suspect], told: dict[str, Refusal]) -> None:
@@ -184,11 +171,11 @@ class RefusedPods(Part):
     # --- what is said ---
 
     def _refused(self, key: str, refusal: Refusal) -> None:
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is None:
                 return
             ref = self._mirror.job_of(answer)
-            job = self._mirror.get(*ref) if ref is not None else None
+            job = self._mirror.job(ref) if ref is not None else None
             for obj in (answer, job) if job is not None else (answer,):
                 self._recorder.record(obj, "Warning", names.PODS_REFUSED, refusal.message)
             self._show_on_job(answer)
@@ -199,25 +186,25 @@ class RefusedPods(Part):
     def _accepted(self, key: str) -> None:
         self._write(key, run_changes.pods_refused(False, "Accepted", "The pods are created"), None)
 
-    def _write(self, key: str, change: Change, done: Callable[[Json | None], None] | None) -> None:
+    def _write(self, key: str, change: Change, done: Callable[[WorkloadObject | None], None] | None) -> None:
         if not self._writes.in_doubt(kube.WORKLOADS, key):
             self._writes.change(key, "pods-refused", change, priority=Priority.LIFECYCLE, done=done)
 
-    def _show_on_job(self, workload: Json) -> None:
+    def _show_on_job(self, workload: WorkloadObject) -> None:
         """Show the condition on a job whose kind has a status of its own as well."""
-        row = condition_of(workload, names.PODS_REFUSED)
+        row = workload.condition(names.PODS_REFUSED)
         ref = self._mirror.job_of(workload) if row is not None else None
-        job = self._mirror.get(*ref) if ref is not None else None
+        job = self._mirror.job(ref) if ref is not None else None
         if row is None or ref is None or job is None:
             return
         kind = JOB_KINDS[ref[0]]
         refused = row["status"] == "True"
-        if not isinstance(kind, ShowsRefusedPods) or (true_condition(job, names.PODS_REFUSED) is not None) == refused:
+        if not isinstance(kind, ShowsRefusedPods) or job.is_true(names.PODS_REFUSED) == refused:
             return
         at = conditions.timestamp(self._now())
         patch = kind.pods_refused(job, refused, row["reason"], row.get("message") or "", at)
         if patch is not None:
-            version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
+            version = {"metadata": {"resourceVersion": job.resource_version}}
             target = ObjectKey.of(ref[0], job)
             body = {**version, **patch.body}
             self._writes.send(target, "status", body, priority=Priority.STATUS, slot="pods-refused")

@@ -17,27 +17,23 @@ from typing import Any, Final
 from gangline.api import names, quantity
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import Pod
-from gangline.control.mirror.pod_index import PodIndex, PodReported
+from gangline.control.mirror.pod_index import PodReported
 from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import Messages, OwnPaceEnded
+from gangline.control.parts.messages import OwnPaceEnded
 from gangline.control.parts.part import Part
 from gangline.control.stall import progress_reports, stall_verdict
 from gangline.control.stall.pod_telemetry import PodTelemetry, with_telemetry
 from gangline.control.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.stall.stall_verdict import RUNNING, STALLED, Evidence, Verdict, Watch
 from gangline.control.status import run_changes
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey, condition_of
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import JobObject, Stored, WorkloadObject
 from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
@@ -80,35 +76,23 @@ class StallWatch(Part):
     name = "stalls"
 
     def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        pods: PodIndex,
-        observe: Callable[[model.Change], None],
-        recorder: EventRecorder,
-        metrics: Metrics,
-        notices: Notices,
-        messages: Messages,
-        *,
-        now: Callable[[], model.Millis],
-        quarantine: Quarantine,
-        source: Source | None = None,
+        self, context: Context, observe: Callable[[model.Change], None], *, source: Source | None = None
     ) -> None:
-        self._quarantine = quarantine
-        self._mirror = mirror
-        self._writes = writes
-        self._pods = pods
+        self._quarantine = context.quarantine
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._pods = context.pods
         self._observe = observe
-        self._recorder = recorder
-        self._metrics = metrics
-        self._notices = notices
-        self._messages = messages
-        self._now = now
+        self._recorder = context.recorder
+        self._metrics = context.metrics
+        self._notices = context.notices
+        self._messages = context.messages
+        self._now = context.now
         self._source = source
         self._runs: dict[str, _Run] = {}
         self._telemetry: dict[str, PodTelemetry] = {}
         self._source_failed = False
-        messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
+        context.messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
 
     # --- policies ---
 
@@ -124,7 +108,7 @@ class StallWatch(Part):
         return found
 
     def _asked(self) -> bool:
-        return any("stall" in policy["spec"] for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
+        return any("stall" in policy.spec for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
 
     # --- reports ---
 
@@ -200,7 +184,7 @@ class StallWatch(Part):
                 continue
             try:
                 self.take_readings(await self._readings())
-                keys = list(self._mirror.objects[kube.WORKLOADS])
+                keys = list(self._mirror.workloads)
                 for first in range(0, len(keys), AT_ONCE):
                     self.look(chosen, keys[first : first + AT_ONCE])
                     await asyncio.sleep(0)  # decisions go first
@@ -253,11 +237,11 @@ class StallWatch(Part):
                 self._quarantine.attempt("checking whether the workload hangs", kube.WORKLOADS, key, attempt)
 
     def _judge(self, value: model.Workload, policy: StallPolicy) -> None:
-        raw = self._mirror.get(kube.WORKLOADS, value.key)
+        raw = self._mirror.workloads.get(value.key)
         if raw is None or self._writes.in_doubt(kube.WORKLOADS, value.key):
             return
         job = self._job(raw)
-        annotations = ((job or raw)["metadata"].get("annotations")) or {}
+        annotations = (job or raw).annotations
         if annotations.get(names.STALL, "").lower() in OPTED_OUT:
             return
         if report := annotations.get(names.PROGRESS):
@@ -276,7 +260,7 @@ class StallWatch(Part):
         if verdict.idle and run.watch.state == RUNNING:
             self._idle(value, raw, verdict)
 
-    def _evidence(self, value: model.Workload, run: _Run, job: Json, now: model.Millis) -> Evidence:
+    def _evidence(self, value: model.Workload, run: _Run, job: Stored, now: model.Millis) -> Evidence:
         progress, admission = run.progress, value.admission
         pods = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets) if admission else 0
         started = max(value.pods_ready_at, value.admitted_at)
@@ -293,13 +277,15 @@ class StallWatch(Part):
         seen = (self._telemetry.get(pod.key) for pod in self._pods.of(value.key) if pod.alive)
         return with_telemetry(evidence, [found for found in seen if found is not None], now)
 
-    def _job(self, raw: Json) -> Json | None:
+    def _job(self, raw: WorkloadObject) -> JobObject | None:
         ref = self._mirror.job_of(raw)
-        return self._mirror.get(*ref) if ref is not None else None
+        return self._mirror.job(ref) if ref is not None else None
 
     # --- what is done ---
 
-    def _act(self, value: model.Workload, raw: Json, job: Json | None, policy: StallPolicy, verdict: Verdict) -> None:
+    def _act(
+        self, value: model.Workload, raw: WorkloadObject, job: JobObject | None, policy: StallPolicy, verdict: Verdict
+    ) -> None:
         action = policy.action
         if action != "Notify" and _times_stalled(raw) >= policy.max_actions:
             action = "Notify"
@@ -313,7 +299,7 @@ class StallWatch(Part):
         }[action]
         message = f"The workload hangs: {verdict.says}{follows}"
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is None:
                 return
             self._recorder.record(answer, "Warning", "Stalled", message)
@@ -325,7 +311,7 @@ class StallWatch(Part):
         change = run_changes.stalled(True, action, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
-    def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
+    def _restart(self, raw: WorkloadObject, job: JobObject | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
         """The write that restarts the gang in place; None where its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
@@ -334,21 +320,21 @@ class StallWatch(Part):
         patch = kind.restart(job, "Stalled", f"The workload hung: {why}", conditions.timestamp(self._now()))
         if patch is None:
             return None
-        version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
+        version = {"metadata": {"resourceVersion": job.resource_version}}
         return ObjectKey.of(ref[0], job), "status", {**version, **patch.body}
 
     def _is_over(self, value: model.Workload, reason: str, message: str) -> None:
         change = run_changes.stalled(False, reason, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
-    def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
+    def _idle(self, value: model.Workload, raw: WorkloadObject, verdict: Verdict) -> None:
         """Report a live gang whose GPUs are idle, once per run, because the GPUs are paid for."""
-        row = condition_of(raw, names.STALLED)
+        row = raw.condition(names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == run_changes.IDLE):
             return
         message = f"The workload holds GPUs that it does not use: {verdict.says}"
 
-        def done(answer: Json | None) -> None:
+        def done(answer: WorkloadObject | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", "IdleGPUs", message)
                 self._notices.notify("Idle", answer, message)
@@ -357,22 +343,22 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
 
-def _since_stalled(raw: Json) -> model.Millis:
-    row = condition_of(raw, names.STALLED) or {}
+def _since_stalled(raw: WorkloadObject) -> model.Millis:
+    row = raw.condition(names.STALLED) or {}
     return conditions.millis_of(row.get("lastTransitionTime"))
 
 
-def _times_stalled(raw: Json) -> int:
+def _times_stalled(raw: WorkloadObject) -> int:
     """How often the workload has been evicted for a stall."""
-    rows = ((raw.get("status") or {}).get("schedulingStats") or {}).get("evictions") or ()
+    rows = (raw.status.get("schedulingStats") or {}).get("evictions") or ()
     return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
 
 
-def _promised(job: Json) -> model.Millis | None:
+def _promised(job: Stored) -> model.Millis | None:
     """The interval at which the run promises to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable
     value counts as none."""
-    annotated = (job["metadata"].get("annotations") or {}).get(names.HEARTBEAT)
-    text = ((job.get("spec") or {}).get("progress") or {}).get("heartbeat") or annotated
+    annotated = job.annotations.get(names.HEARTBEAT)
+    text = (job.spec.get("progress") or {}).get("heartbeat") or annotated
     try:
         return round(quantity.parse_duration(text) * 1000) if text else None
     except quantity.QuantityError:

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from gangline.api.read import conditions
 from gangline.engine import PLAIN, FallenBack
+from gangline.objects import Stored
 
 Json: TypeAlias = dict[str, Any]
 
@@ -13,13 +14,12 @@ Json: TypeAlias = dict[str, Any]
 _MOST: Final = 500
 
 
-def recorded(policy: Json) -> dict[str, FallenBack]:
+def recorded(policy: Stored) -> dict[str, FallenBack]:
     """The modes of ClusterQueues that do not follow this policy, by ClusterQueue. Raises AttributeError, TypeError or ValueError
     for what no operator wrote.
     """
     found: dict[str, FallenBack] = {}
-    status: Json = policy.get("status") or {}
-    rows: object = status.get("fallenBack")
+    rows: object = policy.status.get("fallenBack")
     for row in cast("list[object]", rows) if isinstance(rows, list) else ():
         if isinstance(row, dict):
             entry = cast(Json, row)
@@ -30,7 +30,7 @@ def recorded(policy: Json) -> dict[str, FallenBack]:
     return found
 
 
-def of_queue(policy: Json | None, cluster_queue: str) -> FallenBack | None:
+def of_queue(policy: Stored | None, cluster_queue: str) -> FallenBack | None:
     """The mode that a ClusterQueue follows instead of this policy; None if it follows the policy."""
     try:
         return recorded(policy).get(cluster_queue) if policy is not None else None

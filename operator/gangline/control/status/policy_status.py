@@ -11,6 +11,7 @@ from gangline.api.read.parse import ParseError
 from gangline.api.read.policy_reader import backfill, placement, selects
 from gangline.engine import BACKFILL, BUDGET, EARLY_END, FIXES, STOPPING, FallenBack
 from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 #: The status names at most this many queues.
 MOST_NAMES = 256
@@ -28,11 +29,11 @@ class Selection:
     unknown: tuple[str, ...] = ()
 
 
-def selection(policy: Json, queues: Mapping[str, Json], in_force: Mapping[str, str]) -> Selection:
+def selection(policy: Stored, queues: Mapping[str, Stored], in_force: Mapping[str, str]) -> Selection:
     """The queues that a policy selects. `in_force`: ClusterQueue -> its policy."""
-    own = policy["metadata"]["name"]
+    own = policy.name
     selected = [name for name, queue in sorted(queues.items()) if _selects(policy, queue)]
-    named = (policy["spec"].get("clusterQueues") or {}).get("names") or ()
+    named = (policy.spec.get("clusterQueues") or {}).get("names") or ()
     return Selection(
         tuple(name for name in selected if in_force.get(name) == own),
         {name: in_force[name] for name in selected if in_force.get(name, own) != own},
@@ -40,7 +41,7 @@ def selection(policy: Json, queues: Mapping[str, Json], in_force: Mapping[str, s
     )
 
 
-def _selects(policy: Json, queue: Json) -> bool:
+def _selects(policy: Stored, queue: Stored) -> bool:
     try:
         return selects(policy, queue)
     except ParseError:  # the policy is in force nowhere
@@ -48,7 +49,7 @@ def _selects(policy: Json, queue: Json) -> bool:
 
 
 def status(
-    policy: Json,
+    policy: Stored,
     chosen: Selection,
     *,
     now: int,
@@ -61,10 +62,10 @@ def status(
 
     `fallen_back`: the ClusterQueues that follow something else, because of its floor.
     """
-    old = policy.get("status") or {}
-    rows = [dict(row) for row in old.get("conditions") or ()]
+    old = policy.status
+    rows = [dict(row) for row in policy.conditions]
     found = sorted(chosen.matched)
-    fixes = policy["spec"].get("fixes") or {}
+    fixes = policy.spec.get("fixes") or {}
     unknown = sorted((set(fixes.get("enable") or ()) | set(fixes.get("disable") or ())) - FIXES)
     if unknown:
         known = ", ".join(sorted(FIXES))
@@ -83,7 +84,7 @@ def status(
         away = sum(name in fallen_back for name in found)
         message += f"; {away} of them follow status.fallenBack for now, see spec.floor" if away else ""
     message += _ignored(chosen)
-    generation = policy["metadata"].get("generation", 0)
+    generation = policy.generation
     conditions.put(rows, names.ACTIVE, active, reason, message, now=now, generation=generation)
     _put_scorers(rows, scorers_named(policy), trouble_of, now, generation)
     new = {**old, "conditions": rows, "matched": found[:MOST_NAMES], "observedGeneration": generation}
@@ -100,7 +101,7 @@ def status(
     return new
 
 
-def scorers_named(policy: Json) -> tuple[str, ...]:
+def scorers_named(policy: Stored) -> tuple[str, ...]:
     """The scorers of users that a policy names."""
     try:
         found = placement(policy)

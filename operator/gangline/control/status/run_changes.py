@@ -13,6 +13,7 @@ from gangline.api.read import conditions
 from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, RecordedSwap
 from gangline.control.status.change import Change, rows_of
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: reasons of PodsRefused=True for a gang that was not started: the API server does not know a field into which its admission
 #: goes, or has not kept what was written there
@@ -59,11 +60,11 @@ def lost_words(what: str, lost: Sequence[str]) -> str:
     )
 
 
-def why_not_started(workload: Json) -> str:
+def why_not_started(workload: WorkloadObject) -> str:
     """The reason for which the API server does not take the admission of the job, UNKNOWN_FIELD or NOT_KEPT; "" = it does."""
-    row = conditions.find((workload.get("status") or {}).get("conditions") or [], names.PODS_REFUSED) or {}
+    row = workload.true_condition(names.PODS_REFUSED) or {}
     reason = str(row.get("reason"))
-    return reason if row.get("status") == "True" and reason in (UNKNOWN_FIELD, NOT_KEPT) else ""
+    return reason if reason in (UNKNOWN_FIELD, NOT_KEPT) else ""
 
 
 def finish(success: bool, message: str) -> Change:

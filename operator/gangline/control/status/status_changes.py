@@ -16,6 +16,7 @@ from gangline.control.status.gate_changes import close_gates
 from gangline.control.status.run_changes import IDLE, NOT_READY
 from gangline.engine import model
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: Eviction reasons after which a workload is requeued at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled", "RequestsChanged"})
@@ -111,9 +112,9 @@ def end_eviction(rows: conditions.Conditions, now: int) -> None:
             conditions.put(rows, kind, False, "QuotaReserved", f"Previously: {old.get('message', '')}", now=now)
 
 
-def admit_as_variant(variant: Json) -> Change:
+def admit_as_variant(variant: WorkloadObject) -> Change:
     """Admit the parent of variants as one of them: it has that one's admission."""
-    admission, name = variant["status"]["admission"], variant["metadata"]["name"]
+    admission, name = variant.status["admission"], variant.name
     queue = admission.get("clusterQueue", "")
 
     def change(status: Json, now: int) -> None:

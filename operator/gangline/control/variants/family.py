@@ -12,12 +12,12 @@ from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.plan.job_workload import has, reserved
 from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
 from gangline.control.status import gate_changes, run_changes, status_changes
 from gangline.control.variants import bodies
 from gangline.engine import model
-from gangline.kube.resources import Json, condition_of, deleting, key_of
+from gangline.kube.resources import Json, key_of
+from gangline.objects import WorkloadObject
 
 Step: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
 Change: TypeAlias = Callable[[Json, int], None]
@@ -43,8 +43,8 @@ class Rule:
 class Family:
     """A parent and its variants. `rule` is None where the ClusterQueue has no policy in force."""
 
-    parent: Json
-    variants: Sequence[Json]
+    parent: WorkloadObject
+    variants: Sequence[WorkloadObject]
     rule: Rule | None
 
 
@@ -52,7 +52,7 @@ class Family:
 class Told:
     """An event on a Workload, once what it tells is written."""
 
-    about: Json
+    about: WorkloadObject
     happened: str
     said: str
 
@@ -64,7 +64,7 @@ class Plan:
     steps: list[tuple[Step, Told | None]]
     due: int | None = None
 
-    def then(self, step: Step, about: Json | None = None, happened: str = "", said: str = "") -> None:
+    def then(self, step: Step, about: WorkloadObject | None = None, happened: str = "", said: str = "") -> None:
         """Add a step. An object gets one patch at a time: what is left to change follows once that is written."""
         if isinstance(step, PatchWorkload):
             patched = (each.workload for each, _ in self.steps if isinstance(each, PatchWorkload))
@@ -76,31 +76,30 @@ class Plan:
 def plan(family: Family, now: int) -> Plan:
     """The next steps; none when there is nothing to do until something changes, or until `due`."""
     made, parent, rule = Plan([]), family.parent, family.rule
-    finished = condition_of(parent, names.FINISHED)
-    if finished is not None and finished["status"] == "True":
+    finished = parent.true_condition(names.FINISHED)
+    if finished is not None:
         _finish(made, family.variants, finished)
     elif rule is None:
         _dissolve(made, parent, family.variants)
     elif not bodies.is_parent(parent):
-        if not reserved(parent) and not deleting(
-            parent
-        ):  # else it was admitted before the policy came: it goes on alone
+        # a parent with quota was admitted before the policy came: it goes on alone
+        if not parent.holds_quota and not parent.deleting:
             made.then(PatchWorkload(parent, {"metadata": {"labels": {names.CONCURRENT_PARENT: "true"}}}))
     else:
         _run(made, parent, family.variants, rule, now)
     return made
 
 
-def _finish(made: Plan, variants: Sequence[Json], finished: Json) -> None:
+def _finish(made: Plan, variants: Sequence[WorkloadObject], finished: Json) -> None:
     for variant in variants:
-        if not has(variant, names.FINISHED):
+        if not variant.finished:
             change = run_changes.finish_because(finished["reason"], finished.get("message", ""))
             made.then(ChangeStatus(variant, "finish", change))
         else:
             _let_go(made, variant)
 
 
-def _dissolve(made: Plan, parent: Json, variants: Sequence[Json]) -> None:
+def _dissolve(made: Plan, parent: WorkloadObject, variants: Sequence[WorkloadObject]) -> None:
     """Dissolve a family whose policy is not in force any more: the parent is a workload like any other, and holds its quota
     itself.
     """
@@ -112,17 +111,17 @@ def _dissolve(made: Plan, parent: Json, variants: Sequence[Json]) -> None:
         _let_go(made, variant)
 
 
-def _run(made: Plan, parent: Json, everyone: Sequence[Json], rule: Rule, now: int) -> None:
+def _run(made: Plan, parent: WorkloadObject, everyone: Sequence[WorkloadObject], rule: Rule, now: int) -> None:
     order = {flavor: place for place, flavor in enumerate(rule.flavors)}
     variants = sorted(
-        (each for each in everyone if not deleting(each)),
-        key=lambda each: (order.get(bodies.flavor_of(each), len(order)), key_of(each)),
+        (each for each in everyone if not each.deleting),
+        key=lambda each: (order.get(bodies.flavor_of(each), len(order)), each.key),
     )
-    leaving = deleting(parent)
+    leaving = parent.deleting
     for variant in everyone:
-        if deleting(variant) and not (reserved(variant) and reserved(parent)):
+        if variant.deleting and not (variant.holds_quota and parent.holds_quota):
             _let_go(made, variant)
-        elif leaving and not reserved(variant):
+        elif leaving and not variant.holds_quota:
             _delete(made, variant)
     if leaving:
         return
@@ -131,11 +130,9 @@ def _run(made: Plan, parent: Json, everyone: Sequence[Json], rule: Rule, now: in
     if _follow_eviction(made, parent, everyone):
         return
     for variant in variants:
-        if change := bodies.lagging(parent, variant, reserved=reserved(variant)):
+        if change := bodies.lagging(parent, variant, reserved=variant.holds_quota):
             made.then(PatchWorkload(variant, change))
-    admitted = [
-        each for each in variants if has(each, names.ADMITTED) and reserved(each) and not has(each, names.EVICTED)
-    ]
+    admitted = [each for each in variants if each.admitted and each.holds_quota and not each.evicted]
     _activate(made, parent, variants, admitted, rule, order)
     _admit_parent(made, parent, admitted)
     _open_gate(made, variants, now)
@@ -145,27 +142,28 @@ def _run(made: Plan, parent: Json, everyone: Sequence[Json], rule: Rule, now: in
 
 
 def _match_flavors(
-    made: Plan, parent: Json, everyone: Sequence[Json], variants: Sequence[Json], rule: Rule, order: dict[str, int]
+    made: Plan,
+    parent: WorkloadObject,
+    everyone: Sequence[WorkloadObject],
+    variants: Sequence[WorkloadObject],
+    rule: Rule,
+    order: dict[str, int],
 ) -> None:
     """Make one variant for each flavor of the queue, and delete other ones."""
     present = {bodies.flavor_of(each) for each in everyone}
-    running = next((each for each in variants if has(each, names.ADMITTED)), None)
+    running = next((each for each in variants if each.admitted), None)
     for flavor in rule.flavors:
         if flavor not in present:
-            active = _is_active(parent) and _is_wanted(flavor, running, rule, order)
+            active = parent.active and _is_wanted(flavor, running, rule, order)
             body = bodies.variant(parent, flavor, active=active)
             made.then(CreateWorkload(body), parent, "CreatedVariant", f'Variant Workload "{key_of(body)}" created')
     for variant in variants:
         if (flavor := bodies.flavor_of(variant)) not in order:
-            note = f'Variant Workload "{key_of(variant)}" deleted; flavor "{flavor}" no longer in ClusterQueue'
+            note = f'Variant Workload "{variant.key}" deleted; flavor "{flavor}" no longer in ClusterQueue'
             made.then(DeleteWorkload(variant), parent, "DeletedVariant", note)
 
 
-def _is_active(workload: Json) -> bool:
-    return workload["spec"].get("active") is not False
-
-
-def _is_wanted(flavor: str, running: Json | None, rule: Rule, order: dict[str, int]) -> bool:
+def _is_wanted(flavor: str, running: WorkloadObject | None, rule: Rule, order: dict[str, int]) -> bool:
     """Whether the job, running as this variant, should still be tried on the flavor."""
     if running is None or bodies.flavor_of(running) == flavor:
         return True
@@ -178,16 +176,16 @@ def _is_wanted(flavor: str, running: Json | None, rule: Rule, order: dict[str, i
 
 def _activate(
     made: Plan,
-    parent: Json,
-    variants: Sequence[Json],
-    admitted: Sequence[Json],
+    parent: WorkloadObject,
+    variants: Sequence[WorkloadObject],
+    admitted: Sequence[WorkloadObject],
     rule: Rule,
     order: dict[str, int],
 ) -> None:
     running = admitted[0] if admitted else None
     for variant in variants:
-        wanted = _is_active(parent) and _is_wanted(bodies.flavor_of(variant), running, rule, order)
-        if wanted == _is_active(variant) or (wanted and _is_rejected(variant)):
+        wanted = parent.active and _is_wanted(bodies.flavor_of(variant), running, rule, order)
+        if wanted == variant.active or (wanted and _is_rejected(variant)):
             continue
         step, because = PatchWorkload(variant, {"spec": {"active": wanted}}), _because(parent, running, rule)
         if wanted:
@@ -196,32 +194,32 @@ def _activate(
             made.then(step, variant, "DeactivatedVariant", f"Variant Workload deactivated due to {because}")
 
 
-def _because(parent: Json, running: Json | None, rule: Rule) -> str:
-    if not _is_active(parent):
-        return f'Parent Workload "{key_of(parent)}" not active'
+def _because(parent: WorkloadObject, running: WorkloadObject | None, rule: Rule) -> str:
+    if not parent.active:
+        return f'Parent Workload "{parent.key}" not active'
     if running is None:
         return "no other Variant being admitted"
     if rule.mode == _RETAIN:
-        return f'RetainFirstAdmission: another Variant "{key_of(running)}" is admitted'
-    return f'its place in the order of flavors, and Variant "{key_of(running)}" being admitted'
+        return f'RetainFirstAdmission: another Variant "{running.key}" is admitted'
+    return f'its place in the order of flavors, and Variant "{running.key}" being admitted'
 
 
-def _is_rejected(variant: Json) -> bool:
+def _is_rejected(variant: WorkloadObject) -> bool:
     """Whether an admission check has rejected the variant: it stays out."""
-    return (condition_of(variant, names.EVICTED) or {}).get("reason") == f"{_DUE_TO}AdmissionCheck"
+    return (variant.condition(names.EVICTED) or {}).get("reason") == f"{_DUE_TO}AdmissionCheck"
 
 
 # --- evictions --------------------------------------------------------------------------------------------------------
 
 
-def _follow_eviction(made: Plan, parent: Json, everyone: Sequence[Json]) -> bool:
+def _follow_eviction(made: Plan, parent: WorkloadObject, everyone: Sequence[WorkloadObject]) -> bool:
     """Evict the parent with an evicted variant, which releases its quota after its parent. True: wait for that."""
     waits = False
     for variant in everyone:
-        if not reserved(variant) or not (has(variant, names.EVICTED) or deleting(variant)):
+        if not variant.holds_quota or not (variant.evicted or variant.deleting):
             continue
-        if not (has(variant, names.ADMITTED) and reserved(parent) and _runs_as(parent, variant)):
-            if has(variant, names.EVICTED):
+        if not (variant.admitted and parent.holds_quota and _runs_as(parent, variant)):
+            if variant.evicted:
                 made.then(ChangeStatus(variant, "release", status_changes.release))
             continue
         waits = True
@@ -229,22 +227,21 @@ def _follow_eviction(made: Plan, parent: Json, everyone: Sequence[Json]) -> bool
     return waits
 
 
-def _evict_parent(made: Plan, parent: Json, variant: Json) -> None:
-    if has(parent, names.EVICTED):
+def _evict_parent(made: Plan, parent: WorkloadObject, variant: WorkloadObject) -> None:
+    if parent.evicted:
         return  # its job is stopping
-    cause = (condition_of(variant, names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
-    if cause in _FINAL and _is_active(parent):
+    cause = (variant.condition(names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
+    if cause in _FINAL and parent.active:
         made.then(PatchWorkload(parent, {"spec": {"active": False}}))
-    elif not _is_active(parent):
-        message = (condition_of(variant, names.EVICTED) or {}).get("message") or "The workload is deactivated"
+    elif not parent.active:
+        message = (variant.condition(names.EVICTED) or {}).get("message") or "The workload is deactivated"
         _evict_for(made, parent, "Deactivated", message, cause if cause in _FINAL else "")
     else:
         _evict_for(made, parent, "VariantEvicted", "Admitted variant was evicted")
 
 
-def _evict_for(made: Plan, parent: Json, reason: str, message: str, cause: str = "") -> None:
-    meta = parent["metadata"]
-    decision = model.Evict(key_of(parent), meta["uid"], reason, message, underlying_cause=cause)
+def _evict_for(made: Plan, parent: WorkloadObject, reason: str, message: str, cause: str = "") -> None:
+    decision = model.Evict(parent.key, parent.uid, reason, message, underlying_cause=cause)
     step = ChangeStatus(parent, "evict", status_changes.evict(decision))
     made.then(step, parent, f"EvictedDueTo{reason}{f'DueTo{cause}' if cause else ''}", message)
 
@@ -252,45 +249,44 @@ def _evict_for(made: Plan, parent: Json, reason: str, message: str, cause: str =
 # --- the parent's admission -------------------------------------------------------------------------------------------
 
 
-def _admit_parent(made: Plan, parent: Json, admitted: Sequence[Json]) -> None:
-    if has(parent, names.EVICTED) and reserved(parent):
+def _admit_parent(made: Plan, parent: WorkloadObject, admitted: Sequence[WorkloadObject]) -> None:
+    if parent.evicted and parent.holds_quota:
         return  # its job is stopping
-    if not (reserved(parent) and has(parent, names.ADMITTED)):
-        if admitted and _is_active(parent):
+    if not (parent.holds_quota and parent.admitted):
+        if admitted and parent.active:
             made.then(
                 ChangeStatus(parent, "admission", status_changes.admit_as_variant(admitted[0])),
                 parent,
                 "Admitted",
-                f"The variant {admitted[0]['metadata']['name']} is admitted",
+                f"The variant {admitted[0].name} is admitted",
             )
         return
     running = next((each for each in admitted if _runs_as(parent, each)), None)
     if running is None:
         _evict_for(made, parent, "ConcurrentAdmission", "No variant is running")
         return
-    if running["status"]["admission"] != parent["status"]["admission"]:  # its pods were placed elsewhere
+    if running.admission != parent.admission:  # its pods were placed elsewhere
         made.then(ChangeStatus(parent, "admission", status_changes.admit_as_variant(running)))
     if (change := _run_facts(parent, running)) is not None:
         made.then(ChangeStatus(running, "run", change))
 
 
-def _runs_as(parent: Json, variant: Json) -> bool:
+def _runs_as(parent: WorkloadObject, variant: WorkloadObject) -> bool:
     """Whether the parent has the flavors of this variant."""
-    mine, its = (each["status"].get("admission") or {} for each in (parent, variant))
-    return _flavors(mine) == _flavors(its)
+    return _flavors(parent) == _flavors(variant)
 
 
-def _flavors(admission: Json) -> list[tuple[str, Json]]:
-    return [(row["name"], row.get("flavors") or {}) for row in admission.get("podSetAssignments", ())]
+def _flavors(workload: WorkloadObject) -> list[tuple[str, Json]]:
+    return [(row["name"], row.get("flavors") or {}) for row in workload.assignments]
 
 
-def _run_facts(parent: Json, variant: Json) -> Change | None:
+def _run_facts(parent: WorkloadObject, variant: WorkloadObject) -> Change | None:
     """The change that gives a variant the facts of the run that its parent has and the engine needs; None where it has them."""
-    ready = condition_of(parent, names.PODS_READY)
-    known = condition_of(variant, names.PODS_READY)
+    ready = parent.condition(names.PODS_READY)
+    known = variant.condition(names.PODS_READY)
     told = ("reclaimablePods", "accumulatedPastExecutionTimeSeconds")
-    facts = {field: parent["status"].get(field) for field in told}
-    same = all(variant["status"].get(field) == value for field, value in facts.items())
+    facts = {field: parent.status.get(field) for field in told}
+    same = all(variant.status.get(field) == value for field, value in facts.items())
     seen = ("status", "reason", "lastTransitionTime")
     if same and (ready is None or (known is not None and all(known.get(f) == ready.get(f) for f in seen))):
         return None
@@ -311,9 +307,9 @@ def _run_facts(parent: Json, variant: Json) -> Change | None:
 # --- preemption gates -------------------------------------------------------------------------------------------------
 
 
-def _open_gate(made: Plan, variants: Sequence[Json], now: int) -> None:
+def _open_gate(made: Plan, variants: Sequence[WorkloadObject], now: int) -> None:
     """Let the most preferred variant that needs others to be preempted try, and the next one if that does not start in time."""
-    waiting = [each for each in variants if _is_active(each) and not reserved(each) and not has(each, names.FINISHED)]
+    waiting = [each for each in variants if each.active and not each.holds_quota and not each.finished]
     opened = [at for each in waiting if (at := _opened_at(each)) is not None]
     candidate = _candidate(waiting)
     if candidate is None:
@@ -321,32 +317,32 @@ def _open_gate(made: Plan, variants: Sequence[Json], now: int) -> None:
     if opened and now < max(opened) + PATIENCE:
         made.due = max(opened) + PATIENCE
         return
-    note = f'Opened preemption gate for variant workload "{key_of(candidate)}"'
+    note = f'Opened preemption gate for variant workload "{candidate.key}"'
     step = ChangeStatus(candidate, "preemption-gate", gate_changes.gate_opened(names.CONCURRENT_GATE))
     made.then(step, candidate, "PreemptionUngatedVariant", note)
 
 
-def _candidate(waiting: Sequence[Json]) -> Json | None:
+def _candidate(waiting: Sequence[WorkloadObject]) -> WorkloadObject | None:
     """The first variant that only its gate keeps from preempting; none as long as one before it was not tried."""
     for variant in waiting:
         if _opened_at(variant) is not None:
             continue
-        if has(variant, names.BLOCKED_ON_GATES):
+        if variant.is_true(names.BLOCKED_ON_GATES):
             return variant
-        if condition_of(variant, names.QUOTA_RESERVED) is None:
+        if variant.condition(names.QUOTA_RESERVED) is None:
             return None
     return None
 
 
-def _opened_at(variant: Json) -> int | None:
+def _opened_at(variant: WorkloadObject) -> int | None:
     """The time at which the gate of concurrent admission was opened, in milliseconds; None while it is closed."""
-    for row in variant["status"].get("preemptionGates", ()):
+    for row in variant.status.get("preemptionGates", ()):
         if row["name"] == names.CONCURRENT_GATE and row.get("position") == "Open":
             return conditions.millis_of(row.get("lastTransitionTime"))
     return None
 
 
-def leave(variant: Json) -> list[Step]:
+def leave(variant: WorkloadObject) -> list[Step]:
     """The steps of a variant that has no parent any more."""
     made = Plan([])
     _delete(made, variant)
@@ -357,14 +353,13 @@ def leave(variant: Json) -> list[Step]:
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
-def _delete(made: Plan, variant: Json) -> None:
-    if not deleting(variant):
+def _delete(made: Plan, variant: WorkloadObject) -> None:
+    if not variant.deleting:
         made.then(DeleteWorkload(variant))
 
 
-def _let_go(made: Plan, variant: Json) -> None:
+def _let_go(made: Plan, variant: WorkloadObject) -> None:
     """Remove the finalizer that kept its quota."""
-    finalizers: list[str] = variant["metadata"].get("finalizers", [])
-    if names.IN_USE_FINALIZER in finalizers and (deleting(variant) or has(variant, names.FINISHED)):
-        rest = [each for each in finalizers if each != names.IN_USE_FINALIZER]
+    if names.IN_USE_FINALIZER in variant.finalizers and (variant.deleting or variant.finished):
+        rest = [each for each in variant.finalizers if each != names.IN_USE_FINALIZER]
         made.then(PatchWorkload(variant, {"metadata": {"finalizers": rest or None}}))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WriteResolved
@@ -18,13 +17,12 @@ from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, Delet
 from gangline.control.plan.recreations import Recreations
 from gangline.control.status import gate_changes
 from gangline.control.variants import bodies, family
-from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -41,26 +39,17 @@ class Variants(Part):
     name = "variants"
     kinds = (kube.WORKLOADS, kube.LOCAL_QUEUES, kube.CLUSTER_QUEUES)
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        recorder: EventRecorder,
-        *,
-        gates: Mapping[str, bool],
-        wake: Callable[[], None],
-        quarantine: Quarantine,
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._recreations = Recreations(recorder)
-        self._concurrent = gates.get("ConcurrentAdmission", False)
-        self._lists_gates = gates.get("MultiKueueOrchestratedPreemption", False)
-        self._wake = wake
-        self._quarantine = quarantine
+    def __init__(self, context: Context) -> None:
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._recorder = context.recorder
+        self._recreations = Recreations(context.recorder)
+        self._concurrent = context.gates.get("ConcurrentAdmission", False)
+        self._lists_gates = context.gates.get("MultiKueueOrchestratedPreemption", False)
+        self._wake = context.wake
+        self._quarantine = context.quarantine
         #: Workloads to look at: parents, those that may become parents, and variants without a parent
-        self._changed = KeySet[str](mirror.has(kube.WORKLOADS))
+        self._changed = KeySet[str](context.mirror.has(kube.WORKLOADS))
         #: Workloads that variants name as their parent
         self._parents: set[str] = set()
         #: what decided about the families of each queue when it was last seen: of a LocalQueue, and of a ClusterQueue
@@ -70,14 +59,14 @@ class Variants(Part):
         #: families to look at later, in any case
         self._later: dict[str, int] = {}
         self._attempts = Attempts[str](self._again)
-        mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._resolved)
 
     # --- what changed ---
 
     def observe(self, resource: Resource, event: Event) -> None:
         if not isinstance(event, Upsert | Removed):
             return
-        key = key_of(event.obj) if isinstance(event, Upsert) else event.key
+        key = event.obj.key if isinstance(event, Upsert) else event.key
         if resource == kube.WORKLOADS:
             if isinstance(event, Upsert):
                 self._note(event.obj)
@@ -89,30 +78,24 @@ class Variants(Part):
         else:
             self._note_queue(resource, key)
 
-    def _note(self, workload: Json) -> None:
+    def _note(self, workload: WorkloadObject) -> None:
         if bodies.is_variant(workload):
             self._parents.add(bodies.parent_key(workload))
-            self._changed.update((bodies.parent_key(workload), key_of(workload)))
+            self._changed.update((bodies.parent_key(workload), workload.key))
         elif self._concerns(workload):
-            self._changed.add(key_of(workload))
+            self._changed.add(workload.key)
 
-    def _concerns(self, workload: Json) -> bool:
+    def _concerns(self, workload: WorkloadObject) -> bool:
         if bodies.is_parent(workload) or (self._concurrent and self._rule_of(workload) is not None):
             return True
-        return self._lists_gates and "preemptionGates" in {
-            **(workload.get("spec") or {}),
-            **(workload.get("status") or {}),
-        }
+        return self._lists_gates and ("preemptionGates" in workload.spec or "preemptionGates" in workload.status)
 
     def _note_orphans(self, parent: str) -> None:
         """Note the variants of a Workload that was deleted: they have lost their parent."""
         namespace = parent.rpartition("/")[0]
-        for key, workload in self._mirror.objects[kube.WORKLOADS].items():
-            if (
-                key.startswith(f"{namespace}/")
-                and bodies.is_variant(workload)
-                and bodies.parent_key(workload) == parent
-            ):
+        for key, workload in self._mirror.workloads.items():
+            of_this_namespace = key.startswith(f"{namespace}/")
+            if of_this_namespace and bodies.is_variant(workload) and bodies.parent_key(workload) == parent:
                 self._changed.add(key)
 
     def _note_queue(self, resource: Resource, key: str) -> None:
@@ -123,7 +106,7 @@ class Variants(Part):
         elif resource == kube.CLUSTER_QUEUES:
             new = _rule(found)
         else:
-            new = found["spec"].get("clusterQueue", "")
+            new = found.spec.get("clusterQueue", "")
         if self._known.get((resource, key)) == new:
             return
         self._known[resource, key] = new
@@ -135,7 +118,7 @@ class Variants(Part):
             self._idle.add(key)
 
     def _note_all(self) -> None:
-        for workload in self._mirror.objects[kube.WORKLOADS].values():
+        for workload in self._mirror.workloads.values():
             self._note(workload)
 
     def lead(self) -> None:
@@ -144,7 +127,7 @@ class Variants(Part):
     def _resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that a watch shows."""
         if message.key.resource == kube.WORKLOADS:
-            workload = self._mirror.get(kube.WORKLOADS, message.key.text)
+            workload = self._mirror.workloads.get(message.key.text)
             if workload is not None:
                 self._note(workload)
 
@@ -170,7 +153,7 @@ class Variants(Part):
         self.due = min(self._later.values(), default=None)
 
     def _plan(self, key: str, now: int) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         if workload is None:
             self._attempts.forgive(key)
             return
@@ -179,8 +162,8 @@ class Variants(Part):
         if bodies.is_variant(workload):
             self._plan_orphan(key, workload)
             return
-        variants = [each for each in self._mirror.controlled_by(workload, kube.WORKLOADS) if bodies.is_variant(each)]
-        if any(self._writes.in_doubt(kube.WORKLOADS, key_of(each)) for each in (workload, *variants)):
+        variants = self._variants_of(workload)
+        if any(self._writes.in_doubt(kube.WORKLOADS, each.key) for each in (workload, *variants)):
             return  # the answer brings it here again
         rule = self._rule_of(workload) if self._concurrent else None
         if rule is None and self._concurrent and self._queue_of(workload) is None:
@@ -196,29 +179,30 @@ class Variants(Part):
                 return
             self._send(key, step, told)
 
-    def _plan_orphan(self, key: str, variant: Json) -> None:
+    def _variants_of(self, parent: WorkloadObject) -> list[WorkloadObject]:
+        owned = self._mirror.workloads_of(parent)
+        return [each for each in owned if each.namespace == parent.namespace and bodies.is_variant(each)]
+
+    def _plan_orphan(self, key: str, variant: WorkloadObject) -> None:
         """Plan a variant whose parent does not exist any more: its job has stopped, or the parent could not have been deleted."""
-        parent = self._mirror.get(kube.WORKLOADS, bodies.parent_key(variant))
-        if parent is not None and parent["metadata"]["uid"] == bodies.variant_of(variant["metadata"]):
+        parent = self._mirror.workloads.get(bodies.parent_key(variant))
+        if parent is not None and parent.uid == bodies.variant_of(variant.metadata):
             return
         if not self._writes.in_doubt(kube.WORKLOADS, key):
             for step in family.leave(variant):
                 self._send(key, step, None)
 
-    def _list_gates(self, key: str, workload: Json) -> None:
-        wanted = [gate["name"] for gate in workload["spec"].get("preemptionGates", ())]
-        if wanted != [row["name"] for row in workload["status"].get("preemptionGates", ())]:
+    def _list_gates(self, key: str, workload: WorkloadObject) -> None:
+        wanted = [gate["name"] for gate in workload.spec.get("preemptionGates", ())]
+        if wanted != [row["name"] for row in workload.status.get("preemptionGates", ())]:
             self._writes.change(key, "preemption-gates", gate_changes.gates_listed(wanted), priority=Priority.STATUS)
 
-    def _queue_of(self, workload: Json) -> Json | None:
+    def _queue_of(self, workload: WorkloadObject) -> Stored | None:
         """The ClusterQueue of the Workload's LocalQueue."""
-        name = (workload.get("spec") or {}).get("queueName", "")
-        local_queue = self._mirror.get(kube.LOCAL_QUEUES, f"{workload['metadata']['namespace']}/{name}")
-        if local_queue is None:
-            return None
-        return self._mirror.get(kube.CLUSTER_QUEUES, local_queue["spec"].get("clusterQueue", ""))
+        local_queue = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
+        return self._mirror.get(kube.CLUSTER_QUEUES, local_queue.cluster_queue) if local_queue is not None else None
 
-    def _rule_of(self, workload: Json) -> family.Rule | None:
+    def _rule_of(self, workload: WorkloadObject) -> family.Rule | None:
         queue = self._queue_of(workload)
         return _rule(queue) if queue is not None else None
 
@@ -233,7 +217,7 @@ class Variants(Part):
                 target = ObjectKey.of(kube.WORKLOADS, body)
                 self._writes.send(target, "create", body, priority=Priority.LIFECYCLE, done=done, failed=failed)
             case DeleteWorkload(workload):
-                target, options = ObjectKey.of(kube.WORKLOADS, workload), {"uid": workload["metadata"]["uid"]}
+                target, options = ObjectKey.of(kube.WORKLOADS, workload), {"uid": workload.uid}
                 self._writes.send(target, "delete", options, priority=Priority.LIFECYCLE, done=done, failed=failed)
             case PatchWorkload(workload, body):
                 target, patch = ObjectKey.of(kube.WORKLOADS, workload), fenced(workload, body)
@@ -241,9 +225,7 @@ class Variants(Part):
                     target, "patch", patch, priority=Priority.LIFECYCLE, slot="variants", done=done, failed=failed
                 )
             case ChangeStatus(workload, slot, change):
-                self._writes.change(
-                    key_of(workload), slot, change, priority=Priority.ADMISSION, done=done, failed=failed
-                )
+                self._writes.change(workload.key, slot, change, priority=Priority.ADMISSION, done=done, failed=failed)
 
     def _done(self, key: str, told: family.Told | None, answer: Json | None) -> None:
         self._attempts.resolved(key)
@@ -261,9 +243,9 @@ class Variants(Part):
         self._attempts.pause(key)
 
 
-def _rule(queue: Json) -> family.Rule | None:
+def _rule(queue: Stored) -> family.Rule | None:
     """The policy of a ClusterQueue; None if it has none, or none that could be in force."""
-    spec = queue["spec"]
+    spec = queue.spec
     policy, groups = spec.get("concurrentAdmissionPolicy"), spec.get("resourceGroups") or ()
     if policy is None or not groups:
         return None

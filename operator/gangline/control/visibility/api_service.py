@@ -21,6 +21,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.ownership import owned_by
 from gangline.kube.resources import Json, Resource
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -98,9 +99,9 @@ class Registration:
 
     async def _withdraw(self, name: str, bundle: bytes) -> None:
         try:
-            found = await self.client.get(API_SERVICES, None, name, within=PATIENCE)
-            if found["spec"].get("caBundle") == _text(bundle):
-                read = found["metadata"]["resourceVersion"]
+            found = Stored(await self.client.get(API_SERVICES, None, name, within=PATIENCE))
+            if found.spec.get("caBundle") == _text(bundle):
+                read = found.resource_version
                 await self.client.delete(API_SERVICES, None, name, resource_version=read, within=PATIENCE)
         except ApiError as error:
             log.info("APIService %s was not withdrawn: %s", name, error)

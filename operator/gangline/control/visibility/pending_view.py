@@ -116,9 +116,9 @@ class Visibility:
         rows: Json = {}
         spent, start = 0.0, self._clock()
         for number, (key, row) in enumerate(rows_as_json(forecasting.forecasts)):
-            workload = self._controller.mirror.get(kube.WORKLOADS, key)
+            workload = self._controller.mirror.workloads.get(key)
             if workload is not None:
-                rows[alias(workload["metadata"]["uid"])] = row
+                rows[alias(workload.uid)] = row
             if number % AT_ONCE == AT_ONCE - 1:
                 spent += self._clock() - start
                 await asyncio.sleep(0)
@@ -139,9 +139,7 @@ class Visibility:
             return self._answer({"message": "this operator makes no forecasts"}, 404)
         told = forecasting.accuracy()
         known = self._controller.mirror.objects[kube.CLUSTER_QUEUES]
-        queues = {
-            alias(known[name]["metadata"]["uid"]): record for name, record in told["queues"].items() if name in known
-        }
+        queues = {alias(known[name].uid): record for name, record in told["queues"].items() if name in known}
         return self._answer({**told, "queues": queues})
 
     def _answer(self, body: Json, status: int = 200) -> web.Response:
@@ -156,10 +154,10 @@ class Visibility:
             if mirror.get(kube.CLUSTER_QUEUES, queue) is None:
                 raise NoQueueError(queue)
             return await self._listed(queue, page)
-        local = mirror.get(kube.LOCAL_QUEUES, f"{namespace}/{queue}")
+        local = mirror.local_queues.get(f"{namespace}/{queue}")
         if local is None:
             raise NoQueueError(queue)
-        return await self._listed(local["spec"].get("clusterQueue", ""), page, only=f"{namespace}/{queue}")
+        return await self._listed(local.cluster_queue, page, only=f"{namespace}/{queue}")
 
     async def _listed(self, cluster_queue: str, page: Page, *, only: str = "") -> list[Json]:
         """A page of the pending workloads of a ClusterQueue, or of those that came through one LocalQueue."""
@@ -207,7 +205,8 @@ class Visibility:
 
     def _item(self, key: str, sight: Sight) -> Json:
         """One pending workload; `forecast` and `expectedStart` are Gangline's, the other fields Kueue's."""
-        meta = (self._controller.mirror.get(kube.WORKLOADS, key) or {"metadata": {}})["metadata"]
+        workload = self._controller.mirror.workloads.get(key)
+        meta = workload.metadata if workload is not None else {}
         fields = ("name", "namespace", "ownerReferences", "creationTimestamp")
         item: Json = {"metadata": {field: meta[field] for field in fields if field in meta}}
         if self._forecasting is None:

@@ -41,7 +41,7 @@ class Write:
     verb: Verb
     body: Body | Render | None = None
     priority: Priority = Priority.LIFECYCLE
-    on_done: Callable[[Json], object] | None = None
+    on_done: Callable[[Any], object] | None = None
     on_error: Callable[[ApiError], object] | None = None
     on_replaced: Callable[[Write], object] | None = None
     not_before: float = 0.0

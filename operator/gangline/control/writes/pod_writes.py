@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from gangline.control.mirror.changes import JobRef
 from gangline.control.writes.outgoing import PatchKind, Priority, Verb, Write
@@ -44,7 +44,7 @@ class PodWrites:
         pod: Written,
         verb: Verb,
         body: Json,
-        done: Callable[[Json], object] | None = None,
+        done: Callable[[Any], object] | None = None,
         *,
         patch: PatchKind | None = None,
         starts: bool = False,

@@ -31,6 +31,7 @@ from gangline.control.writes.lanes import Lane, NamespaceTurns, WaitingWrite
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.pacing import Pace, refuses
 from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey
+from gangline.objects import view
 
 logger = logging.getLogger(__name__)
 
@@ -355,7 +356,7 @@ class Writer:
             self._call(write, write.on_error, outcome)
         elif outcome is not None:
             self._count(write, "done")
-            self._call(write, write.on_done, outcome)
+            self._call(write, write.on_done, view(write.key.resource, outcome))
         else:
             self._count(write, "skipped")
 

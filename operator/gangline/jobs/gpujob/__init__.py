@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from gangline import bounded
 from gangline.api import names
@@ -35,8 +35,10 @@ from gangline.jobs.gpujob import verdict as verdicts
 from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict
 from gangline.jobs.job import INDEX_LABEL
-from gangline.kube.resources import JOBS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, SERVICES, Resource, true_condition
+from gangline.kube.resources import JOBS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, SERVICES, Resource
+from gangline.objects import JobObject, Stored
 
+_Child = TypeVar("_Child", bound=Stored)
 _INVALID: Final = re.compile(r'^(?P<kind>\S+) "(?P<name>[^"]+)" is invalid: (?P<fault>.*)$', re.DOTALL)
 
 
@@ -52,64 +54,64 @@ class GPUJob(Declared):
     declaration = own.GPU_JOB
     owns_children = True
 
-    def is_suspended(self, job: Json) -> bool:
-        return bool(job["spec"].get("suspend"))
+    def is_suspended(self, job: JobObject) -> bool:
+        return bool(job.spec.get("suspend"))
 
-    def pod_sets(self, job: Json) -> list[Json]:
+    def pod_sets(self, job: JobObject) -> list[Json]:
         gang = gangs.read(job)
         frameworks.check(gang)
         workload.runtime_limit(job)
         return [_pod_set(job, role) for role in gang.roles]
 
-    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+    def start(self, job: JobObject, infos: Sequence[PodSetInfo]) -> Patch | None:
         if not self.is_suspended(job):
             return None
         gang = gangs.read(job)
         owned.role_jobs(job, gang, owned.infos_for(gang, infos), {}, "")  # finds conflicts before any write
         return Patch({"spec": {"suspend": False}})
 
-    def not_kept(self, job: Json, infos: Sequence[PodSetInfo]) -> list[str]:
+    def not_kept(self, job: JobObject, infos: Sequence[PodSetInfo]) -> list[str]:
         return []  # an admission goes into its children
 
-    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+    def stop(self, job: JobObject, pod_sets: Sequence[Json]) -> Patch | None:
         return None if self.is_suspended(job) or self.finished(job) else Patch({"spec": {"suspend": True}})
 
-    def runtime_hints(self, job: Json) -> RuntimeHints:
+    def runtime_hints(self, job: JobObject) -> RuntimeHints:
         """`spec.runtime`: the expected runtime, given directly or as steps times seconds; else the annotation."""
-        runtime = job["spec"].get("runtime") or {}
+        runtime = job.spec.get("runtime") or {}
         expected = runtime_hints.seconds(runtime.get("expected")) or runtime_hints.by_steps(
             runtime.get("steps"), runtime.get("secondsPerStep")
         )
         return RuntimeHints(expected or runtime_hints.annotated(job), runtime_hints.seconds(runtime.get("limit")))
 
-    def workload_annotations(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: JobObject) -> dict[str, str]:
         node_loss = restarts.on_lost_node(job)
-        interval = (job["spec"].get("runtime") or {}).get("checkpointInterval")
+        interval = (job.spec.get("runtime") or {}).get("checkpointInterval")
         return ({names.NODE_LOSS: node_loss} if node_loss else {}) | checkpoints(job, interval)
 
-    def attempt(self, job: Json) -> int | None:
+    def attempt(self, job: JobObject) -> int | None:
         return None
 
-    def is_active(self, job: Json, children: Children) -> bool:
+    def is_active(self, job: JobObject, children: Children) -> bool:
         return any(_may_run_pods(child) for child in children.jobs)
 
-    def finished(self, job: Json) -> Outcome | None:
+    def finished(self, job: JobObject) -> Outcome | None:
         for success, kind in ((True, verdicts.COMPLETE), (False, verdicts.FAILED)):
-            if (condition := true_condition(job, kind)) is not None:
+            if (condition := job.true_condition(kind)) is not None:
                 return Outcome(success, condition.get("message") or "")
         return None
 
-    def pods_ready(self, job: Json) -> bool:
-        rows = (job.get("status") or {}).get("roles") or []
+    def pods_ready(self, job: JobObject) -> bool:
+        rows = job.status.get("roles") or []
         return bool(rows) and all(row["ready"] + row["succeeded"] >= row["replicas"] for row in rows)
 
-    def reclaimable(self, job: Json) -> dict[str, int]:
+    def reclaimable(self, job: JobObject) -> dict[str, int]:
         """The pods whose quota can be given back while the job runs: none, since a gang that starts again needs all of its pods,
         also those that had ended.
         """
         return {}
 
-    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+    def sync(self, job: JobObject, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
         if self.finished(job):
             return []
         gang = gangs.read(job)
@@ -121,13 +123,13 @@ class GPUJob(Declared):
             return [*_deletes(children.jobs), *_drops(unused), *_written(status.held(job, gang, children.jobs))]
         return self._run(job, gang, owned.infos_for(gang, infos), children)
 
-    def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
+    def restart(self, job: JobObject, reason: str, message: str, at: str) -> Patch | None:
         """Start the whole gang again in place. None if it does not run, or was restarted as often as it may be."""
         if self.is_suspended(job) or self.finished(job) or verdicts.recorded(job) or not restarts.left(job):
             return None
         return status.restarting(job, restarts.made(job) + 1, Verdict(False, reason, message, at))
 
-    def expire(self, job: Json, at: str) -> Patch | None:
+    def expire(self, job: JobObject, at: str) -> Patch | None:
         """Let a job fail that has run for as long as `spec.runtime.limit` allows, over all its attempts. None if its status says
         so, or if another limit stopped it.
         """
@@ -139,7 +141,7 @@ class GPUJob(Declared):
         message = f"The job has run for {limit} s in total, which is spec.runtime.limit"
         return status.ending(job, Verdict(False, "DeadlineExceeded", message, at))
 
-    def rejected(self, job: Json, message: str) -> Patch | None:
+    def rejected(self, job: JobObject, message: str) -> Patch | None:
         """The status that names the field of a child that the API server does not accept; the job fails with it.
 
         `message` is the API server's answer to a create. None if it is not about the content, and may be temporary.
@@ -152,15 +154,15 @@ class GPUJob(Declared):
             fault = fault.replace("spec.template", role.path)
         return status.ending(job, Verdict(False, "InvalidTemplate", fault, status.latest(job)))
 
-    def needed_kinds(self, job: Json) -> Mapping[Resource, str]:
+    def needed_kinds(self, job: JobObject) -> Mapping[Resource, str]:
         claiming = claims.claims(gangs.read(job))
         where = f"{claiming[0].path.removesuffix('.template')}.share.by" if claiming else ""
         return dict.fromkeys((RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS), where) if claiming else {}
 
-    def pods_refused(self, job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
+    def pods_refused(self, job: JobObject, refused: bool, reason: str, message: str, at: str) -> Patch | None:
         return status.pods_refused(job, refused, reason, message, at)
 
-    def _run(self, job: Json, gang: Gang, infos: Sequence[PodSetInfo], children: Children) -> list[JobWrite]:
+    def _run(self, job: JobObject, gang: Gang, infos: Sequence[PodSetInfo], children: Children) -> list[JobWrite]:
         run = owned.stamp(infos, restarts.made(job), owned.attempt(infos))
         current = [child for child in _staying(children.jobs) if owned.stamp_of(child) == run]
         failure = verdicts.failed(gang, current)
@@ -175,21 +177,21 @@ class GPUJob(Declared):
         writes: list[JobWrite] = []
         if not children.services:
             writes.append(Create(SERVICES, owned.service(job, gang, owner)))
-        there = {template["metadata"]["name"] for template in children.claim_templates}
+        there = {template.name for template in children.claim_templates}
         made = claims.templates(gang, infos, owner)
         writes += [Create(RESOURCE_CLAIM_TEMPLATES, body) for body in made if body["metadata"]["name"] not in there]
         if len(current) < len(gang.roles):
-            known = {child["metadata"]["name"] for child in current}
+            known = {child.name for child in current}
             wanted = owned.role_jobs(job, gang, infos, owner, run)
             writes += [Create(JOBS, body) for body in wanted if body["metadata"]["name"] not in known]
         return [*writes, *progress]
 
 
-def _pod_set(job: Json, role: gangs.Role) -> Json:
+def _pod_set(job: JobObject, role: gangs.Role) -> Json:
     pod_set: Json = {"name": role.name, "count": role.replicas, "template": role.template}
     if role.min_replicas is not None:
         pod_set["minCount"] = role.min_replicas
-    asked = {key: value for key, value in (job["spec"].get("topology") or {}).items() if value}
+    asked = {key: value for key, value in (job.spec.get("topology") or {}).items() if value}
     request = podspec.topology_request(role.template, INDEX_LABEL, role.path)
     if asked:
         request = {**asked, "podIndexLabel": INDEX_LABEL}
@@ -198,7 +200,7 @@ def _pod_set(job: Json, role: gangs.Role) -> Json:
     return pod_set
 
 
-def _end(job: Json, gang: Gang, children: Children, verdict: Verdict) -> list[JobWrite]:
+def _end(job: JobObject, gang: Gang, children: Children, verdict: Verdict) -> list[JobWrite]:
     """Delete what still runs, keep what has ended (for its logs), and report when nothing runs any more."""
     alive = [child for child in children.jobs if _may_run_pods(child)]
     if not alive:
@@ -206,32 +208,28 @@ def _end(job: Json, gang: Gang, children: Children, verdict: Verdict) -> list[Jo
     return [*_written(status.ending(job, verdict)), *_deletes([child for child in alive if not _has_ended(child)])]
 
 
-def _staying(jobs: Sequence[Json]) -> list[Json]:
-    return [child for child in jobs if not child["metadata"].get("deletionTimestamp")]
+def _staying(children: Sequence[_Child]) -> list[_Child]:
+    return [child for child in children if not child.deletion_time]
 
 
-def _has_ended(child: Json) -> bool:
-    return any(true_condition(child, kind) for kind in (verdicts.COMPLETE, verdicts.FAILED))
+def _has_ended(child: JobObject) -> bool:
+    return child.is_true(verdicts.COMPLETE) or child.is_true(verdicts.FAILED)
 
 
-def _may_run_pods(child: Json) -> bool:
-    child_status = child.get("status") or {}
-    return not _has_ended(child) or bool(child_status.get("active") or child_status.get("terminating"))
+def _may_run_pods(child: JobObject) -> bool:
+    return not _has_ended(child) or bool(child.status.get("active") or child.status.get("terminating"))
 
 
-def _deletes(jobs: Sequence[Json]) -> list[JobWrite]:
+def _deletes(jobs: Sequence[JobObject]) -> list[JobWrite]:
     """Delete child Jobs in the foreground: a child is gone only when its pods are."""
-    return [
-        Delete(JOBS, meta["namespace"], meta["name"], meta["uid"])
-        for meta in (child["metadata"] for child in _staying(jobs))
-    ]
+    return [Delete(JOBS, child.namespace, child.name, child.uid) for child in _staying(jobs)]
 
 
-def _drops(templates: Sequence[Json]) -> list[JobWrite]:
+def _drops(templates: Sequence[Stored]) -> list[JobWrite]:
     """Delete templates of claims. Claims that were made of them stay with their pods."""
     return [
-        Delete(RESOURCE_CLAIM_TEMPLATES, meta["namespace"], meta["name"], meta["uid"], "Background")
-        for meta in (template["metadata"] for template in _staying(templates))
+        Delete(RESOURCE_CLAIM_TEMPLATES, template.namespace, template.name, template.uid, "Background")
+        for template in _staying(templates)
     ]
 
 
@@ -239,6 +237,6 @@ def _written(patch: Patch | None) -> list[JobWrite]:
     return [patch] if patch is not None else []
 
 
-def _role_named(job: Json, child_name: str) -> gangs.Role | None:
+def _role_named(job: JobObject, child_name: str) -> gangs.Role | None:
     gang = gangs.read(job)
     return next((role for role in gang.roles if gang.child_name(role) == child_name), None)

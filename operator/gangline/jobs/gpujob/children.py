@@ -16,6 +16,7 @@ from gangline.jobs.base import Json, PodSetInfo
 from gangline.jobs.gpujob import claims, frameworks, restarts
 from gangline.jobs.gpujob.frameworks import Seat
 from gangline.jobs.gpujob.gang import Gang
+from gangline.objects import JobObject, Stored
 
 _DIGEST_LENGTH: Final = 16
 
@@ -43,11 +44,11 @@ def stamp(infos: Sequence[PodSetInfo], made: int, attempt: int = 0) -> str:
     return f"{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]}-{count}"
 
 
-def stamp_of(child: Json) -> str:
-    return (child["metadata"].get("annotations") or {}).get(names.ADMISSION_DIGEST, "")
+def stamp_of(child: Stored) -> str:
+    return child.annotations.get(names.ADMISSION_DIGEST, "")
 
 
-def service(job: Json, gang: Gang, owner: Json) -> Json:
+def service(job: JobObject, gang: Gang, owner: Json) -> Json:
     """Gives the pods names before they are ready: they find each other while they start."""
     spec: Json = {
         "clusterIP": "None",
@@ -64,13 +65,13 @@ def service(job: Json, gang: Gang, owner: Json) -> Json:
     }
 
 
-def role_jobs(job: Json, gang: Gang, infos: Sequence[PodSetInfo], owner: Json, run: str) -> list[Json]:
+def role_jobs(job: JobObject, gang: Gang, infos: Sequence[PodSetInfo], owner: Json, run: str) -> list[Json]:
     """The Jobs of the gang as admitted, stamped with `run`. Raises JobError when admission and template conflict."""
     counts = [info.count for info in infos]
     return [_role_job(job, Seat(gang, counts, position), info, owner, run) for position, info in enumerate(infos)]
 
 
-def _role_job(job: Json, seat: Seat, info: PodSetInfo, owner: Json, run: str) -> Json:
+def _role_job(job: JobObject, seat: Seat, info: PodSetInfo, owner: Json, run: str) -> Json:
     gang, role = seat.gang, seat.role
     labels = {names.GPUJOB_LABEL: gang.name, names.ROLE_LABEL: role.name}
     metadata = _metadata(job, gang.child_name(role), owner, labels)
@@ -99,10 +100,10 @@ def _template(seat: Seat, info: PodSetInfo, labels: Mapping[str, str]) -> Json:
     return wired
 
 
-def _metadata(job: Json, name: str, owner: Json, labels: Mapping[str, str]) -> Json:
+def _metadata(job: JobObject, name: str, owner: Json, labels: Mapping[str, str]) -> Json:
     return {
         "name": name,
-        "namespace": job["metadata"]["namespace"],
+        "namespace": job.namespace,
         "labels": dict(labels),
         "ownerReferences": [owner],
     }

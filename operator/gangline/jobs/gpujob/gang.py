@@ -12,6 +12,7 @@ from gangline.api.sharing import visible
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.shares import add_requests, ask_for_shares
+from gangline.objects import Stored
 
 SHORT_FORM_ROLE: Final = "worker"
 DEFAULT_GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -47,9 +48,9 @@ class Gang:
         return f"{self.child_name(role)}-{index}.{self.name}"
 
 
-def read(job: Json) -> Gang:
+def read(job: Stored) -> Gang:
     """Read the gang that a GPUJob describes. Raises JobError, naming the field, if it does not describe one."""
-    meta, spec = job["metadata"], job["spec"]
+    spec = job.spec
     resource = spec.get("gpuResource") or DEFAULT_GPU_RESOURCE
     written = spec.get("roles")
     if written is None:
@@ -58,7 +59,7 @@ def read(job: Json) -> Gang:
         roles = [_role(role, f"spec.roles[{i}]", resource) for i, role in enumerate(written)]
     if not roles:
         raise JobError("a gang needs at least one role", "spec.roles")
-    gang = Gang(meta["name"], meta["namespace"], spec.get("framework") or "None", tuple(roles))
+    gang = Gang(job.name, job.namespace, spec.get("framework") or "None", tuple(roles))
     _check_names(gang)
     return gang
 

@@ -14,6 +14,7 @@ from gangline.api.read import merge
 from gangline.jobs.base import Json, Patch, PodSetInfo
 from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict, find
+from gangline.objects import JobObject, Stored
 
 SUSPENDED: Final = "Suspended"
 #: number kept in the status
@@ -22,7 +23,7 @@ PENDING, SUSPENDING = "Pending", "Suspending"
 STARTING, RUNNING, RECOVERING = "Starting", "Running", "Recovering"
 
 
-def held(job: Json, gang: Gang, jobs: Sequence[Json]) -> Patch | None:
+def held(job: JobObject, gang: Gang, jobs: Sequence[JobObject]) -> Patch | None:
     """The status of a job that waits in its queue, or is on its way back to it. None if it says so already."""
     status: Json = {
         "phase": SUSPENDING if jobs else PENDING,
@@ -31,68 +32,68 @@ def held(job: Json, gang: Gang, jobs: Sequence[Json]) -> Patch | None:
         "roles": None,
         "startTime": None,
     }
-    ended = [child["metadata"]["deletionTimestamp"] for child in jobs if child["metadata"].get("deletionTimestamp")]
+    ended = [child.deletion_time for child in jobs if child.deletion_time]
     if ended or not jobs:
         at = max(ended, default=latest(job))
         status["conditions"] = _with(job, SUSPENDED, "True", "Held", "The job waits for its admission", at)
     return _patch(job, status)
 
 
-def running(job: Json, gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[Json]) -> Patch | None:
+def running(job: JobObject, gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[JobObject]) -> Patch | None:
     """The status of a job that is admitted; `jobs` are the children of this run. None if it says so already."""
     status = _counts(gang, infos, jobs)
     status["phase"] = _phase(job, gang, status["roles"], jobs)
     status["expectedStart"] = None  # it has come true
     if jobs:
-        created = max(child["metadata"].get("creationTimestamp") or latest(job) for child in jobs)
+        created = max(child.created or latest(job) for child in jobs)
         status["conditions"] = _with(job, SUSPENDED, "False", "Admitted", "The job was admitted", created)
-        status["startTime"] = (job.get("status") or {}).get("startTime") or created
+        status["startTime"] = job.status.get("startTime") or created
     return _patch(job, status)
 
 
-def restarting(job: Json, count: int, failure: Verdict) -> Patch:
+def restarting(job: JobObject, count: int, failure: Verdict) -> Patch:
     """The one write that decides a restart of the gang: from now on the children created before it are stale."""
     why = _interruptions(job, failure.reason, failure.message, failure.at)
     return Patch({"status": {"restarts": count, "phase": RECOVERING, "interruptions": why}}, "status")
 
 
-def lost(job: Json, message: str, at: str) -> Patch | None:
+def lost(job: JobObject, message: str, at: str) -> Patch | None:
     """Let the job fail because its nodes failed."""
     return ending(job, Verdict(False, "NodeFailure", message, at))
 
 
-def interrupted(job: Json, swaps: int, how: str, message: str, at: str) -> Patch:
+def interrupted(job: JobObject, swaps: int, how: str, message: str, at: str) -> Patch:
     """Record that nodes failed under the gang; `swaps` of them so far."""
     return Patch(
         {"status": {"swaps": swaps, "interruptions": _interruptions(job, f"Node{how}", message, at)}}, "status"
     )
 
 
-def _interruptions(job: Json, reason: str, message: str, at: str) -> list[Json]:
+def _interruptions(job: JobObject, reason: str, message: str, at: str) -> list[Json]:
     """The latest interruptions, including one more."""
-    before = (job.get("status") or {}).get("interruptions") or []
+    before = job.status.get("interruptions") or []
     return [*before, {"time": at, "reason": reason, "message": message[:1024]}][-MOST_INTERRUPTIONS:]
 
 
-def pods_refused(job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
+def pods_refused(job: JobObject, refused: bool, reason: str, message: str, at: str) -> Patch | None:
     """Record that the API server refuses the job's pods, or no longer does."""
     word = "True" if refused else "False"
     return _patch(job, {"conditions": _with(job, names.PODS_REFUSED, word, reason, message, at)})
 
 
-def ending(job: Json, verdict: Verdict) -> Patch | None:
+def ending(job: JobObject, verdict: Verdict) -> Patch | None:
     """Record that the end is decided, while pods may still run."""
     return _patch(job, {"conditions": _with(job, verdict.interim, "True", verdict.reason, verdict.message, verdict.at)})
 
 
-def ended(job: Json, gang: Gang, jobs: Sequence[Json], verdict: Verdict) -> Patch | None:
+def ended(job: JobObject, gang: Gang, jobs: Sequence[JobObject], verdict: Verdict) -> Patch | None:
     """Record that the end is decided, and that no pod runs any more."""
     status: Json = {
         "phase": "Succeeded" if verdict.success else "Failed",
         "conditions": _with(job, verdict.final, "True", verdict.reason, verdict.message, verdict.at),
         "completionTime": verdict.at,
     }
-    before = (job.get("status") or {}).get("roles")
+    before = job.status.get("roles")
     if before and jobs:
         status["roles"] = [
             {**row, **_pods(child)} if (child := _child(gang, row["name"], jobs)) else {**row, "ready": 0}
@@ -102,25 +103,24 @@ def ended(job: Json, gang: Gang, jobs: Sequence[Json], verdict: Verdict) -> Patc
     return _patch(job, status)
 
 
-def latest(obj: Json) -> str:
+def latest(obj: Stored) -> str:
     """The latest time in the object itself."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    times = [condition.get("lastTransitionTime") or "" for condition in conditions]
-    return max([obj["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z", *times])
+    times = [condition.get("lastTransitionTime") or "" for condition in obj.conditions]
+    return max([obj.created or "1970-01-01T00:00:00Z", *times])
 
 
-def _counts(gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[Json]) -> Json:
+def _counts(gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[JobObject]) -> Json:
     rows: list[Json] = []
     for role, info in zip(gang.roles, infos, strict=True):
         child = find(gang, role, jobs)
-        rows.append({"name": role.name, "replicas": info.count, **_pods(child or {})})
+        rows.append({"name": role.name, "replicas": info.count, **_pods(child)})
     gpus = sum(role.gpus * info.count for role, info in zip(gang.roles, infos, strict=True))
     return {"gpus": gpus, "ready": _ready(rows), "roles": rows}
 
 
-def _pods(child: Json) -> Json:
-    """The counts of a child Job. Pods that it has yet to count as succeeded are not ready any more either."""
-    status = child.get("status") or {}
+def _pods(child: JobObject | None) -> Json:
+    """The counts of a child Job, all 0 without one. Pods that it has yet to count as succeeded are not ready any more either."""
+    status = child.status if child is not None else {}
     uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or []
     counts = {name: status.get(name) or 0 for name in ("ready", "succeeded", "failed")}
     return {**counts, "succeeded": counts["succeeded"] + len(uncounted)}
@@ -131,21 +131,21 @@ def _ready(rows: Iterable[Json]) -> str:
     return f"{sum(row['ready'] for row in rows)}/{sum(row['replicas'] for row in rows)}"
 
 
-def _phase(job: Json, gang: Gang, rows: Sequence[Json], jobs: Sequence[Json]) -> str:
+def _phase(job: JobObject, gang: Gang, rows: Sequence[Json], jobs: Sequence[JobObject]) -> str:
     if len(jobs) == len(gang.roles) and all(row["ready"] + row["succeeded"] >= row["replicas"] for row in rows):
         return RUNNING
-    return RECOVERING if (job.get("status") or {}).get("phase") in (RUNNING, RECOVERING) else STARTING
+    return RECOVERING if job.status.get("phase") in (RUNNING, RECOVERING) else STARTING
 
 
-def _child(gang: Gang, role_name: str, jobs: Sequence[Json]) -> Json | None:
+def _child(gang: Gang, role_name: str, jobs: Sequence[JobObject]) -> JobObject | None:
     role = next((role for role in gang.roles if role.name == role_name), None)
     return find(gang, role, jobs) if role else None
 
 
-def _with(job: Json, kind: str, status: str, reason: str, message: str, at: str) -> list[Json]:
+def _with(job: JobObject, kind: str, status: str, reason: str, message: str, at: str) -> list[Json]:
     """The job's conditions with one of them set; it keeps its time while its status stays the same."""
     wanted: Json = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
-    rows: list[Json] = [dict(row) for row in (job.get("status") or {}).get("conditions") or []]
+    rows: list[Json] = [dict(row) for row in job.conditions]
     for i, row in enumerate(rows):
         if row["type"] == kind:
             same = row["status"] == status
@@ -154,10 +154,10 @@ def _with(job: Json, kind: str, status: str, reason: str, message: str, at: str)
     return [*rows, wanted]
 
 
-def _patch(job: Json, wanted: Json) -> Patch | None:
+def _patch(job: JobObject, wanted: Json) -> Patch | None:
     """The smallest patch, None if nothing would change."""
-    current = job.get("status") or {}
-    if (generation := job["metadata"].get("generation")) is not None:
-        wanted["observedGeneration"] = generation
+    current = job.status
+    if job.generation:
+        wanted["observedGeneration"] = job.generation
     changed = merge.difference({key: current[key] for key in wanted if key in current}, wanted)
     return Patch({"status": changed}, "status") if changed else None

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.jobs.base import Json
 from gangline.jobs.gpujob.gang import Gang, Role
-from gangline.kube.resources import true_condition
+from gangline.objects import JobObject
 
 SUCCEEDING: Final = "SuccessCriteriaMet"
 FAILING: Final = "FailureTarget"
@@ -40,24 +39,24 @@ class Verdict:
         return COMPLETE if self.success else FAILED
 
 
-def recorded(job: Json) -> Verdict | None:
+def recorded(job: JobObject) -> Verdict | None:
     """The verdict in the status."""
     for success, kind in ((True, SUCCEEDING), (False, FAILING)):
-        if (found := true_condition(job, kind)) is not None:
+        if (found := job.true_condition(kind)) is not None:
             return Verdict(success, found["reason"], found.get("message") or "", found["lastTransitionTime"])
     return None
 
 
-def succeeded(gang: Gang, jobs: Sequence[Json]) -> Verdict | None:
+def succeeded(gang: Gang, jobs: Sequence[JobObject]) -> Verdict | None:
     """The gang has succeeded when the roles that decide are complete."""
     ended: list[str] = []
     roles = deciding_roles(gang)
     for role in roles:
         child = find(gang, role, jobs)
-        condition = true_condition(child, COMPLETE) if child else None
+        condition = child.true_condition(COMPLETE) if child else None
         if child is None or condition is None:
             return None
-        ended.append((child.get("status") or {}).get("completionTime") or condition["lastTransitionTime"])
+        ended.append(child.status.get("completionTime") or condition["lastTransitionTime"])
     if len(roles) == len(gang.roles):
         message = "All pods of the gang succeeded"
     else:
@@ -65,11 +64,11 @@ def succeeded(gang: Gang, jobs: Sequence[Json]) -> Verdict | None:
     return Verdict(True, "Succeeded", message, max(ended))
 
 
-def failed(gang: Gang, jobs: Sequence[Json]) -> Verdict | None:
+def failed(gang: Gang, jobs: Sequence[JobObject]) -> Verdict | None:
     """The first role, in order, whose Job has failed."""
     for role in gang.roles:
         child = find(gang, role, jobs)
-        condition = true_condition(child, FAILED) if child else None
+        condition = child.true_condition(FAILED) if child else None
         if condition is not None:
             message = f"{role.name}: {condition.get('message') or 'its Job failed'}"
             return Verdict(False, condition.get("reason") or FAILED, message, condition["lastTransitionTime"])
@@ -86,8 +85,8 @@ def deciding_roles(gang: Gang) -> Sequence[Role]:
     return gang.roles
 
 
-def find(gang: Gang, role: Role, jobs: Sequence[Json]) -> Json | None:
-    return next((child for child in jobs if child["metadata"]["name"] == gang.child_name(role)), None)
+def find(gang: Gang, role: Role, jobs: Sequence[JobObject]) -> JobObject | None:
+    return next((child for child in jobs if child.name == gang.child_name(role)), None)
 
 
 def _named(gang: Gang, wanted: Sequence[str]) -> list[Role]:

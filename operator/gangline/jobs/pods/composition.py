@@ -14,7 +14,8 @@ from gangline.jobs.base import JobError, PodSetInfo
 from gangline.jobs.pods.group import MAIN, PodGroup
 from gangline.jobs.pods.member import TERMINATION_TARGET, Member
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, controller_of
+from gangline.kube.resources import Json
+from gangline.objects import PodObject, WorkloadObject
 
 _COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.HINTS)
 
@@ -35,7 +36,7 @@ def pod_sets(group: PodGroup) -> list[Json]:
 
 def _pod_set(name: str, count: int, pod: Member) -> Json:
     manifest = pod.manifest()
-    body: Json = {"name": name, "count": count, "template": {"spec": manifest["spec"]}}
+    body: Json = {"name": name, "count": count, "template": {"spec": manifest.spec}}
     if request := podspec.topology_request(manifest, names.POD_GROUP_INDEX, path=""):
         body["topologyRequest"] = request
     return body
@@ -70,12 +71,13 @@ def new_workload(
         spec["priorityClassRef"] = dict(priority_class_ref)
     if (limit := workload.max_execution_seconds(manifest)) is not None:
         spec["maximumExecutionTimeSeconds"] = limit
-    written: dict[str, str] = manifest["metadata"].get("annotations") or {}
     annotations = _common(group, "annotation", annotations_to_copy) | {
-        key: value for key, value in written.items() if key.startswith(names.PROVISIONING_PREFIX) or key in _COPIED
+        key: value
+        for key, value in manifest.annotations.items()
+        if key.startswith(names.PROVISIONING_PREFIX) or key in _COPIED
     }
     labels = _common(group, "label", labels_to_copy)
-    if user := (manifest["metadata"].get("labels") or {}).get(names.USER):
+    if user := manifest.labels.get(names.USER):
         labels[names.USER] = user
     if group.alone:
         labels[names.JOB_UID] = leader.uid
@@ -92,14 +94,14 @@ def new_workload(
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def is_of_group(workload: Json) -> bool:
+def is_of_group(workload: WorkloadObject) -> bool:
     """Whether a Workload is a pod group's, or that of what serves with one."""
-    return (workload["metadata"].get("annotations") or {}).get(names.IS_GROUP_WORKLOAD) == "true"
+    return workload.annotations.get(names.IS_GROUP_WORKLOAD) == "true"
 
 
-def is_of_pods(workload: Json) -> bool:
+def is_of_pods(workload: WorkloadObject) -> bool:
     """Whether a Workload is a pod group's, or that of a pod that stands alone."""
-    return is_of_group(workload) or (controller_of(workload) or {}).get("kind") == kube.PODS.kind
+    return is_of_group(workload) or (workload.controller or {}).get("kind") == kube.PODS.kind
 
 
 def owners(group: PodGroup) -> list[Json]:
@@ -112,7 +114,8 @@ def _common(group: PodGroup, what: str, keys: Sequence[str]) -> dict[str, str]:
     """Labels or annotations with these keys, of which all pods that have them have the same."""
     found: dict[str, str] = {}
     for pod in group.pods if keys else ():
-        written: dict[str, str] = pod.manifest()["metadata"].get(f"{what}s") or {}
+        manifest = pod.manifest()
+        written = manifest.labels if what == "label" else manifest.annotations
         for key in keys:
             if key in written and found.setdefault(key, written[key]) != written[key]:
                 raise JobError(f"constructing workload: pods have different {what} values", f"metadata.{what}s[{key}]")
@@ -130,7 +133,7 @@ def start(pod: Member, info: PodSetInfo) -> Json:
     """
     manifest = pod.manifest()
     merged = podspec.merge(manifest, replace(info, scheduling_gates=()), path="")
-    gates = [gate for gate in manifest["spec"].get("schedulingGates") or () if gate["name"] != names.ADMISSION_GATE]
+    gates = [gate for gate in manifest.spec.get("schedulingGates") or () if gate["name"] != names.ADMISSION_GATE]
     if not any(gate["name"] in (names.TOPOLOGY_GATE, names.DOMAIN_GATE) for gate in info.scheduling_gates):
         gates = [gate for gate in gates if gate["name"] != names.TOPOLOGY_GATE]
     wanted = {**merged, "spec": {**merged["spec"], "schedulingGates": gates or None}}
@@ -138,7 +141,7 @@ def start(pod: Member, info: PodSetInfo) -> Json:
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": pod.version}}
 
 
-def not_kept(pod: Json, info: PodSetInfo) -> list[str]:
+def not_kept(pod: PodObject, info: PodSetInfo) -> list[str]:
     """What the patch of `start` has added to a pod, and the pod, as the API server has stored it, lacks."""
     return podspec.lacking(podspec.parts_of(pod), podspec.asked(replace(info, scheduling_gates=())))
 

@@ -10,12 +10,14 @@ from gangline.api.read import merge
 from gangline.jobs.base import SentAlone
 from gangline.jobs.pods.member import TERMINATION_TARGET
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, condition_of, true_condition
+from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, Stored
 
 #: condition of Kubernetes' scheduler
 SCHEDULED: Final = "PodScheduled"
 _GATED: Final = "SchedulingGated"
 _ENDED: Final = ("Succeeded", "Failed")
+
 #: kept although the other one may differ: the API server lets nobody change it
 _FIXED: Final = "qosClass"
 
@@ -41,17 +43,17 @@ class PodsElsewhere(SentAlone):
     def pods_wait(self) -> bool:
         return True
 
-    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
+    def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         """The spec of a pod for another cluster, as it waits here: the gate is opened there. The number of a named priority is
         that cluster's to say.
         """
-        spec = {name: value for name, value in job["spec"].items() if name != "nodeName"}
+        spec = {name: value for name, value in job.spec.items() if name != "nodeName"}
         if spec.get("priorityClassName"):
             for name in ("priority", "preemptionPolicy"):
                 spec.pop(name, None)
         return spec
 
-    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+    def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:
         """The status of the pod in the other cluster, but for what would mislead here.
 
         A cluster autoscaler adds nodes for pods that cannot be scheduled, so until the other one has a node, this one says that
@@ -60,35 +62,33 @@ class PodsElsewhere(SentAlone):
         """
         if remote is None:
             return idle(job)
-        if "deletionTimestamp" in job["metadata"] or true_condition(remote, TERMINATION_TARGET) is not None:
+        if job.deleting or remote.is_true(TERMINATION_TARGET):
             return None
-        now: Json = job.get("status") or {}
-        wanted = {name: value for name, value in (remote.get("status") or {}).items() if name != _FIXED}
+        now = job.status
+        wanted = {name: value for name, value in remote.status.items() if name != _FIXED}
         if not wanted:
             return None
         if _FIXED in now:
             wanted[_FIXED] = now[_FIXED]
-        here = condition_of(job, SCHEDULED)
-        if here is not None and true_condition(remote, SCHEDULED) is None:
+        here = job.condition(SCHEDULED)
+        if here is not None and not remote.is_true(SCHEDULED):
             rows = [row for row in wanted.get("conditions") or () if row.get("type") != SCHEDULED]
             wanted["conditions"] = [*rows, {**here, "status": "False", "reason": _GATED} if _is_true(here) else here]
         return wanted if merge.difference(now, wanted) else None
 
 
-def runs(pod: Json) -> bool:
+def runs(pod: Stored) -> bool:
     """Whether the pod's status says that it runs, or has a node to run on."""
-    status: Json = pod.get("status") or {}
-    return status.get("phase") not in _ENDED and (
-        status.get("phase") == "Running" or true_condition(pod, SCHEDULED) is not None
-    )
+    phase = pod.status.get("phase")
+    return phase not in _ENDED and (phase == "Running" or pod.is_true(SCHEDULED))
 
 
-def idle(pod: Json) -> Json | None:
+def idle(pod: Stored) -> Json | None:
     """The status of a pod that runs nowhere any more; None if it does not say that it runs, or if it has ended."""
     if not runs(pod):
         return None
-    status: Json = pod["status"]
-    since = (condition_of(pod, SCHEDULED) or {}).get("lastTransitionTime")
+    status = pod.status
+    since = (pod.condition(SCHEDULED) or {}).get("lastTransitionTime")
     row = {"type": SCHEDULED, "status": "False", "reason": _GATED, "lastTransitionTime": since}
     row["message"] = "Scheduling is blocked due to non-empty scheduling gates"
     kept = {_FIXED: status[_FIXED]} if _FIXED in status else {}

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.jobs.pods import member
-from gangline.kube.resources import Json, controller_of, key_of
+from gangline.objects import PodObject
 
 #: label of Kubernetes on pods of StatefulSets: the revision of their template
 REVISION: Final = "controller-revision-hash"
@@ -16,7 +15,6 @@ REVISION: Final = "controller-revision-hash"
 SET_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER_NAME: Final = "leaderworkerset.sigs.k8s.io/leader-name"
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +49,26 @@ class HeldPod:
         return not self.deleted and not self.ended
 
 
-def is_held(pod: Json) -> bool:
-    return names.SUSPENDED_BY_PARENT in (pod["metadata"].get("annotations") or ())
+def is_held(pod: PodObject) -> bool:
+    return names.SUSPENDED_BY_PARENT in pod.annotations
 
 
-def read(pod: Json) -> HeldPod:
+def read(pod: PodObject) -> HeldPod:
     """The record of a pod that is held."""
-    meta, spec = pod["metadata"], pod.get("spec") or {}
-    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
-    owner = controller_of(pod) or {}
+    labels, notes, owner = pod.labels, pod.annotations, pod.controller or {}
     return HeldPod(
-        key=key_of(pod),
-        uid=meta["uid"],
-        version=meta["resourceVersion"],
+        key=pod.key,
+        uid=pod.uid,
+        version=pod.resource_version,
         framework=notes.get(names.SUSPENDED_BY_PARENT) or "",
         owner=(f"{owner['apiVersion']}/{owner['kind']}", owner["name"], owner["uid"]) if owner else ("", "", ""),
         set_name=labels.get(SET_NAME) or "",
         group_index=labels.get(GROUP_INDEX) or "",
         is_worker=LEADER_NAME in notes,
         revision=labels.get(REVISION) or "",
-        queue=queue_name(pod),
+        queue=pod.queue_name,
         group=member.group_name(pod) if member.is_managed(pod) else "",
-        gated=any(gate.get("name") == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ()),
-        deleted="deletionTimestamp" in meta,
-        ended=(pod.get("status") or {}).get("phase") in _ENDED,
+        gated=names.ADMISSION_GATE in pod.gates,
+        deleted=pod.deleting,
+        ended=pod.has_ended,
     )

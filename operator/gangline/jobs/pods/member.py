@@ -14,20 +14,14 @@ import orjson
 
 from gangline import bounded
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import pod_group, prebuilt_workload
-from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.api.admission.of_jobs.identifiers import pod_group
 from gangline.api.read import conditions
 from gangline.api.role_hash import role_hash
 from gangline.kube import resources as kube
 from gangline.kube.resources import (
-    Json,
     as_revision,
-    condition_of,
-    controller_of,
-    key_of,
-    revision,
-    true_condition,
 )
+from gangline.objects import PodObject
 
 #: condition of a pod that is being stopped, by us or by others
 TERMINATION_TARGET: Final = "TerminationTarget"
@@ -117,71 +111,70 @@ class Member:
         """The pod's other finalizers, None = no others: the value of a merge patch."""
         return [each for each in self.finalizers if each != names.MANAGED] or None
 
-    def manifest(self) -> Json:
+    def manifest(self) -> PodObject:
         """`metadata` and `spec` of the pod. Not to be kept."""
         found = self.seen()
         found.pop("status", None)
         return found
 
-    def seen(self) -> Json:
+    def seen(self) -> PodObject:
         """The same pod, and its `status` while it is gated. Not to be kept."""
-        return orjson.loads(zlib.decompress(self.packed))
+        return PodObject(orjson.loads(zlib.decompress(self.packed)))
 
 
-def is_managed(pod: Json) -> bool:
+def is_managed(pod: PodObject) -> bool:
     """Whether the pod is queued: it has the label with the value that the webhook sets."""
-    return (pod["metadata"].get("labels") or {}).get(names.MANAGED) == "true"
+    return pod.labels.get(names.MANAGED) == "true"
 
 
-def group_name(pod: Json) -> str:
+def group_name(pod: PodObject) -> str:
     """The group of a pod, "" = it stands alone."""
     return pod_group(pod)[0]
 
 
-def read(pod: Json) -> Member:
+def read(pod: PodObject) -> Member:
     """The member for a pod that is managed."""
-    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    annotations = meta.get("annotations") or {}
-    containers_ready = condition_of(pod, "ContainersReady") or {}
+    meta, annotations = pod.metadata, pod.annotations
+    containers_ready = pod.condition("ContainersReady") or {}
     failed = containers_ready.get("status") == "False" and containers_ready.get("reason") == "PodFailed"
-    gated = any(gate.get("name") == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
-    kept = {"metadata": {part: meta[part] for part in _META if part in meta}, "spec": spec}
+    gated = names.ADMISSION_GATE in pod.gates
+    kept = {"metadata": {part: meta[part] for part in _META if part in meta}, "spec": pod.spec}
     if gated:  # it may run in another cluster, whose status it has then
-        kept["status"] = status
+        kept["status"] = pod.status
     group, parent = group_name(pod), annotations.get(names.SUSPENDED_BY_PARENT) or ""
     imported = (bounded.whole(annotations.get(names.IMPORTED_AT)) or 0) * 1000
     # those of a Deployment name none of their own, unless they were imported, or sent one by one by a manager cluster
-    alone = imported or names.MULTIKUEUE_ORIGIN in (meta.get("labels") or ())
+    alone = imported or names.MULTIKUEUE_ORIGIN in pod.labels
     names_none = bool(group) or (bool(parent) and not alone)
     return Member(
-        key=key_of(pod),
-        uid=meta["uid"],
-        version=meta["resourceVersion"],
+        key=pod.key,
+        uid=pod.uid,
+        version=pod.resource_version,
         group=group,
-        role=annotations.get(names.ROLE_HASH) or role_hash(spec),
-        queue=queue_name(pod),
+        role=annotations.get(names.ROLE_HASH) or role_hash(pod.spec),
+        queue=pod.queue_name,
         total=bounded.whole(annotations.get(names.POD_GROUP_TOTAL)) or None,
-        created=conditions.millis_of(meta.get("creationTimestamp")),
-        phase=status.get("phase") or "",
-        node=spec.get("nodeName") or "",
+        created=conditions.millis_of(pod.created),
+        phase=pod.phase,
+        node=pod.node,
         gated=gated,
-        ready=true_condition(pod, "Ready") is not None,
-        deleted=conditions.millis_of(meta.get("deletionTimestamp")),
+        ready=pod.is_true("Ready"),
+        deleted=conditions.millis_of(pod.deletion_time),
         failed=conditions.millis_of(containers_ready.get("lastTransitionTime")) if failed else 0,
-        finalizers=tuple(meta.get("finalizers") or ()),
+        finalizers=tuple(pod.finalizers),
         retriable=annotations.get(names.RETRIABLE_IN_GROUP) != "false",
         fast=annotations.get(names.POD_GROUP_FAST) == "true",
         serving=annotations.get(names.POD_GROUP_SERVING) == "true",
         parent=parent,
-        prebuilt="" if names_none else prebuilt_workload(pod),
-        marked=true_condition(pod, TERMINATION_TARGET) is not None,
+        prebuilt="" if names_none else pod.prebuilt_workload,
+        marked=pod.is_true(TERMINATION_TARGET),
         imported=imported,
-        remade=(controller_of(pod) or {}).get("kind") == kube.STATEFUL_SETS.kind,
+        remade=(pod.controller or {}).get("kind") == kube.STATEFUL_SETS.kind,
         left_behind=names.LEFT_BEHIND in annotations,
         packed=zlib.compress(orjson.dumps(kept), 1),
     )
 
 
-def older(pod: Json, member: Member) -> bool:
+def older(pod: PodObject, member: Member) -> bool:
     """Whether `pod` is an earlier version of the same pod."""
-    return pod["metadata"]["uid"] == member.uid and revision(pod) < as_revision(member.version)
+    return pod.uid == member.uid and pod.revision < as_revision(member.version)

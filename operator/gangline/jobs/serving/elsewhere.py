@@ -13,6 +13,7 @@ from gangline.api import names
 from gangline.api.jobkinds.declaration import JobError, Outcome, Path, Suspension
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject
 
 #: Workloads of one object that are sent: each of them looks at all others
 MOST_GROUPS: Final = 1000
@@ -43,43 +44,42 @@ class ServingElsewhere:
     def shared(self) -> bool:
         return self._kind.has_many
 
-    def unsendable(self, job: Json) -> str:
+    def unsendable(self, job: JobObject) -> str:
         try:
             size = self._kind.size(job)
         except JobError as error:
             return str(error)
         return f"it has {size} groups, and at most {MOST_GROUPS} are sent" if size > MOST_GROUPS else ""
 
-    def family(self, job: Json) -> Sequence[str]:
+    def family(self, job: JobObject) -> Sequence[str]:
         """The names of all Workloads that it has, in the order of their groups; () where it cannot be sent."""
         if self.unsendable(job):
             return ()
-        meta = job["metadata"]
-        return _names(self.resource, meta["name"], meta["uid"], self._kind.size(job))
+        return _names(self.resource, job.name, job.uid, self._kind.size(job))
 
-    def size_of(self, job: Json) -> Json:
+    def size_of(self, job: JobObject) -> Json:
         return {}
 
-    def resized(self, remote: Json, job: Json) -> Json:
+    def resized(self, remote: JobObject, job: JobObject) -> Json:
         return {}
 
-    def marks(self, job: Json) -> Mapping[str, str]:
+    def marks(self, job: JobObject) -> Mapping[str, str]:
         """The annotation with the UID that the object has here, which the names of its Workloads there contain."""
-        return {names.MULTIKUEUE_ORIGIN_UID: str(job["metadata"]["uid"])}
+        return {names.MULTIKUEUE_ORIGIN_UID: job.uid}
 
-    def sent(self, job: Json, pod_sets: Sequence[Json]) -> Json:
-        return dict(job["spec"])
+    def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
+        return dict(job.spec)
 
-    def finished(self, job: Json) -> Outcome | None:
+    def finished(self, job: JobObject) -> Outcome | None:
         return None
 
-    def mirrored(self, job: Json, remote: Json | None) -> Json | None:
+    def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:
         return None
 
 
 @lru_cache(maxsize=256)
 def _names(resource: Resource, name: str, uid: str, size: int) -> tuple[str, ...]:
-    kind, job = BY_RESOURCE[resource], {"metadata": {"name": name, "uid": uid}}
+    kind, job = BY_RESOURCE[resource], JobObject({"metadata": {"name": name, "uid": uid}})
     return tuple(kind.workload_name(job, index) for index in range(size))
 
 

@@ -18,6 +18,7 @@ from gangline.api.jobkinds.serving import (
 from gangline.jobs.pods.held import SET_NAME, HeldPod
 from gangline.jobs.serving.parent import comes_from_elsewhere, named, pod_set
 from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 LEADER, WORKER, MAIN = "leader", "worker", "main"
 #: the controller's label on pods: their index in their group
@@ -34,45 +35,45 @@ class LeaderWorkerSet:
     has_many = True
     notes: Mapping[str, str] = {}
 
-    def templates(self, parent: Json) -> Sequence[Json]:
+    def templates(self, parent: JobObject) -> Sequence[Json]:
         worker = template_at(parent, WORKER_TEMPLATE)
         return [template_at(parent, LEADER_TEMPLATE), worker] if has_leader(parent) else [worker]
 
-    def size(self, parent: Json) -> int:
+    def size(self, parent: JobObject) -> int:
         """The number of groups: the replicas, or all groups that there are while a rolling update has created more."""
         wanted = replicas(parent)
         present = at(parent, ("status", "replicas"))
         surges = isinstance(present, int) and present > wanted and _is_surging(parent, wanted)
         return min(present, MOST_REPLICAS) if surges else wanted
 
-    def workload_name(self, parent: Json, index: int) -> str:
-        return named(self, parent, f"{parent['metadata']['name']}-{index}")
+    def workload_name(self, parent: JobObject, index: int) -> str:
+        return named(self, parent, f"{parent.name}-{index}")
 
-    def pod_sets(self, parent: Json) -> list[Json]:
+    def pod_sets(self, parent: JobObject) -> list[Json]:
         return pod_sets(parent)
 
-    def adopted_names(self, parent: Json) -> Sequence[str]:
+    def adopted_names(self, parent: JobObject) -> Sequence[str]:
         count = self.size(parent) if comes_from_elsewhere(parent) else 0
         return [self.workload_name(parent, index) for index in range(count)]
 
-    def group_of(self, parent: Json, pod: HeldPod) -> int | None:
+    def group_of(self, parent: JobObject, pod: HeldPod) -> int | None:
         return bounded.whole(pod.group_index)
 
-    def role(self, parent: Json, pod: HeldPod) -> str:
+    def role(self, parent: JobObject, pod: HeldPod) -> str:
         if not has_leader(parent):
             return MAIN
         return WORKER if pod.is_worker else LEADER
 
-    def comes_in_stages(self, parent: Json) -> bool:
+    def comes_in_stages(self, parent: JobObject) -> bool:
         late = at(parent, ("spec", "startupPolicy")) == "LeaderReady"
-        return late or _EXCLUSIVE in (parent["metadata"].get("annotations") or ())
+        return late or _EXCLUSIVE in parent.annotations
 
 
-def has_leader(parent: Json) -> bool:
+def has_leader(parent: JobObject) -> bool:
     return at(parent, LEADER_TEMPLATE) is not None
 
 
-def replicas(parent: Json) -> int:
+def replicas(parent: JobObject) -> int:
     """The number of groups that the spec asks for. Raises JobError."""
     found = number_at(parent, REPLICAS, 1)
     if found > MOST_REPLICAS:
@@ -80,7 +81,7 @@ def replicas(parent: Json) -> int:
     return found
 
 
-def pod_sets(parent: Json) -> list[Json]:
+def pod_sets(parent: JobObject) -> list[Json]:
     """The pod sets of each group. Raises JobError."""
     size, worker = number_at(parent, GROUP_SIZE, 1), template_at(parent, WORKER_TEMPLATE)
     if size < 1:
@@ -105,7 +106,7 @@ def _is_own(key: str) -> bool:
     return key.startswith(_OWN_KEYS)
 
 
-def _is_surging(parent: Json, wanted: int) -> bool:
+def _is_surging(parent: JobObject, wanted: int) -> bool:
     """Whether a rolling update is under way that may create groups beyond the replicas."""
     surge = at(parent, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
     updated = at(parent, ("status", "updatedReplicas"))

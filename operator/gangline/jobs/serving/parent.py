@@ -8,12 +8,12 @@ from typing import Final, Protocol
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.identifiers import part_for
-from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds import Declaration
 from gangline.api.role_hash import role_hash
 from gangline.jobs import podspec, workload
 from gangline.jobs.pods.held import HeldPod
 from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 _COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.HINTS)
 
@@ -37,33 +37,33 @@ class ServingKind(Protocol):
     @property
     def declaration(self) -> Declaration: ...
 
-    def templates(self, parent: Json) -> Sequence[Json]:
+    def templates(self, parent: JobObject) -> Sequence[Json]:
         """The pod templates, which the webhook has marked if the pods wait."""
         ...
 
-    def size(self, parent: Json) -> int:
+    def size(self, parent: JobObject) -> int:
         """How many groups the object has now. Raises JobError."""
         ...
 
-    def workload_name(self, parent: Json, index: int) -> str:
+    def workload_name(self, parent: JobObject, index: int) -> str:
         """The name of the Workload of its group of this index, the same as Kueue's."""
         ...
 
-    def pod_sets(self, parent: Json) -> list[Json]:
+    def pod_sets(self, parent: JobObject) -> list[Json]:
         """The pod sets of each group. Raises JobError."""
         ...
 
-    def adopted_names(self, parent: Json) -> Sequence[str]:
+    def adopted_names(self, parent: JobObject) -> Sequence[str]:
         """Names of Workloads that others may have made for the object: an older version, or a manager cluster. Raises
         JobError.
         """
         ...
 
-    def group_of(self, parent: Json, pod: HeldPod) -> int | None:
+    def group_of(self, parent: JobObject, pod: HeldPod) -> int | None:
         """The index of a pod's group, None while the pod does not say it."""
         ...
 
-    def role(self, parent: Json, pod: HeldPod) -> str:
+    def role(self, parent: JobObject, pod: HeldPod) -> str:
         """The pod set of a pod."""
         ...
 
@@ -77,12 +77,12 @@ class ServingKind(Protocol):
         """More annotations of the pods."""
         ...
 
-    def comes_in_stages(self, parent: Json) -> bool:
+    def comes_in_stages(self, parent: JobObject) -> bool:
         """Whether some pods of a group are only created once others of it run."""
         ...
 
 
-def is_held(kind: ServingKind, parent: Json) -> bool:
+def is_held(kind: ServingKind, parent: JobObject) -> bool:
     """Whether the object's pods wait: the webhook has marked its templates."""
     return any(
         podspec.annotations_of(template).get(names.SUSPENDED_BY_PARENT) == kind.declaration.framework
@@ -90,18 +90,18 @@ def is_held(kind: ServingKind, parent: Json) -> bool:
     )
 
 
-def comes_from_elsewhere(parent: Json) -> bool:
+def comes_from_elsewhere(parent: JobObject) -> bool:
     """Whether a manager cluster has sent the object here, and makes its Workloads."""
-    return bool(_labels(parent).get(names.MULTIKUEUE_ORIGIN))
+    return bool(parent.labels.get(names.MULTIKUEUE_ORIGIN))
 
 
-def owner_uid(parent: Json) -> str:
+def owner_uid(parent: JobObject) -> str:
     """The UID in the names of its Workloads: for one that a manager cluster has sent, that which it has there."""
-    uid = (parent["metadata"].get("annotations") or {}).get(names.MULTIKUEUE_ORIGIN_UID)
-    return uid if uid and comes_from_elsewhere(parent) else parent["metadata"]["uid"]
+    uid = parent.annotations.get(names.MULTIKUEUE_ORIGIN_UID)
+    return uid if uid and comes_from_elsewhere(parent) else parent.uid
 
 
-def named(kind: ServingKind, parent: Json, name: str, uid: str | None = None) -> str:
+def named(kind: ServingKind, parent: JobObject, name: str, uid: str | None = None) -> str:
     """The name of a Workload of it, the same as Kueue's."""
     resource = kind.declaration.resource
     return workload.name_for(resource.kind, resource.group, name, owner_uid(parent) if uid is None else uid)
@@ -109,7 +109,7 @@ def named(kind: ServingKind, parent: Json, name: str, uid: str | None = None) ->
 
 def new_workload(
     kind: ServingKind,
-    parent: Json,
+    parent: JobObject,
     group: Group,
     *,
     priority: int,
@@ -118,22 +118,24 @@ def new_workload(
     annotations_to_copy: Sequence[str] = (),
 ) -> Json:
     """A Workload (v1beta2) for a group of it. Raises JobError for an invalid label."""
-    meta = parent["metadata"]
     spec: Json = {"podSets": list(group.pod_sets), "priority": priority}
-    if queue := queue_name(parent):
-        spec["queueName"] = queue
+    if parent.queue_name:
+        spec["queueName"] = parent.queue_name
     if priority_class_ref:
         spec["priorityClassRef"] = dict(priority_class_ref)
     if (limit := workload.max_execution_seconds(parent)) is not None:
         spec["maximumExecutionTimeSeconds"] = limit
-    written: dict[str, str] = meta.get("annotations") or {}
     wanted = {*_COPIED, *annotations_to_copy}
-    kept = {key: value for key, value in written.items() if key.startswith(names.PROVISIONING_PREFIX) or key in wanted}
-    labels = {key: value for key, value in _labels(parent).items() if key in labels_to_copy or key == names.USER}
+    kept = {
+        key: value
+        for key, value in parent.annotations.items()
+        if key.startswith(names.PROVISIONING_PREFIX) or key in wanted
+    }
+    labels = {key: value for key, value in parent.labels.items() if key in labels_to_copy or key == names.USER}
     metadata: Json = {
         "name": group.workload,
-        "namespace": meta["namespace"],
-        "labels": {**labels, names.JOB_UID: meta["uid"]},
+        "namespace": parent.namespace,
+        "labels": {**labels, names.JOB_UID: parent.uid},
         "annotations": {**kept, names.IS_GROUP_WORKLOAD: "true", **owner_notes(kind, parent, group)},
         "finalizers": [names.IN_USE_FINALIZER],
         "ownerReferences": [owner(kind, parent)],
@@ -141,33 +143,33 @@ def new_workload(
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def owner(kind: ServingKind, parent: Json) -> Json:
+def owner(kind: ServingKind, parent: JobObject) -> Json:
     """The owner reference of the object's Workloads: their pods own them, too."""
-    resource, meta = kind.declaration.resource, parent["metadata"]
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta["name"], "uid": meta["uid"]}
+    resource = kind.declaration.resource
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "name": parent.name, "uid": parent.uid}
 
 
-def owner_notes(kind: ServingKind, parent: Json, group: Group) -> dict[str, str]:
+def owner_notes(kind: ServingKind, parent: JobObject, group: Group) -> dict[str, str]:
     """Annotations of the object's Workloads that outlive their owner references."""
     resource = kind.declaration.resource
     found = {
         names.JOB_OWNER_GVK: f"{resource.api_version}, Kind={resource.kind}",
-        names.JOB_OWNER_NAME: str(parent["metadata"]["name"]),
+        names.JOB_OWNER_NAME: parent.name,
     }
     return found if group.index is None else {**found, names.COMPONENT_INDEX: str(group.index)}
 
 
-def changed_hints(workload: Json, parent: Json) -> dict[str, str | None]:
+def changed_hints(workload: WorkloadObject, parent: JobObject) -> dict[str, str | None]:
     """Annotations by which a Workload differs from its parent; None: to be removed."""
-    have, want = (each["metadata"].get("annotations") or {} for each in (workload, parent))
+    have, want = workload.annotations, parent.annotations
     return {key: want.get(key) for key in names.HINTS if have.get(key) != want.get(key)}
 
 
-def marks(kind: ServingKind, parent: Json, group: Group, pod: HeldPod) -> Json:
+def marks(kind: ServingKind, parent: JobObject, group: Group, pod: HeldPod) -> Json:
     """The merge patch that makes a pod a member of its group, from which on it is queued."""
     labels = {names.MANAGED: "true"}
     for key in (names.QUEUE_NAME, names.PRIORITY_CLASS):
-        if value := _labels(parent).get(key):
+        if value := parent.labels.get(key):
             labels[key] = value
     identifiers = {names.POD_GROUP: group.workload, names.PREBUILT_WORKLOAD: group.workload}
     notes = {
@@ -196,7 +198,3 @@ def same_pod_sets(now: Sequence[Json], then: Sequence[Json]) -> bool:
         role_hash(new["template"]["spec"]) == role_hash(old["template"].get("spec") or {})
         for new, old in zip(now, then, strict=True)
     )
-
-
-def _labels(parent: Json) -> dict[str, str]:
-    return parent["metadata"].get("labels") or {}

@@ -38,6 +38,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.resources import Json
+from gangline.objects import JobObject, PodObject
 
 #: examples of one fault that are named
 _EXAMPLES = 3
@@ -167,7 +168,7 @@ def _resources(chosen: Configuration, prefixes: str) -> ResourceRules:
 async def _import(order: Order, kubeconfig: Path | None, context: str | None) -> Outcome:
     async with access.client(kubeconfig, context) as api:
         jobs = [job for namespace in order.namespaces for job in await _jobs(api, namespace)]
-        pods = [pod for each in order.namespaces for pod in await cluster_facts.listed(api, kube.PODS, each)]
+        pods = [PodObject(pod) for each in order.namespaces for pod in await cluster_facts.listed(api, kube.PODS, each)]
         facts = await cluster_facts.read(api, order.namespaces, order.resources, [job.obj for job in jobs], pods)
         plans: list[Adoption | RollOut | Skipped] = [
             planning.plan(job, order.rules, facts, order.labels) for job in jobs
@@ -194,7 +195,7 @@ async def _jobs(api: ApiClient, namespace: str) -> list[Job]:
     found: list[Job] = []
     for kind in BY_RESOURCE.values():
         try:
-            found += [Job(kind, obj) for obj in (await api.list(kind.resource, namespace)).items]
+            found += [Job(kind, JobObject(obj)) for obj in (await api.list(kind.resource, namespace)).items]
         except NotFound:  # the cluster does not have this kind
             continue
     return found
@@ -203,7 +204,7 @@ async def _jobs(api: ApiClient, namespace: str) -> list[Job]:
 async def _parents(api: ApiClient, namespace: str) -> list[Parent]:
     """The objects whose pods are queued in their place."""
     kinds = (kube.DEPLOYMENTS, kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS)
-    return [Parent(obj) for kind in kinds for obj in await cluster_facts.listed(api, kind, namespace)]
+    return [Parent(JobObject(obj)) for kind in kinds for obj in await cluster_facts.listed(api, kind, namespace)]
 
 
 async def _adopt_all(api: ApiClient, adoptions: Sequence[Adoption], order: Order) -> list[tuple[Adoption, str]]:

@@ -24,6 +24,7 @@ from gangline.control.answers.workloads.snapshot import workload_view
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient, Forbidden
 from gangline.kube.resources import WORKLOADS, Json, controller_of
+from gangline.objects import WorkloadObject
 
 _Column = Column[Json]
 
@@ -122,7 +123,7 @@ def rows_of(workloads: Iterable[Json]) -> list[Json]:
     """The recorded swaps of these Workloads, latest first."""
     found = [
         swap_row(swap, view)
-        for workload in workloads
+        for workload in map(WorkloadObject, workloads)
         if (view := workload_view(workload, {})) is not None
         for swap in swap_record.of(workload).log
     ]

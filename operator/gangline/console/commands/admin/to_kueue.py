@@ -23,6 +23,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.resources import Json, key_of
+from gangline.objects import PodObject
 
 #: times that a Workload is read again which somebody has changed meanwhile
 _TRIES: Final = 5
@@ -106,24 +107,23 @@ async def prepared(api: ApiClient, *, dry_run: bool = False) -> Outcome:
     pods: list[str] = []
     failed_pods: list[tuple[str, str]] = []
 
-    async def free(pod: Json) -> None:
+    async def free(pod: PodObject) -> None:
         async with gate:
             try:
                 if not dry_run:
-                    meta = pod["metadata"]
-                    await api.patch(kube.PODS, meta["namespace"], meta["name"], ungated(pod, None))
-                pods.append(key_of(pod))
+                    await api.patch(kube.PODS, pod.namespace, pod.name, ungated(pod, None))
+                pods.append(pod.key)
             except NotFound:
                 return
             except ApiError as error:
-                failed_pods.append((key_of(pod), str(error)))
+                failed_pods.append((pod.key, str(error)))
 
     waiting = await api.list(kube.PODS, field_selector="status.phase=Pending")
-    await asyncio.gather(*(free(pod) for pod in waiting.items if waits_for_a_node(pod)))
+    await asyncio.gather(*(free(pod) for pod in map(PodObject, waiting.items) if waits_for_a_node(pod)))
     return Outcome(tuple(sorted(changed)), tuple(sorted(failed)), tuple(sorted(pods)), tuple(sorted(failed_pods)))
 
 
-def waits_for_a_node(pod: Json) -> bool:
+def waits_for_a_node(pod: PodObject) -> bool:
     """Whether the operator would have sent the pod to a node, now or once it lost its other gate: Kueue opens no such gate."""
     return waits_at_node_gate(pod) or read_pod(pod, claimed_workload(pod) or "").at_node_gate
 

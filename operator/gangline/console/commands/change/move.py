@@ -15,6 +15,7 @@ from gangline.control.answers.workloads.snapshot import FINISHED, State, Workloa
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Json
+from gangline.objects import WorkloadObject
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
 
@@ -115,7 +116,8 @@ async def topped(api: ApiClient, namespace: str, name: str, class_name: str = ""
 
 async def _others(api: ApiClient, view: WorkloadView) -> list[WorkloadView]:
     """Waiting jobs of the same LocalQueue."""
-    seen = snapshot((await api.list(WORKLOADS, view.namespace)).items, [], [], complete=False)
+    listed = (await api.list(WORKLOADS, view.namespace)).items
+    seen = snapshot(map(WorkloadObject, listed), [], [], complete=False)
     return [
         each
         for each in seen.workloads

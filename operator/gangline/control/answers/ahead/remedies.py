@@ -126,8 +126,8 @@ def _tried(source: Source, sight: Sight, jobs: Mapping[str, str], value: Workloa
         fact.item.name: fact.item for fact in facts if isinstance(fact, Put) and isinstance(fact.item, ClusterQueue)
     }
     cohorts = {fact.item.name: fact.item for fact in facts if isinstance(fact, Put) and isinstance(fact.item, Cohort)}
-    route = source.mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}")
-    queue = queues.get(route["spec"].get("clusterQueue", "")) if route is not None else None
+    route = source.mirror.local_queues.get(f"{value.namespace}/{value.queue}")
+    queue = queues.get(route.spec.get("clusterQueue", "")) if route is not None else None
     yield from _own(source, value)
     yield from _ends(source, sight, jobs, value)
     if queue is not None:
@@ -241,8 +241,9 @@ def _policies(sight: Sight, queue: ClusterQueue) -> Iterator[Remedy]:
 
 def _uncordoned(source: Source, queue: ClusterQueue | None) -> Iterator[Remedy]:
     """The cordoned nodes of the queue's flavors, taken into use again."""
-    flavors = [flavor.name for group in queue.groups for flavor in group.flavors] if queue is not None else []
-    wanted = [(source.mirror.flavor(name) or {"spec": {}})["spec"].get("nodeLabels") or {} for name in flavors]
+    offered = [flavor.name for group in queue.groups for flavor in group.flavors] if queue is not None else []
+    flavors = [source.mirror.flavor(name) for name in offered]
+    wanted = [(flavor.spec.get("nodeLabels") or {}) if flavor is not None else {} for flavor in flavors]
     cordoned: list[Node] = [
         node
         for node in source.engine.nodes().values()

@@ -12,7 +12,6 @@ from typing import Final
 
 from gangline.api import admission, names
 from gangline.api.admission.findings import Context
-from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.read import conditions, parse
 from gangline.bounded import shown
 from gangline.control.answers.ahead.times import admissions_of
@@ -32,6 +31,7 @@ from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError, JobKind
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 #: fractions of the job's size and of its runtime that are tried
 SHARES: Final = (0.5, 0.25)
@@ -170,11 +170,11 @@ def _variants(source: Source, namespace: str, document: object) -> Iterator[Vari
         forecaster.forget(run.uid)
 
 
-def checked(source: Source, document: object, namespace: str) -> tuple[Json, JobKind]:
+def checked(source: Source, document: object, namespace: str) -> tuple[JobObject, JobKind]:
     """A copy of the job, completed as the webhooks complete it, and its kind. Raises WrongJobError, which names the field."""
     if not isinstance(document, dict):
         raise WrongJobError("spec.job: must be a Job, a JobSet or a GPUJob")
-    job: Json = {**document}
+    job = JobObject(document)
     kind = kind_of(str(job.get("apiVersion"))[:253], str(job.get("kind"))[:253])
     if kind is None:
         what = f"{shown(job.get('kind'))} of {shown(job.get('apiVersion'))}"
@@ -193,25 +193,27 @@ def checked(source: Source, document: object, namespace: str) -> tuple[Json, Job
     if not isinstance(meta["name"], str) or len(meta["name"]) > 253:
         raise WrongJobError("spec.job.metadata.name: must be a name of at most 253 characters")
     facts = _facts(source)
-    job = admission.default(job, None, facts).obj
+    job = JobObject(admission.default(job, None, facts).obj)
     if errors := admission.validate(job, None, facts):
         raise WrongJobError("; ".join(f"spec.job.{error}" for error in errors[:8])[:MOST_WORDS])
-    if not queue_name(job):
+    if not job.queue_name:
         raise WrongJobError(f"spec.job.metadata.labels[{names.QUEUE_NAME}]: the job names no queue")
     return job, kind
 
 
-def _workload(source: Source, job: Json, kind: JobKind) -> tuple[Workload, Json]:
+def _workload(source: Source, job: JobObject, kind: JobKind) -> tuple[Workload, WorkloadObject]:
     """The Workload that the job would get: the engine's value, and the object that the operator would create."""
     meta = job["metadata"]
     at = conditions.timestamp(source.now())
     meta |= {"uid": _UID, "resourceVersion": "0", "creationTimestamp": at}
     pod_sets = kind.pod_sets(source.mirror.described(kind, job, None))
     priority, class_ref = source.mirror.priority(job, pod_sets)
-    raw = workloads.build(kind, job, pod_sets, queue=queue_name(job), priority=priority, priority_class_ref=class_ref)
+    raw = WorkloadObject(
+        workloads.build(kind, job, pod_sets, queue=job.queue_name, priority=priority, priority_class_ref=class_ref)
+    )
     raw["metadata"] |= {"uid": f"{_UID}-workload", "resourceVersion": "0", "creationTimestamp": at}
     raw.setdefault("status", {})
-    return parse.workload(raw, source.mirror.rules.of(meta["namespace"])), raw
+    return parse.workload(raw, source.mirror.rules.of(job.namespace)), raw
 
 
 def _facts(source: Source) -> Context:
@@ -233,8 +235,8 @@ def changed(source: Source, original: Variant) -> Iterator[Variant]:
         change = f"let it run for {runtime_text(forecast.q50, forecast.q90)} at a time"
         yield Variant("shorter", change, shorter, forecast, by_flavor)
     others = [
-        (name, queue["spec"].get("clusterQueue", ""))
-        for key, queue in sorted(source.mirror.objects[kube.LOCAL_QUEUES].items())
+        (name, queue.cluster_queue)
+        for key, queue in sorted(source.mirror.local_queues.items())
         for namespace, _, name in [key.partition("/")]
         if namespace == original.workload.namespace and name != original.workload.queue
     ]

@@ -18,7 +18,7 @@ from gangline.control.mirror.pod_index import PodIndex, Seat
 from gangline.engine import Engine
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.objects import NodeObject
 
 #: what a pod takes that says nothing about its requests
 _PODS: Final = "pods"
@@ -64,12 +64,12 @@ def labels_of(mirror: Mirror, flavors: Iterable[str] | None = None) -> dict[str,
     """The node labels of these flavors (None = of all), by flavor in the order of names."""
     known = mirror.objects[kube.RESOURCE_FLAVORS]
     wanted = known if flavors is None else known.keys() & set(flavors)  # a missing one has no nodes
-    return {name: (known[name].get("spec") or {}).get("nodeLabels") or {} for name in sorted(wanted)}
+    return {name: known[name].spec.get("nodeLabels") or {} for name in sorted(wanted)}
 
 
-def flavors_of(node: Json, labels: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+def flavors_of(node: NodeObject, labels: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """The flavors that select a node by these labels."""
-    own: Mapping[str, str] = node["metadata"].get("labels") or {}
+    own: Mapping[str, str] = node.labels
     return tuple(flavor for flavor, wants in labels.items() if wants.items() <= own.items())
 
 
@@ -91,7 +91,7 @@ def machines(
     for seat in pods.sent(asked):
         awaited[seat.node].append(seat)
     found: list[Machine] = []
-    for name, node in sorted(mirror.objects[kube.NODES].items()):
+    for name, node in sorted(mirror.nodes.items()):
         of = flavors_of(node, labels)
         if of:
             trouble, until = engine.unusable(name)
@@ -110,14 +110,14 @@ def _requests(mirror: Mirror, key: str, pod_set: str) -> Requests:
 
 def _machine(
     name: str,
-    node: Json,
+    node: NodeObject,
     flavors: tuple[str, ...],
     seats: Iterable[Seat],
     names: Mapping[str, str],
     trouble: str,
     until: float | None,
 ) -> Machine:
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    allocatable = node.status.get("allocatable") or {}
     capacity = {resource: _amount(text, resource) for resource, text in allocatable.items()}
     occupants = _occupants(seats, names)
     used: Counter[str] = Counter()

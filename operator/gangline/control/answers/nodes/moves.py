@@ -16,8 +16,8 @@ from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.forecasting.evacuations import Move
 from gangline.engine import tolerates
 from gangline.engine.model import Taint
-from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 _TAINT: Final = Taint(names.VACATE)
 
@@ -33,13 +33,13 @@ def rows(
     sight: Sight,
     found: Iterable[str],
     moves: Iterable[Move],
-    view: Callable[[str, Json], WorkloadView | None],
+    view: Callable[[str, WorkloadObject], WorkloadView | None],
 ) -> list[Json]:
     """One row per gang, those that move first."""
     moving = {move.workload: move for move in moves}
     made: list[Json] = []
     for key in found:
-        raw = source.mirror.get(kube.WORKLOADS, key)
+        raw = source.mirror.workloads.get(key)
         seen = view(key, raw) if raw is not None else None
         if raw is None or seen is None:
             continue
@@ -65,7 +65,7 @@ def rows(
     return sorted(made, key=lambda row: (not row["moves"], row["namespace"], row["job"]))
 
 
-def obstacle(source: Source, key: str, raw: Json) -> str:
+def obstacle(source: Source, key: str, raw: WorkloadObject) -> str:
     """Why a gang stays on a node that is vacated."""
     value = source.mirror.workload_value(key)
     if value is None or value.admission is None:

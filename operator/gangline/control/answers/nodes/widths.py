@@ -27,9 +27,9 @@ class Widths:
         """Why a pod of the Workload fits on no node; "" if one does, or if nodes may be added, or are elsewhere."""
         value = self.mirror.workload_value(key)
         queue = self.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
-        if value is None or queue is None or _has_checks(queue["spec"]):
+        if value is None or queue is None or _has_checks(queue.spec):
             return ""
-        return next((text for each in value.pod_sets if (text := self._why(each, queue["spec"]))), "")
+        return next((text for each in value.pod_sets if (text := self._why(each, queue.spec))), "")
 
     def _why(self, pods: PodSet, spec: Json) -> str:
         for group in spec.get("resourceGroups") or ():

@@ -15,8 +15,8 @@ from gangline.control.answers.workloads.briefs import Brief
 from gangline.control.answers.workloads.snapshot import HOLDING, State, WorkloadView, user_of, workload_view
 from gangline.control.forecasting.run_facts import run_of
 from gangline.jobs.base import RuntimeHints
-from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: objects read before other tasks get their turn: about 2 ms
 SLICE: Final = 50
@@ -45,7 +45,7 @@ async def tallies(
 async def ended(source: Source, foresight: Foresight, namespace: str, since: float, routes: Routes) -> list[PastRun]:
     """Runs of a namespace ("" = of all) that ended at or after `since`, those that ended last first."""
     existing: list[PastRun] = []
-    for number, (key, raw) in enumerate(list(source.mirror.objects[kube.WORKLOADS].items())):
+    for number, (key, raw) in enumerate(list(source.mirror.workloads.items())):
         if number % SLICE == SLICE - 1:
             await asyncio.sleep(0)
         value = source.mirror.workload_value(key)
@@ -53,7 +53,7 @@ async def ended(source: Source, foresight: Foresight, namespace: str, since: flo
             continue
         view = read(source, key, raw, routes)
         job = source.mirror.job_of(raw)
-        owner = source.mirror.objects[job[0]].get(job[1]) if job is not None else None
+        owner = source.mirror.job(job) if job is not None else None
         run = run_of(value, raw, owner, _NO_HINTS)
         if view is not None and (found := past.of_view(view, run, value.preemptions)) is not None:
             existing.append(found)
@@ -66,7 +66,7 @@ async def ended(source: Source, foresight: Foresight, namespace: str, since: flo
     return past.merged(existing, remembered, since)
 
 
-def read(source: Source, key: str, raw: Json, routes: Routes) -> WorkloadView | None:
+def read(source: Source, key: str, raw: WorkloadObject, routes: Routes) -> WorkloadView | None:
     """A Workload with its user; None for one that can't be read, which costs no other."""
     try:
         view = workload_view(raw, routes)
@@ -77,14 +77,14 @@ def read(source: Source, key: str, raw: Json, routes: Routes) -> WorkloadView | 
 
 def user_of_workload(source: Source, key: str) -> str:
     """The user of a Workload, by its key; "" for a Workload that is gone."""
-    raw = source.mirror.get(kube.WORKLOADS, key)
+    raw = source.mirror.workloads.get(key)
     return _user(source, raw) if raw is not None else ""
 
 
-def _user(source: Source, raw: Json) -> str:
+def _user(source: Source, raw: WorkloadObject) -> str:
     """The user whom its job names, else the one whom the Workload names."""
     job = source.mirror.job_of(raw)
-    owner = source.mirror.objects[job[0]].get(job[1]) if job is not None else None
+    owner = source.mirror.job(job) if job is not None else None
     return (user_of(owner) if owner is not None else "") or user_of(raw)
 
 
@@ -95,7 +95,7 @@ async def would_preempt(
     told = await foresight.preemption(view.key)
     rows: list[Json] = []
     for each in told.victims:
-        raw = source.mirror.get(kube.WORKLOADS, each.workload)
+        raw = source.mirror.workloads.get(each.workload)
         seen = read(source, each.workload, raw, routes) if raw is not None else None
         if seen is None:
             continue

@@ -30,7 +30,8 @@ from gangline.control.parts.messages import Messages, Recovered, StartMoved
 from gangline.control.parts.part import Part
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json, Resource
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ class Happenings(Part):
                 log.debug("an event is not told: %r", error)
 
     def _note(self, key: str, since: float) -> None:
-        raw, known = self._mirror.get(kube.WORKLOADS, key), self._known.get(key)
+        raw, known = self._mirror.workloads.get(key), self._known.get(key)
         if raw is None:
             if known is not None:
                 del self._known[key]
@@ -231,7 +232,7 @@ class Happenings(Part):
         if known is not None or at >= since:
             self.log.add(str(state), of, self._cause(view) or message, reason)
 
-    def _told(self, what: str, raw: Json, text: str) -> None:
+    def _told(self, what: str, raw: WorkloadObject, text: str) -> None:
         if self._since is None:
             return
         try:
@@ -247,15 +248,14 @@ class Happenings(Part):
         if found is None:
             return view.evicted
         job = self._mirror.job_with(found.job_uid)
-        by = next((key_of(each) for each in self._mirror.workloads_of(job)), "") if job is not None else ""
+        by = next((each.key for each in self._mirror.workloads_of(job)), "") if job is not None else ""
         return f"preempted for {by or 'another job'} ({found.cause})"
 
-    def _view(self, raw: Json) -> WorkloadView:
-        namespace, queue = raw["metadata"]["namespace"], (raw.get("spec") or {}).get("queueName") or ""
-        local = self._mirror.get(kube.LOCAL_QUEUES, f"{namespace}/{queue}")
+    def _view(self, raw: WorkloadObject) -> WorkloadView:
+        local = self._mirror.local_queues.get(f"{raw.namespace}/{raw.queue_name}")
         view = workload_view(raw, routes_of([local] if local is not None else []))
         job = self._mirror.job_of(raw)
-        owner = self._mirror.objects[job[0]].get(job[1]) if job is not None else None
+        owner = self._mirror.job(job) if job is not None else None
         return replace(view, user=user_of(owner) or view.user) if owner is not None else view
 
 

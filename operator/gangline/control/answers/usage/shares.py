@@ -20,6 +20,7 @@ from gangline.engine import is_accelerator
 from gangline.engine.model import ClusterQueueFigures, LocalQueueFigures
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 CLUSTER_QUEUE: Final = "ClusterQueue"
 LOCAL_QUEUE: Final = "LocalQueue"
@@ -140,7 +141,6 @@ def _cluster_queue(
         for (flavor, resource), each in found.quotas.items()
     ]
     devices = [each for (_, resource), each in found.quotas.items() if is_accelerator(resource)]
-    raw = source.mirror.get(kube.CLUSTER_QUEUES, name) or {}
     return _row(
         CLUSTER_QUEUE,
         sight.queue_name(name),
@@ -152,7 +152,7 @@ def _cluster_queue(
         nominal=sum(each.nominal for each in devices),
         borrowed=sum(max(0, each.reservation - each.nominal) for each in devices) if found.cohorts else 0,
         share=_share(found),
-        weight=_weight(raw),
+        weight=_weight(source.mirror.get(kube.CLUSTER_QUEUES, name)),
         rank=rank,
         quotas=quotas,
         note=found.reason,
@@ -169,7 +169,6 @@ def _below(
     for tally in tallies.get(key, {}).values():
         total.add(tally)
     status = source.engine.local_queue_status(key)
-    raw = source.mirror.get(kube.LOCAL_QUEUES, key) or {}
     half_life = source.engine.settings.admission_fair_sharing
     rows = [
         _row(
@@ -179,7 +178,7 @@ def _below(
             total,
             namespace=namespace if visible else "",
             hidden=not visible,
-            weight=_weight(raw),
+            weight=_weight(source.mirror.local_queues.get(key)),
             fair_usage=_finite(found.fair_usage),
             consumed={resource: round(amount, 3) for resource, amount in status.consumed.items()},
             consumed_at=status.consumed_at / 1000 if status.consumed_at else None,
@@ -244,8 +243,8 @@ def _row(
     }
 
 
-def _weight(raw: Json) -> str:
-    found = ((raw.get("spec") or {}).get("fairSharing") or {}).get("weight")
+def _weight(queue: Stored | None) -> str:
+    found = (queue.spec.get("fairSharing") or {}).get("weight") if queue is not None else None
     return "1" if found is None else str(found)
 
 

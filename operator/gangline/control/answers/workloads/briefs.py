@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State, judge, requested, seconds
 from gangline.control.answers.workloads.snapshot import held as held_by
 from gangline.engine import accelerators
-from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _LOOKED_UP: Final = 1000
 class Brief:
     """One version of a Workload. `admitted_to`: the ClusterQueue whose quota it holds, "" = none."""
 
-    raw: Json
+    raw: WorkloadObject
     state: State
     namespace: str
     queue: str
@@ -59,7 +59,7 @@ class Briefs:
     def __init__(self) -> None:
         self._known: dict[str, Brief] = {}
 
-    async def of(self, workloads: Iterable[tuple[str, Json]]) -> dict[str, Brief]:
+    async def of(self, workloads: Iterable[tuple[str, WorkloadObject]]) -> dict[str, Brief]:
         """The briefs of these Workloads."""
         found: dict[str, Brief] = {}
         read = looked = 0
@@ -75,12 +75,12 @@ class Briefs:
                 found[key] = brief
         return found
 
-    def forget(self, present: Mapping[str, Json]) -> None:
+    def forget(self, present: Mapping[str, object]) -> None:
         """Drop what is gone, once that is more than what is there."""
         if len(self._known) > 2 * len(present) + _LOOKED_UP:
             self._known = {key: brief for key, brief in self._known.items() if key in present}
 
-    def _read(self, key: str, raw: Json) -> Brief | None:
+    def _read(self, key: str, raw: WorkloadObject) -> Brief | None:
         self._known.pop(key, None)
         try:
             brief = brief_of(raw)
@@ -91,8 +91,7 @@ class Briefs:
         return brief
 
 
-def brief_of(raw: Json) -> Brief:
-    meta, spec = raw["metadata"], raw.get("spec") or {}
+def brief_of(raw: WorkloadObject) -> Brief:
     state, _, _, since = judge(raw)
     held = held_by(raw)
     amounts: dict[str, int] = {}
@@ -101,12 +100,12 @@ def brief_of(raw: Json) -> Brief:
     return Brief(
         raw=raw,
         state=state,
-        namespace=meta.get("namespace", ""),
-        queue=spec.get("queueName") or "",
-        admitted_to=((raw.get("status") or {}).get("admission") or {}).get("clusterQueue") or "",
-        priority=spec.get("priority") or 0,
+        namespace=raw.namespace,
+        queue=raw.queue_name,
+        admitted_to=raw.admitted_by,
+        priority=raw.priority,
         since=since,
-        created=seconds(meta.get("creationTimestamp")),
-        uid=meta.get("uid", ""),
+        created=seconds(raw.created),
+        uid=raw.uid,
         gpus=accelerators(amounts or requested(raw)),
     )

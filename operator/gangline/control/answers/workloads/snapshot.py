@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions
@@ -17,6 +17,7 @@ from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.control.status import run_changes
 from gangline.engine import QuotaLimits, accelerators
 from gangline.kube.resources import Json
+from gangline.objects import LocalQueueObject, Stored, WorkloadObject
 
 Amounts: TypeAlias = Mapping[str, int]
 
@@ -156,7 +157,11 @@ class Snapshot:
 
 
 def snapshot(
-    workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json], *, complete: bool = True
+    workloads: Iterable[WorkloadObject],
+    cluster_queues: Iterable[Stored],
+    local_queues: Iterable[LocalQueueObject],
+    *,
+    complete: bool = True,
 ) -> Snapshot:
     """A snapshot made from lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not
     `complete`.
@@ -171,9 +176,9 @@ def snapshot(
     return Snapshot(tuple(sorted(placed, key=display_order)), tuple(queues), waiting, complete)
 
 
-def routes_of(local_queues: Iterable[Json]) -> dict[tuple[str, str], str]:
+def routes_of(local_queues: Iterable[LocalQueueObject]) -> dict[tuple[str, str], str]:
     """The ClusterQueue of each LocalQueue: (namespace, LocalQueue) -> ClusterQueue."""
-    return {(_meta(q, "namespace"), _meta(q, "name")): _at(q, "spec.clusterQueue", "") for q in local_queues}
+    return {(queue.namespace, queue.name): queue.cluster_queue for queue in local_queues}
 
 
 def _lines(views: Iterable[WorkloadView]) -> dict[str, list[WorkloadView]]:
@@ -209,118 +214,108 @@ def display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
 # --- workloads --------------------------------------------------------------------------------------------------------
 
 
-def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadView:
-    namespace, queue = _meta(obj, "namespace"), _at(obj, "spec.queueName", "")
-    state, reason, message, since = judge(obj)
-    owner = owner_of(obj)
-    holds = held(obj)
-    admitted_to = _at(obj, "status.admission.clusterQueue", "")
+def workload_view(workload: WorkloadObject, routes: Mapping[tuple[str, str], str]) -> WorkloadView:
+    state, reason, message, since = judge(workload)
+    owner = owner_of(workload)
+    holds = held(workload)
     return WorkloadView(
-        namespace=namespace,
-        name=_meta(obj, "name"),
-        uid=_meta(obj, "uid"),
+        namespace=workload.namespace,
+        name=workload.name,
+        uid=workload.uid,
         job_kind=owner.get("kind", "Workload"),
-        job_name=owner.get("name", _meta(obj, "name")),
+        job_name=owner.get("name", workload.name),
         job_uid=owner.get("uid", ""),
-        queue=queue,
-        cluster_queue=admitted_to or routes.get((namespace, queue), ""),
-        priority=_at(obj, "spec.priority", 0) or 0,
-        pods=sum(p.get("count", 1) for p in _at(obj, "spec.podSets", [])),
-        amounts=_sum_by_resource(holds) if holds else requested(obj),
+        queue=workload.queue_name,
+        cluster_queue=workload.admitted_by or routes.get((workload.namespace, workload.queue_name), ""),
+        priority=workload.priority,
+        pods=sum(pod_set.get("count", 1) for pod_set in workload.pod_sets),
+        amounts=_sum_by_resource(holds) if holds else requested(workload),
         flavors=tuple(sorted({flavor for flavor, _ in holds})),
         held=holds,
-        created=seconds(_meta(obj, "creationTimestamp")),
+        created=seconds(workload.created),
         since=since,
         state=state,
         reason=reason,
         message=message,
-        evicted=_eviction(obj) if state in (State.PENDING, State.STOPPING) else "",
-        warnings=_warnings(obj),
-        obstacle=_missing_pods(obj) if state is State.STARTING else "",
-        spared=_spared(obj),
-        user=user_of(obj),
+        evicted=_eviction(workload) if state in (State.PENDING, State.STOPPING) else "",
+        warnings=_warnings(workload),
+        obstacle=_missing_pods(workload) if state is State.STARTING else "",
+        spared=_spared(workload),
+        user=user_of(workload),
     )
 
 
-def user_of(obj: Json) -> str:
+def user_of(obj: Stored) -> str:
     """The user whom a job or Workload names; "" for none."""
-    found = _at(obj, "metadata.labels", {}).get(names.USER)
+    found = obj.labels.get(names.USER)
     return found if isinstance(found, str) else ""
 
 
-def _spared(obj: Json) -> float:
+def _spared(workload: WorkloadObject) -> float:
     """The largest fraction of any pod set's pods without which the workload may start."""
-    rows = [(row.get("minCount"), row.get("count", 1)) for row in _at(obj, "spec.podSets", [])]
+    rows = [(row.get("minCount"), row.get("count", 1)) for row in workload.pod_sets]
     return max((1 - least / count for least, count in rows if least is not None and count), default=0.0)
 
 
-def _warnings(obj: Json) -> tuple[str, ...]:
+def _warnings(workload: WorkloadObject) -> tuple[str, ...]:
     """Messages about a run that lasts longer than forecast, hangs, or leaves its GPUs idle, about pods that are refused or
     missing, and about where a placement policy would have put its pods."""
-    overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
-    rows = [row for row in (overrun, stalled) if is_true(row)]
-    if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
+    overrun, stalled = workload.true_condition(names.OVERRUN), workload.condition(names.STALLED)
+    rows = [overrun] if overrun is not None else []
+    if stalled is not None and (stalled.get("status") == "True" or _is_idle(stalled)):
         rows.append(stalled)
-    refused = condition(obj, names.PODS_REFUSED)
-    what = "it is not started" if run_changes.why_not_started(obj) else "its pods are refused"
-    told = [f"{what} ({refused.get('reason')}): {refused.get('message')}"] if is_true(refused) else []
-    if missing := _missing_pods(obj):
-        told.append(missing)
-    preview = condition(obj, names.PLACEMENT_PREVIEW)
-    if is_true(preview):
-        told.append(f"a placement policy with dryRun says: {preview.get('message')}")
-    return (*(row.get("message", "") for row in rows), *told)
+    found = [row.get("message", "") for row in rows]
+    if (refused := workload.true_condition(names.PODS_REFUSED)) is not None:
+        what = "it is not started" if run_changes.why_not_started(workload) else "its pods are refused"
+        found.append(f"{what} ({refused.get('reason')}): {refused.get('message')}")
+    if missing := _missing_pods(workload):
+        found.append(missing)
+    if (preview := workload.true_condition(names.PLACEMENT_PREVIEW)) is not None:
+        found.append(f"a placement policy with dryRun says: {preview.get('message')}")
+    return tuple(found)
 
 
-def _missing_pods(obj: Json) -> str:
-    row = condition(obj, names.WAITING_FOR_REPLACEMENT)
-    return f"{names.WAITING_FOR_REPLACEMENT}: {row.get('message')}" if is_true(row) else ""
+def _is_idle(stalled: Json) -> bool:
+    return stalled.get("status") == "False" and stalled.get("reason") == "Idle"
 
 
-def judge(obj: Json) -> tuple[State, str, str, float]:
+def _missing_pods(workload: WorkloadObject) -> str:
+    row = workload.true_condition(names.WAITING_FOR_REPLACEMENT)
+    return f"{names.WAITING_FOR_REPLACEMENT}: {row.get('message')}" if row is not None else ""
+
+
+def judge(workload: WorkloadObject) -> tuple[State, str, str, float]:
     """State, reason, message and since when, from the conditions of a Workload."""
-    created = seconds(_meta(obj, "creationTimestamp"))
-    finished, evicted = condition(obj, names.FINISHED), condition(obj, names.EVICTED)
-    reserved, admitted = condition(obj, names.QUOTA_RESERVED), condition(obj, names.ADMITTED)
-    ready = condition(obj, names.PODS_READY)
-    if is_true(finished):
-        state = (
-            State.FAILED if finished.get("reason") not in ("Succeeded", "WorkloadSliceReplaced") else State.SUCCEEDED
-        )
-        return state, *_words(finished, created)
-    if is_true(reserved) and is_true(evicted):
+    created = seconds(workload.created)
+    if (finished := workload.true_condition(names.FINISHED)) is not None:
+        failed = finished.get("reason") not in ("Succeeded", "WorkloadSliceReplaced")
+        return State.FAILED if failed else State.SUCCEEDED, *_words(finished, created)
+    reserved, evicted = workload.condition(names.QUOTA_RESERVED), workload.condition(names.EVICTED)
+    if workload.quota_reserved and workload.evicted:
         return State.STOPPING, *_words(evicted, created)
-    if is_true(admitted):
-        running = is_true(ready) and _since(ready) >= _since(admitted)  # else the condition is from an earlier start
-        state = State.RUNNING if running else State.STARTING
-        return state, *_words(ready if running else admitted, created)
-    if is_true(reserved):
-        return State.RESERVED, *_words(admitted or reserved, created)
-    if _at(obj, "spec.active", True) is False:
+    if (admitted := workload.true_condition(names.ADMITTED)) is not None:
+        ready = workload.true_condition(names.PODS_READY)
+        if ready is not None and _since(ready) >= _since(admitted):  # else the condition is from an earlier start
+            return State.RUNNING, *_words(ready, created)
+        return State.STARTING, *_words(admitted, created)
+    if workload.quota_reserved:
+        return State.RESERVED, *_words(workload.condition(names.ADMITTED) or reserved, created)
+    if not workload.active:
         return State.INACTIVE, *_words(evicted or reserved, created)
     return State.PENDING, *_words(reserved, created)
 
 
-def _eviction(obj: Json) -> str:
-    preempted, evicted = condition(obj, names.PREEMPTED), condition(obj, names.EVICTED)
-    cause = preempted if is_true(preempted) else evicted
-    return f"{cause.get('reason', '')}: {cause.get('message', '')}" if is_true(cause) else ""
+def _eviction(workload: WorkloadObject) -> str:
+    cause = workload.true_condition(names.PREEMPTED) or workload.true_condition(names.EVICTED)
+    return f"{cause.get('reason', '')}: {cause.get('message', '')}" if cause is not None else ""
 
 
-def condition(obj: Json, kind: str) -> Json:
-    """The condition of this type, {} when there is none."""
-    return next((c for c in _at(obj, "status.conditions", []) if c.get("type") == kind), {})
-
-
-def is_true(cond: Json) -> bool:
-    return cond.get("status") == "True"
-
-
-def requested(obj: Json) -> dict[str, int]:
+def requested(workload: WorkloadObject) -> dict[str, int]:
     """Total request of a Workload's pods by resource, in the engine's units."""
     total: dict[str, int] = defaultdict(int)
-    for pod_set in _at(obj, "spec.podSets", []):
-        for resource, amount in pod_requests(_at(pod_set, "template.spec", {})).items():
+    for pod_set in workload.pod_sets:
+        spec = (pod_set.get("template") or {}).get("spec") or {}
+        for resource, amount in pod_requests(spec).items():
             total[resource] += amount * pod_set.get("count", 1)
     return dict(total)
 
@@ -343,10 +338,10 @@ def _container_requests(container: Json) -> dict[str, int]:
     return {resource: _amount(text, resource) for resource, text in merged.items()}
 
 
-def held(obj: Json) -> dict[tuple[str, str], int]:
+def held(workload: WorkloadObject) -> dict[tuple[str, str], int]:
     """The amounts that a Workload's admission takes: (flavor, resource) -> amount."""
     found: dict[tuple[str, str], int] = defaultdict(int)
-    for assignment in _at(obj, "status.admission.podSetAssignments", []):
+    for assignment in workload.assignments:
         flavors, usage = assignment.get("flavors") or {}, assignment.get("resourceUsage") or {}
         for resource, flavor in flavors.items():
             found[flavor, resource] += _amount(usage.get(resource, 0), resource)
@@ -363,29 +358,29 @@ def _sum_by_resource(held: Mapping[tuple[str, str], int]) -> dict[str, int]:
 # --- ClusterQueues ----------------------------------------------------------------------------------------------------
 
 
-def queue_view(obj: Json) -> QueueView:
-    active = condition(obj, names.ACTIVE)
+def queue_view(queue: Stored) -> QueueView:
+    active, spec, status = queue.condition(names.ACTIVE) or {}, queue.spec, queue.status
     return QueueView(
-        name=_meta(obj, "name"),
-        cohort=_at(obj, "spec.cohortName", ""),
-        strategy=_at(obj, "spec.queueingStrategy", "BestEffortFIFO"),
-        flavors=tuple(_flavor_views(obj)),
-        pending=_at(obj, "status.pendingWorkloads", 0),
-        admitted=_at(obj, "status.admittedWorkloads", 0),
-        active=is_true(active),
+        name=queue.name,
+        cohort=spec.get("cohortName") or "",
+        strategy=spec.get("queueingStrategy") or "BestEffortFIFO",
+        flavors=tuple(_flavor_views(queue)),
+        pending=status.get("pendingWorkloads") or 0,
+        admitted=status.get("admittedWorkloads") or 0,
+        active=active.get("status") == "True",
         reason=active.get("reason", "Unknown"),
         message=active.get("message", "no condition yet: is the operator running?"),
-        reclaim=_at(obj, "spec.preemption.reclaimWithinCohort", "Never"),
+        reclaim=(spec.get("preemption") or {}).get("reclaimWithinCohort") or "Never",
     )
 
 
-def _flavor_views(obj: Json) -> Iterable[FlavorView]:
+def _flavor_views(queue: Stored) -> Iterable[FlavorView]:
     usage = {
         (flavor["name"], used["name"]): used
-        for flavor in _at(obj, "status.flavorsReservation", [])
+        for flavor in queue.status.get("flavorsReservation") or ()
         for used in flavor.get("resources", [])
     }
-    for group in _at(obj, "spec.resourceGroups", []):
+    for group in queue.spec.get("resourceGroups") or ():
         for flavor in group.get("flavors", []):
             for quota in flavor.get("resources", []):
                 resource = quota["name"]
@@ -421,41 +416,28 @@ def seconds(timestamp: str | None) -> float:
     return conditions.millis_of(timestamp) / 1000
 
 
-def _words(cond: Json, default: float) -> tuple[str, str, float]:
-    return cond.get("reason", ""), cond.get("message", ""), _since(cond) or default
+def _words(row: Json | None, default: float) -> tuple[str, str, float]:
+    """The reason and message of a condition, and since when it holds."""
+    return ("", "", default) if row is None else (row.get("reason", ""), row.get("message", ""), _since(row) or default)
 
 
-def _since(cond: Json) -> float:
-    return seconds(cond.get("lastTransitionTime"))
+def _since(row: Json) -> float:
+    return seconds(row.get("lastTransitionTime"))
 
 
-def owner_of(obj: Json) -> Json:
+def owner_of(workload: WorkloadObject) -> Json:
     """The owner of a Workload: a job, a pod, an object that serves (such as a Deployment), or a group of pods."""
-    owners: list[Json] = _at(obj, "metadata.ownerReferences", [])
-    group = {"kind": "PodGroup", "name": _meta(obj, "name"), "uid": _meta(obj, "uid")}
-    notes = _at(obj, "metadata.annotations", {})
-    grouped = notes.get(names.IS_GROUP_WORKLOAD) == "true"
-    other = (_parent(notes, owners) or group) if grouped else owners[0] if owners else {}
-    return next((o for o in owners if o.get("controller")), other)
+    if workload.controller is not None:
+        return workload.controller
+    owners, annotations = workload.owners, workload.annotations
+    if annotations.get(names.IS_GROUP_WORKLOAD) != "true":
+        return owners[0] if owners else {}
+    return _parent(annotations, owners) or {"kind": "PodGroup", "name": workload.name, "uid": workload.uid}
 
 
-def _parent(notes: Json, owners: Sequence[Json]) -> Json | None:
+def _parent(annotations: Mapping[str, str], owners: Sequence[Json]) -> Json | None:
     """The StatefulSet of a group, or the group of a LeaderWorkerSet by its number; None for a group of plain pods."""
-    name, kind = notes.get(names.JOB_OWNER_NAME), str(notes.get(names.JOB_OWNER_GVK)).rpartition("Kind=")[2]
+    name, kind = annotations.get(names.JOB_OWNER_NAME), str(annotations.get(names.JOB_OWNER_GVK)).rpartition("Kind=")[2]
     found = next((row for row in owners if (row.get("kind"), row.get("name")) == (kind, name)), None)
-    index = notes.get(names.COMPONENT_INDEX)
+    index = annotations.get(names.COMPONENT_INDEX)
     return found if found is None or index is None else {**found, "name": f"{name}-{index}"}
-
-
-def _meta(obj: Json, field: str) -> str:
-    return (obj.get("metadata") or {}).get(field, "")
-
-
-def _at(obj: Json, path: str, default: Any) -> Any:
-    """The value at a dotted path, `default` where any step is missing or null."""
-    value: Any = obj
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-        if value is None:
-            return default
-    return value

@@ -15,7 +15,6 @@ from gangline.control.answers.workloads.words import age
 from gangline.control.mirror.pod import Pod
 from gangline.control.recovery.fencing import EXTRA_GRACE, OUT_OF_SERVICE, gone_for_certain, out_of_reach_since
 from gangline.engine import model
-from gangline.kube import resources as kube
 
 #: preempted workloads of which the pods are named, and pods of each
 MOST_VICTIMS: Final = 3
@@ -48,11 +47,11 @@ def lines(source: Source, sight: Sight, victims: list[WorkloadView]) -> Iterator
 
 
 def _is_out_of_reach(source: Source, pod: Pod) -> bool:
-    return out_of_reach_since(source.mirror.get(kube.NODES, pod.node)) is not None
+    return out_of_reach_since(source.mirror.nodes.get(pod.node)) is not None
 
 
 def _until(source: Source, pod: Pod, recovery: model.Recovery | None) -> str:
-    now, node = source.now(), source.mirror.get(kube.NODES, pod.node)
+    now, node = source.now(), source.mirror.nodes.get(pod.node)
     since = out_of_reach_since(node)
     if since is None:
         left = age((pod.due - now) / 1000)

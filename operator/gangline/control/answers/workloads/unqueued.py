@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import mapping_at, number_at
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, PODS
@@ -22,7 +21,8 @@ from gangline.control.mirror.owned_objects import MOST_OWNERS
 from gangline.engine import model
 from gangline.jobs.base import JobError, JobKind
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_uid, deleting
+from gangline.kube.resources import Resource
+from gangline.objects import JobObject, PodObject, Stored
 
 #: reasons; the message says the rest
 NO_KIND: Final = "KindNotSupported"
@@ -44,25 +44,25 @@ class Cause:
     managed: bool = False
 
 
-def cause_of(mirror: Mirror, resource: Resource, job: Json) -> Cause | None:
+def cause_of(mirror: Mirror, resource: Resource, job: Stored) -> Cause | None:
     """Why an object that makes pods has no Workload; None if that is as it should be: it has ended, or an owner is queued."""
-    if resource not in watched_kinds.JOB_KINDS:
+    kind = watched_kinds.JOB_KINDS.get(resource)
+    if kind is None or not isinstance(job, JobObject):
         return _of_other_kind(mirror, resource, job)
-    kind = watched_kinds.JOB_KINDS[resource]
-    if mirror.workloads_of(job) or mirror.named_workload(job) is not None or deleting(job):
+    if mirror.workloads_of(job) or mirror.named_workload(job) is not None or job.deleting:
         return None
     if kind.finished(job) is not None or mirror.managed_ancestor(job):
         return None
     return _scope(mirror, kind, job) or _obstacle(mirror, kind, job)
 
 
-def _of_other_kind(mirror: Mirror, resource: Resource, obj: Json) -> Cause | None:
+def _of_other_kind(mirror: Mirror, resource: Resource, obj: Stored) -> Cause | None:
     """The cause for an object of a kind that is watched for its queue label only. Of a Deployment and its ReplicaSet, only the
     Deployment is reported.
     """
     identity = (resource.group, resource.kind)
     name = _FRAMEWORKS.get(identity)
-    if deleting(obj) or controller_uid(obj) or (name and mirror.managed.kind(resource.api_version, resource.kind)):
+    if obj.deleting or obj.controller_uid or (name and mirror.managed.kind(resource.api_version, resource.kind)):
         return None
     if name:
         return Cause(NOT_ENABLED, _not_listed(resource.kind, name))
@@ -75,8 +75,8 @@ def _not_listed(kind: str, framework: str) -> str:
     )
 
 
-def _scope(mirror: Mirror, kind: JobKind, job: Json) -> Cause | None:
-    declared, namespace = kind.declaration, job["metadata"]["namespace"]
+def _scope(mirror: Mirror, kind: JobKind, job: JobObject) -> Cause | None:
+    declared, namespace = kind.declaration, job.namespace
     if not mirror.managed.kind(kind.api_version, kind.kind):
         return Cause(NOT_ENABLED, _not_listed(kind.kind, declared.framework))
     if namespace in names.EXCLUDED_NAMESPACES:
@@ -86,19 +86,19 @@ def _scope(mirror: Mirror, kind: JobKind, job: Json) -> Cause | None:
     if not mirror.in_scope(kind, job):
         selector = "managedJobsNamespaceSelector of the configuration"
         return Cause(NAMESPACE, f"namespace {namespace} is not selected by {selector}: the job starts without quota")
-    if not queue_name(job) and not mirror.managed.without_queue:
+    if not job.queue_name and not mirror.managed.without_queue:
         runs = "Gangline runs it at once, outside any queue" if kind.owns_children else "Gangline leaves it alone"
         return Cause(NO_QUEUE, f"it names no queue (label {names.QUEUE_NAME}): {runs}, and it takes no quota")
     return None
 
 
-def _obstacle(mirror: Mirror, kind: JobKind, job: Json) -> Cause:
+def _obstacle(mirror: Mirror, kind: JobKind, job: JobObject) -> Cause:
     """The cause that keeps a managed job from having a Workload."""
     if why := why_head(job):
         return Cause(WRONG, why, managed=True)
     if mirror.is_nested_too_deep(job):
         return Cause(WRONG, f"it has more than {MOST_OWNERS} owners, one above the other", managed=True)
-    if name := prebuilt_workload(job):
+    if name := job.prebuilt_workload:
         return Cause(
             WRONG, f"it waits for Workload {name}, which its label names and which does not exist", managed=True
         )
@@ -141,7 +141,7 @@ def unqueued(
                 yield _pod_view(pod, belonging, routes)
 
 
-def find(mirror: Mirror, namespace: str, name: str) -> Iterator[tuple[Resource, Json]]:
+def find(mirror: Mirror, namespace: str, name: str) -> Iterator[tuple[Resource, Stored]]:
     """The objects of this name that make pods, of all kinds that are known."""
     for resource in watched_kinds.makers():
         job = mirror.get(resource, f"{namespace}/{name}")
@@ -162,19 +162,18 @@ def named(
             yield _pod_view(pod, belonging, routes)
 
 
-def view_of(resource: Resource, job: Json, cause: Cause, routes: Routes) -> WorkloadView:
-    meta = job["metadata"]
+def view_of(resource: Resource, job: Stored, cause: Cause, routes: Routes) -> WorkloadView:
     pods, amounts = _size(resource, job)
-    queue, created = queue_name(job), seconds(meta.get("creationTimestamp"))
+    queue, created = queue_name(job), seconds(job.created)
     return WorkloadView(
-        namespace=meta["namespace"],
-        name=meta["name"],
-        uid=meta.get("uid", ""),
+        namespace=job.namespace,
+        name=job.name,
+        uid=job.uid,
         job_kind=resource.kind,
-        job_name=meta["name"],
-        job_uid=meta.get("uid", ""),
+        job_name=job.name,
+        job_uid=job.uid,
         queue=queue,
-        cluster_queue=routes.get((meta["namespace"], queue), ""),
+        cluster_queue=routes.get((job.namespace, queue), ""),
         priority=0,
         pods=pods,
         amounts=amounts,
@@ -190,15 +189,16 @@ def view_of(resource: Resource, job: Json, cause: Cause, routes: Routes) -> Work
 
 def _pod_view(pod: model.ForeignPod, belonging: Belonging, routes: Routes) -> WorkloadView:
     namespace, _, name = pod.key.partition("/")
-    made = {"metadata": {"namespace": namespace, "name": name, "labels": {names.QUEUE_NAME: belonging.queue}}}
+    labels = {names.QUEUE_NAME: belonging.queue}
+    made = PodObject({"metadata": {"namespace": namespace, "name": name, "labels": labels}})
     return view_of(kube.PODS, made, Cause(NOT_ENABLED, _not_listed("Pod", PODS)), routes)
 
 
-def _size(resource: Resource, job: Json) -> tuple[int, dict[str, int]]:
+def _size(resource: Resource, job: Stored) -> tuple[int, dict[str, int]]:
     """The number of pods and their requests, as far as they are known."""
     kind = watched_kinds.JOB_KINDS.get(resource)
     try:
-        if kind is not None:
+        if kind is not None and isinstance(job, JobObject):
             sets = [(row.get("count", 1), mapping_at(row, ("template", "spec"))) for row in kind.pod_sets(job)]
         else:
             sets = [(number_at(job, ("spec", "replicas"), 1), mapping_at(job, ("spec", "template", "spec")))]

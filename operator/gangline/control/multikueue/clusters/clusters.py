@@ -27,7 +27,8 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import Login
 from gangline.kube.errors import ApiError, Forbidden, NotFound
-from gangline.kube.resources import Json, ObjectKey, deleting
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -86,13 +87,13 @@ class Clusters:
     def follow(self) -> None:
         """Open and close connections as the objects want them now, and report each connection in its object's condition."""
         wanted = {
-            name: obj for name, obj in self._mirror.objects[kube.MULTI_KUEUE_CLUSTERS].items() if not deleting(obj)
+            name: obj for name, obj in self._mirror.objects[kube.MULTI_KUEUE_CLUSTERS].items() if not obj.deleting
         }
         for name in [name for name in self._known if name not in wanted]:
             _, cluster = self._known.pop(name)
             self._close(cluster)
         for name, obj in wanted.items():
-            source = obj["spec"].get("clusterSource") or {}
+            source = obj.spec.get("clusterSource") or {}
             known = self._known.get(name)
             if known is None:
                 cluster = self._open(name)
@@ -133,20 +134,19 @@ class Clusters:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def _tell_unchecked_path(self, obj: Json, source: Json) -> None:
+    def _tell_unchecked_path(self, obj: Stored, source: Json) -> None:
         if (source.get("kubeConfig") or {}).get("locationType") == "Path" and not self._settings.paths_checked:
             self._recorder.record(obj, "Warning", "DeprecatedPathUsage", _UNCHECKED_PATH)
 
     # --- conditions ---
 
-    def _report(self, obj: Json, state: State) -> None:
-        meta = obj["metadata"]
-        rows: conditions.Conditions = [dict(row) for row in obj["status"].get("conditions") or ()]
-        generation = meta.get("generation")
+    def _report(self, obj: Stored, state: State) -> None:
+        rows: conditions.Conditions = [dict(row) for row in obj.conditions]
+        generation = obj.metadata.get("generation")
         if conditions.put(
             rows, names.ACTIVE, state.active, state.reason, state.message, now=self._now(), generation=generation
         ):
-            body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"conditions": rows}}
+            body = {"metadata": {"resourceVersion": obj.resource_version}, "status": {"conditions": rows}}
             key = ObjectKey.of(kube.MULTI_KUEUE_CLUSTERS, obj)
             self._writes.send(key, "status", body, priority=Priority.STATUS, failed=partial(_refused, key))
 

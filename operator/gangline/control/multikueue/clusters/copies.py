@@ -13,12 +13,13 @@ from typing import Any, Final, cast
 import orjson
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import part_with_room, prebuilt_workload
+from gangline.api.admission.of_jobs.identifiers import part_with_room
 from gangline.api.jobkinds.declaration import Path, Suspension, at, put
 from gangline.api.read import conditions
 from gangline.control.mirror.slices import counts, is_slice
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, WorkloadObject
 
 #: fields of a Workload's spec that may differ in another cluster: they follow the one here by other means, or are its own
 _OWN = frozenset({"active", "preemptionGates", "priority", "priorityClassRef"})
@@ -107,60 +108,60 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def read_workload(obj: Json) -> tuple[str, Copy]:
+def read_workload(sent: Json) -> tuple[str, Copy]:
     """The key of a Workload in another cluster, and the copy as it is kept."""
-    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
-    assignments = (status.get("admission") or {}).get("podSetAssignments") or ()
+    obj = WorkloadObject(sent)
+    spec, status = obj.spec, obj.status
     elastic = is_slice(obj)
     kept = (
-        meta.get("finalizers"),
+        obj.metadata.get("finalizers"),
         spec.get("priorityClassRef"),
         status.get("conditions"),
         status.get("preemptionGates"),
     )
-    return f"{meta['namespace']}/{meta['name']}", Copy(
-        uid=meta["uid"],
-        version=meta["resourceVersion"],
-        finalizers=tuple(meta.get("finalizers") or ()),
+    return obj.key, Copy(
+        uid=obj.metadata["uid"],
+        version=obj.metadata["resourceVersion"],
+        finalizers=tuple(obj.finalizers),
         spec=digest(spec),
-        priority=spec.get("priority") or 0,
+        priority=obj.priority,
         priority_class=spec.get("priorityClassRef"),
-        conditions=[dict(row) for row in status.get("conditions") or ()],
-        placed=frozenset(row["name"] for row in assignments if row.get("topologyAssignment")),
-        leaving="deletionTimestamp" in meta,
+        conditions=[dict(row) for row in obj.conditions],
+        placed=frozenset(row["name"] for row in obj.assignments if row.get("topologyAssignment")),
+        leaving=obj.deleting,
         gated=any(gate["name"] == names.MULTIKUEUE_GATE for gate in spec.get("preemptionGates") or ()),
         gates=tuple(dict(gate) for gate in status.get("preemptionGates") or ()),
         shape=shape(spec) if elastic else "",
-        sizes=counts(spec.get("podSets") or ()) if elastic else {},
-        cut_there=elastic and (meta.get("annotations") or {}).get(names.CUT_WITH_JOB) == "true",
+        sizes=counts(obj.pod_sets) if elastic else {},
+        cut_there=elastic and obj.annotations.get(names.CUT_WITH_JOB) == "true",
         weight=len(orjson.dumps(kept)),
     )
 
 
 def read_job(
-    obj: Json, suspension: Suspension, followed: Sequence[Path] = (), size: Callable[[Json], Json] | None = None
-) -> Json:
+    sent: Json, suspension: Suspension, followed: Sequence[Path] = (), size: Callable[[JobObject], Json] | None = None
+) -> JobObject:
     """The job without its pod templates: of its spec, whether it is suspended, and what follows the job here; of an elastic one
     its size, too."""
-    meta = {name: value for name, value in obj["metadata"].items() if name in _KEPT_METADATA}
+    obj = JobObject(sent)
+    meta = {name: value for name, value in obj.metadata.items() if name in _KEPT_METADATA}
     for part in ("labels", "annotations"):
-        marks = {name: text for name, text in (obj["metadata"].get(part) or {}).items() if name in _MARKS}
+        marks = {name: text for name, text in (obj.metadata.get(part) or {}).items() if name in _MARKS}
         meta[part] = {name: text for name, text in marks.items() if len(text) <= _LONGEST_MARK}
-    kept: Json = {"metadata": meta, "spec": {}, "status": obj.get("status") or {}}
+    kept = JobObject({"metadata": meta, "spec": {}, "status": obj.status})
     (suspension.hold if suspension.read(obj) else suspension.release)(kept)
     for path in followed:
         if (value := at(obj, path)) is not None:
             put(kept, path, value)
-    if size is not None and (meta.get("annotations") or {}).get(names.ELASTIC) == "true":
+    if size is not None and kept.annotations.get(names.ELASTIC) == "true":
         kept[SIZE] = size(obj)
     return kept
 
 
-def workload_of(job: Json) -> str:
+def workload_of(job: JobObject) -> str:
     """The key of the Workload that a job in another cluster names, or that of the family of which it names the owner."""
-    meta, named = job["metadata"], prebuilt_workload(job)
-    uid = (meta.get("annotations") or {}).get(names.MULTIKUEUE_ORIGIN_UID)
-    return f"{meta['namespace']}/{named}" if named or not uid else family_key(meta["namespace"], uid)
+    named, uid = job.prebuilt_workload, job.annotations.get(names.MULTIKUEUE_ORIGIN_UID)
+    return f"{job.namespace}/{named}" if named or not uid else family_key(job.namespace, uid)
 
 
 def family_key(namespace: str, uid: str) -> str:
@@ -177,15 +178,16 @@ def is_family(key: str) -> bool:
     return "/#" in key
 
 
-def workload_body(workload: Json, origin: str, resource: Resource, gates: Sequence[str] | None = None) -> Json:
+def workload_body(
+    workload: WorkloadObject, origin: str, resource: Resource, gates: Sequence[str] | None = None
+) -> Json:
     """The copy to create: nobody's, until the job there takes it. `gates`: its preemption gates, None = those of the Workload."""
-    meta = workload["metadata"]
-    labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != names.JOB_UID}
-    metadata: Json = {"name": meta["name"], "namespace": meta["namespace"]}
+    labels = {name: value for name, value in workload.labels.items() if name != names.JOB_UID}
+    metadata: Json = {"name": workload.name, "namespace": workload.namespace}
     metadata["labels"] = {**labels, names.MULTIKUEUE_ORIGIN: origin}
-    if annotations := meta.get("annotations"):
-        metadata["annotations"] = dict(annotations)
-    spec = {name: value for name, value in workload["spec"].items() if name != "active"}
+    if workload.annotations:
+        metadata["annotations"] = dict(workload.annotations)
+    spec = {name: value for name, value in workload.spec.items() if name != "active"}
     if gates is not None:
         spec["preemptionGates"] = [{"name": name} for name in gates]
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
@@ -197,13 +199,12 @@ def renaming(workload: str) -> Json:
     return {part: {names.PREBUILT_WORKLOAD: workload if part == where else None} for part in ("labels", "annotations")}
 
 
-def job_body(kind: RunsElsewhere, job: Json, spec: Json, workload: str, origin: str) -> Json:
+def job_body(kind: RunsElsewhere, job: JobObject, spec: Json, workload: str, origin: str) -> Json:
     """The job to create for a copy of this name, whose quota it will use."""
-    meta = job["metadata"]
-    labels: Json = {**(meta.get("labels") or {}), names.MULTIKUEUE_ORIGIN: origin}
-    annotations: Json = {k: v for k, v in (meta.get("annotations") or {}).items() if k != names.STOPPING}
+    labels: Json = {**job.labels, names.MULTIKUEUE_ORIGIN: origin}
+    annotations: Json = {k: v for k, v in job.annotations.items() if k != names.STOPPING}
     if not kind.shared:
         (labels if part_with_room(workload) == "labels" else annotations)[names.PREBUILT_WORKLOAD] = workload
     annotations |= kind.marks(job)
-    metadata = {"name": meta["name"], "namespace": meta["namespace"], "labels": labels, "annotations": annotations}
+    metadata = {"name": job.name, "namespace": job.namespace, "labels": labels, "annotations": annotations}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}

@@ -23,7 +23,8 @@ from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -144,15 +145,15 @@ class Profiles:
             self._following = asyncio.get_running_loop().create_task(work, name="ClusterProfiles")
         return self._reflector
 
-    def _read(self, profile: Json) -> tuple[str, Access | str]:
+    def _read(self, sent: Json) -> tuple[str, Access | str]:
         """The key, and what is kept: no more than a kubeconfig may have."""
+        profile = Stored(sent)
         access = access_of(profile, self._providers or ())
         if access is None:
-            name = profile["metadata"]["name"]
-            return key_of(profile), f'no matching cluster accessor found for cluster profile "{name}"'
+            return profile.key, f'no matching cluster accessor found for cluster profile "{profile.name}"'
         if len(orjson.dumps(access.cluster)) > config.LONGEST:
-            return key_of(profile), f"cluster of {access.provider.name}: it is longer than {config.LONGEST} characters"
-        return key_of(profile), access
+            return profile.key, f"cluster of {access.provider.name}: it is longer than {config.LONGEST} characters"
+        return profile.key, access
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Upsert):

@@ -10,7 +10,8 @@ from gangline.api import quantity
 from gangline.control.multikueue.clusters.remote_store import MOST_QUEUES, TooManyError
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, key_of, namespace_of
+from gangline.kube.resources import Json, Resource, namespace_of
+from gangline.objects import Stored
 
 #: followed in a cluster whose quotas are summed up
 KINDS: Final = (kube.LOCAL_QUEUES, kube.CLUSTER_QUEUES)
@@ -37,18 +38,18 @@ class RemoteQueues:
         return total
 
     @staticmethod
-    def decode(obj: Json) -> tuple[str, str | Amounts]:
+    def decode(sent: Json) -> tuple[str, str | Amounts]:
         """The key of a LocalQueue with its ClusterQueue, or of a ClusterQueue with its quotas."""
-        spec = obj["spec"]
-        if "namespace" in obj["metadata"]:
-            return key_of(obj), str(spec.get("clusterQueue", ""))
+        queue = Stored(sent)
+        if queue.namespace:
+            return queue.key, str(queue.spec.get("clusterQueue", ""))
         amounts: Amounts = {}
-        for group in spec.get("resourceGroups") or ():
+        for group in queue.spec.get("resourceGroups") or ():
             for flavor in group["flavors"]:
                 for row in flavor["resources"]:
                     name = row["name"]
                     amounts[name] = amounts.get(name, 0) + quantity.parse(row["nominalQuota"], name)
-        return key_of(obj), amounts
+        return queue.key, amounts
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
         """Takes the events of this kind, whose objects `decode` has reduced."""

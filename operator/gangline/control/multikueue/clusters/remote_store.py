@@ -22,7 +22,8 @@ from gangline.control.multikueue.clusters.copies import Copy
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, Resource, as_revision, key_of, namespace_of
+from gangline.kube.resources import Json, Resource, as_revision, namespace_of
+from gangline.objects import JobObject
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ MOST_ENDED: Final = 1_000
 _OVERHEAD: Final = 1_000
 
 _Ref: TypeAlias = tuple[Resource, str]
+#: what is kept of an object: of a Workload its key and the copy, of a job the job
+_Kept: TypeAlias = tuple[str, Copy] | JobObject
 
 
 class TooManyError(Exception):
@@ -86,10 +89,10 @@ class RemoteStore:
         self._rooms: dict[str, _Room] = {}
         self._kinds = {kind.resource: kind for kind in kinds}
         self._copies: dict[str, Copy] = {}
-        self._jobs: dict[tuple[Resource, str], Json] = {}
-        self._by_workload: dict[str, set[tuple[Resource, str]]] = {}
+        self._jobs: dict[_Ref, JobObject] = {}
+        self._by_workload: dict[str, set[_Ref]] = {}
         self._any_family = False
-        self._ended: tenants.SharedRoom[str, dict[str, Json]] = tenants.SharedRoom(MOST_ENDED)
+        self._ended: tenants.SharedRoom[str, dict[str, JobObject]] = tenants.SharedRoom(MOST_ENDED)
 
     def __len__(self) -> int:
         return len(self._copies) + len(self._jobs)
@@ -105,13 +108,13 @@ class RemoteStore:
     def copy(self, workload: str) -> Copy | None:
         return self._copies.get(workload)
 
-    def jobs_of(self, workload: str) -> dict[str, Json]:
+    def jobs_of(self, workload: str) -> dict[str, JobObject]:
         """The jobs that name this Workload, by their names: those of one kind, should there be several."""
         kind = self.kind_of_jobs(workload)
         found = sorted(key for resource, key in self._by_workload.get(workload, ()) if resource == kind)
         return {key.partition("/")[2]: self._jobs[kind, key] for key in found} if kind is not None else {}
 
-    def ended_jobs_of(self, workload: str) -> dict[str, Json]:
+    def ended_jobs_of(self, workload: str) -> dict[str, JobObject]:
         """The jobs, by their names, that had finished when they were deleted there, by others than us."""
         return self._ended.get(namespace_of(workload), workload) or {}
 
@@ -119,7 +122,7 @@ class RemoteStore:
         found = self._by_workload.get(workload)
         return min(found, key=lambda ref: ref[1])[0] if found else None
 
-    def job(self, resource: Resource, key: str) -> Json | None:
+    def job(self, resource: Resource, key: str) -> JobObject | None:
         return self._jobs.get((resource, key))
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
@@ -134,7 +137,7 @@ class RemoteStore:
 
         return take
 
-    def decode(self, resource: Resource) -> Callable[[Json], object]:
+    def decode(self, resource: Resource) -> Callable[[Json], _Kept]:
         if resource == kube.WORKLOADS:
             return copies.read_workload
         kind = self._kinds.get(resource)
@@ -142,9 +145,9 @@ class RemoteStore:
             return partial(copies.read_job, suspension=SPEC_SUSPEND)
         return partial(copies.read_job, suspension=kind.suspension, followed=kind.followed, size=kind.size_of)
 
-    def answered(self, resource: Resource, obj: Json) -> None:
+    def answered(self, resource: Resource, answer: Json) -> None:
         """Store the answer to a write of ours."""
-        self._put(resource, self.decode(resource)(obj))
+        self._put(resource, self.decode(resource)(answer))
 
     def gone(self, resource: Resource, key: str, uid: str, answer: Json) -> None:
         """Store the answer to a deletion of ours: the object is on its way out, or it is not there any more."""
@@ -153,39 +156,38 @@ class RemoteStore:
         else:
             self._drop(resource, key, uid)
 
-    def _put(self, resource: Resource, decoded: object) -> None:
-        if isinstance(decoded, tuple):
-            key, copy = decoded
-            known = self._copies.get(key)
-            if known is not None and known.uid == copy.uid and as_revision(known.version) > as_revision(copy.version):
-                return
-            if self._takes((resource, key), key, copy.weight):
-                self._copies[key] = copy
-                self._changed(key)
-        elif isinstance(decoded, dict):
-            self._put_job(resource, decoded)
+    def _put(self, resource: Resource, kept: _Kept) -> None:
+        if isinstance(kept, JobObject):
+            self._put_job(resource, kept)
+            return
+        key, copy = kept
+        known = self._copies.get(key)
+        if known is not None and known.uid == copy.uid and as_revision(known.version) > as_revision(copy.version):
+            return
+        if self._takes((resource, key), key, copy.weight):
+            self._copies[key] = copy
+            self._changed(key)
 
     def _keep_end(self, resource: Resource, event: Removed) -> None:
         """Keep the end of a deleted job: it may delete itself after its end, before that end was copied to the job here."""
         kind, known = self._kinds.get(resource), self._jobs.get((resource, event.key))
-        if kind is None or known is None or known["metadata"]["uid"] != event.uid:
+        if kind is None or known is None or known.uid != event.uid:
             return
         status = (event.obj or {}).get("status")
-        last = {**known, "status": status} if isinstance(status, dict) else known
+        last = JobObject({**known, "status": status}) if isinstance(status, dict) else known
         if kind.finished(last) is None:
             return
         workload = copies.workload_of(known)
         if not self._is_known(workload):
             return
-        ends = self._ended.use(namespace_of(workload), workload, dict[str, Json])
+        ends = self._ended.use(namespace_of(workload), workload, dict[str, JobObject])
         ends[event.key.partition("/")[2]] = last
 
-    def _put_job(self, resource: Resource, job: Json) -> None:
-        ref = (resource, key_of(job))
+    def _put_job(self, resource: Resource, job: JobObject) -> None:
+        ref = (resource, job.key)
         known = self._jobs.get(ref)
         if known is not None:
-            then, now = known["metadata"], job["metadata"]
-            if then["uid"] == now["uid"] and as_revision(then["resourceVersion"]) > as_revision(now["resourceVersion"]):
+            if known.uid == job.uid and known.revision > job.revision:
                 return
             self._forget_job(ref, known)
         workload = copies.workload_of(job)
@@ -248,10 +250,10 @@ class RemoteStore:
             return
         ref = (resource, key)
         job = self._jobs.get(ref)
-        if job is not None and job["metadata"]["uid"] == uid:
+        if job is not None and job.uid == uid:
             self._forget_job(ref, job)
 
-    def _forget_job(self, ref: tuple[Resource, str], job: Json) -> None:
+    def _forget_job(self, ref: _Ref, job: JobObject) -> None:
         del self._jobs[ref]
         self._leave(ref)
         workload = copies.workload_of(job)

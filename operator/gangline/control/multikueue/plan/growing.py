@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gangline.api import names
-from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.control.mirror import slices
 from gangline.control.multikueue.clusters.copies import SIZE, Copy, shape
 from gangline.control.multikueue.plan import preemption
 from gangline.control.multikueue.plan.steps import Cut, Resize, Step, Stop, View, Withdraw
 from gangline.jobs import BY_RESOURCE
 from gangline.jobs.base import JobError
-from gangline.kube.resources import Json, true_condition
+from gangline.objects import JobObject
 
 
 def replaced(view: View) -> list[Step]:
@@ -35,14 +34,14 @@ def is_given_its_cluster(view: View) -> bool:
     other.
     """
     replaces = view.chain is not None and bool(view.chain.replaces)
-    return replaces and bool(follows(view)) and true_condition(view.workload, names.EVICTED) is None
+    return replaces and bool(follows(view)) and not view.workload.evicted
 
 
 def follows(view: View) -> str:
     """The cluster in which the job of a slice runs already, which has to admit this slice, too; "" = the Workload is like any
     other.
     """
-    return str(view.workload["status"].get("clusterName") or "") if view.chain is not None else ""
+    return view.workload.cluster if view.chain is not None else ""
 
 
 def lost_before(view: View, cluster: str) -> bool:
@@ -62,17 +61,18 @@ def send(view: View, cluster: str) -> Iterator[Step]:
 
 def is_outdated(view: View, copy: Copy) -> bool:
     """Whether the copy asks for something else than a size that is about to change."""
-    spec = view.workload["spec"]
-    wanted = slices.counts(spec.get("podSets") or ())
+    wanted = slices.counts(view.workload.pod_sets)
     for job in view.jobs.values():
         now = _sizes(view, job)
         wanted = {name: min(count, now.get(name, count)) for name, count in wanted.items()}
-    return copy.shape != shape(spec) or any(copy.sizes.get(name, 0) < count for name, count in wanted.items())
+    return copy.shape != shape(view.workload.spec) or any(
+        copy.sizes.get(name, 0) < count for name, count in wanted.items()
+    )
 
 
 def cut(view: View) -> Iterator[Step]:
     """Cut the copies that are larger than the slice here."""
-    wanted = slices.counts(view.workload["spec"].get("podSets") or ())
+    wanted = slices.counts(view.workload.pod_sets)
     for name, cluster in view.clusters.items():
         copy = cluster.copy
         if not cluster.connected or cluster.busy or copy is None or copy.leaving or is_outdated(view, copy):
@@ -82,14 +82,14 @@ def cut(view: View) -> Iterator[Step]:
             yield Cut(name, copy)
 
 
-def resize(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
+def resize(view: View, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
     """Make the job in the cluster as large as this one, but not larger than the slice with which it runs."""
     if view.chain is None or view.kind is None or view.clusters[cluster].busy:
         return
-    admitted = slices.counts(view.workload["spec"].get("podSets") or ())
+    admitted = slices.counts(view.workload.pod_sets)
     if any(count > admitted.get(name, 0) for name, count in _sizes(view, job).items()):
         return  # it grows: its next slice says when
-    named = prebuilt_workload(remote) == view.workload["metadata"]["name"]
+    named = remote.prebuilt_workload == view.workload.name
     if not named or (SIZE in remote and remote[SIZE] != view.kind.size_of(job)):
         yield Resize(cluster, remote, job)
 
@@ -105,7 +105,7 @@ def stop_before(view: View, name: str, message: str) -> Iterator[Step]:
         yield Stop(name, before, message, replaces)
 
 
-def _sizes(view: View, job: Json) -> dict[str, int]:
+def _sizes(view: View, job: JobObject) -> dict[str, int]:
     kind = BY_RESOURCE.get(view.kind.resource) if view.kind is not None else None
     if kind is None:
         return {}

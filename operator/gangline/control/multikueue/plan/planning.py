@@ -31,7 +31,8 @@ from gangline.control.multikueue.plan.steps import (
     Wait,
     Withdraw,
 )
-from gangline.kube.resources import Json, condition_of, deleting, true_condition
+from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 PENDING: Final = "Pending"
 READY: Final = "Ready"
@@ -53,10 +54,10 @@ def plan(view: View) -> list[Step]:
         return []  # the job runs with the slice that this one is to replace, which gets it its cluster
     if view.row is None:
         return list(stopping.withdraw(view, view.clusters))
-    ends = stopping.has(workload, names.FINISHED) or deleting(workload)
-    if not ends and not _reserved(workload) and view.chain is not None and growing.is_given_its_cluster(view):
+    ends = workload.finished or workload.deleting
+    if not ends and not workload.holds_quota and view.chain is not None and growing.is_given_its_cluster(view):
         return []
-    if ends or not _reserved(workload):
+    if ends or not workload.holds_quota:
         return [*stopping.withdraw(view, view.clusters), *(stopping.settle(view) if stopping.settles(view) else ())]
     if view.row["state"] == REJECTED or view.listed is None or _runs_here(view):
         return []
@@ -69,14 +70,14 @@ def plan(view: View) -> list[Step]:
 
 def _runs_here(view: View) -> bool:
     """Whether the job runs in this cluster, because it was admitted already when its queue got the check."""
-    status = view.workload["status"]
-    named = bool(status.get("clusterName") or status.get("nominatedClusterNames"))
+    workload = view.workload
     return (
         view.row is not None
         and view.row["state"] == PENDING
-        and not named
-        and stopping.has(view.workload, names.ADMITTED)
-        and not stopping.has(view.workload, names.EVICTED)  # which takes the cluster's name away
+        and not workload.cluster
+        and not workload.nominated_clusters
+        and workload.admitted
+        and not workload.evicted  # which takes the cluster's name away
     )
 
 
@@ -96,9 +97,9 @@ def _refusal(view: View) -> str | None:
 
 
 def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
-    chosen = view.workload["status"].get("clusterName")
+    chosen = view.workload.cluster
     looked_at = [chosen] if chosen else list(listed)
-    evicted = true_condition(view.workload, names.EVICTED)
+    evicted = view.workload.true_condition(names.EVICTED)
     over, ended = _deleted_after_its_end(view, looked_at), _first(view, looked_at, names.FINISHED)
     if over or (over is not None and (ended is None or _is_out_of_sync(ended[1]))):
         return over
@@ -180,7 +181,7 @@ def _finish(view: View, row: Json, cluster: str, copy: Copy) -> list[Step]:
 
 def _outdated(view: View) -> set[str]:
     """The clusters whose copy asks for something else than the workload does."""
-    asked = digest(view.workload["spec"])
+    asked = digest(view.workload.spec)
     copies = ((name, cluster.copy) for name, cluster in view.clusters.items() if cluster.connected)
     if view.chain is not None:
         return {name for name, copy in copies if copy is not None and growing.is_outdated(view, copy)}
@@ -195,8 +196,7 @@ def _replace(view: View, outdated: set[str]) -> Iterator[Step]:
 
 def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
     """Give the copies another priority of the workload."""
-    spec = view.workload["spec"]
-    wanted = (spec.get("priority") or 0, spec.get("priorityClassRef"))
+    wanted = (view.workload.priority, view.workload.spec.get("priorityClassRef"))
     for name, cluster in view.clusters.items():
         copy = cluster.copy
         if not cluster.connected or cluster.busy or copy is None or name in outdated:
@@ -214,7 +214,7 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
     there = view.clusters[cluster]
     if view.kind is not None and view.kind.pods_wait:
         yield from _recall(view, cluster, there)
-    running = {name: job for name, job in there.jobs.items() if not deleting(job)}
+    running = {name: job for name, job in there.jobs.items() if not job.deleting}
     wanted = [name for name, job in view.jobs.items() if _may_be_sent(view, job)]
     yield from _send_jobs(view, cluster, there, wanted)
     mirrors = stopping.mirrors(view, cluster)
@@ -231,10 +231,10 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
         yield Choose(row, cluster, placed)
 
 
-def _may_be_sent(view: View, job: Json) -> bool:
+def _may_be_sent(view: View, job: JobObject) -> bool:
     """Whether a job may be created in the cluster. A pod that has ended does not run again."""
     ended = view.kind is None or (view.kind.pods_wait and at(job, ("status", "phase")) in _ENDED)
-    return not ended and not deleting(job)
+    return not ended and not job.deleting
 
 
 def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[str]) -> Iterator[Step]:
@@ -244,8 +244,8 @@ def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[st
         blocker = there.blockers.get(name)
         if blocker is None:
             job = view.jobs[name]
-            yield SendJob(cluster, job, view.kind.sent(job, view.workload["spec"]["podSets"]))
-        elif not deleting(blocker):
+            yield SendJob(cluster, job, view.kind.sent(job, view.workload.spec["podSets"]))
+        elif not blocker.deleting:
             yield Withdraw(cluster, None, [blocker])
 
 
@@ -253,8 +253,8 @@ def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
     """Delete a pod in the cluster that is deleted here; the last one takes the Workload with it. Then it does
     not run any more.
     """
-    gone = [name for name in there.jobs if name not in view.jobs or deleting(view.jobs[name])]
-    there_still = [there.jobs[name] for name in gone if not deleting(there.jobs[name])]
+    gone = [name for name in there.jobs if name not in view.jobs or view.jobs[name].deleting]
+    there_still = [there.jobs[name] for name in gone if not there.jobs[name].deleting]
     if there_still and not there.busy:
         yield Withdraw(cluster, None, there_still)
     for name, job in view.jobs.items():
@@ -262,7 +262,7 @@ def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
             yield Mirror(job, status)
 
 
-def _follow(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]:
+def _follow(view: View, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
     """Pass on the fields that may change while the job runs."""
     if view.kind is None or not view.settings.jobs_follow or view.clusters[cluster].busy:
         return
@@ -277,12 +277,11 @@ def _follow(view: View, job: Json, cluster: str, remote: Json) -> Iterator[Step]
 
 
 def _newly_placed(view: View, there: ClusterView) -> list[str]:
-    rows = view.workload["status"]["admission"].get("podSetAssignments") or ()
-    placed = there.copy.placed if there.copy is not None else frozenset[str]()
+    rows, placed = view.workload.assignments, there.copy.placed if there.copy is not None else frozenset[str]()
     return [each["name"] for each in rows if each.get("delayedTopologyRequest") == PENDING and each["name"] in placed]
 
 
-def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
+def _lost(view: View, row: Json, chosen: str) -> list[Step]:
     """The steps for a workload that ran in a cluster while no copy says so any more."""
     if not chosen:
         text = "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please report it"
@@ -301,18 +300,17 @@ def _lost(view: View, row: Json, chosen: str | None) -> list[Step]:
 
 def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> Iterator[Step]:
     """Make copies in the nominated clusters, and in no others."""
-    status = view.workload["status"]
-    if row["state"] != PENDING or status.get("clusterName") or not _is_next(view, row):
+    if row["state"] != PENDING or view.workload.cluster or not _is_next(view, row):
         return
     if view.family is not None and not (view.family.complete and (view.family.leads or view.family.cluster)):
         return  # all of them are sent to the cluster that the first one gets
-    nominated = status.get("nominatedClusterNames") or []
+    nominated = view.workload.nominated_clusters
     connected = [name for name in listed if name in view.clusters and view.clusters[name].connected]
     takers = [name for name in connected if not view.clusters[name].refuses]
     yield from _tell_takers(view, row, connected, takers)
     if view.family is not None and view.family.cluster:
         wanted = [view.family.cluster]
-        steps = [Nominate(wanted)] if list(nominated) != wanted else []
+        steps = [Nominate(wanted)] if nominated != wanted else []
     else:
         steps, wanted = dispatchers.nominate(
             view.settings, listed, takers, nominated, round_at=view.round_at, now=view.now
@@ -345,8 +343,7 @@ def _before(row: Json, text: str) -> str:
 
 def _is_next(view: View, row: Json) -> bool:
     """Whether all other checks are ready."""
-    checks = view.workload["status"].get("admissionChecks") or ()
-    return all(check["state"] == READY for check in checks if check["name"] != row["name"])
+    return all(check["state"] == READY for check in view.workload.checks if check["name"] != row["name"])
 
 
 def _is_connected(view: View, cluster: str) -> bool:
@@ -356,8 +353,3 @@ def _is_connected(view: View, cluster: str) -> bool:
 def _is_out_of_sync(copy: Copy) -> bool:
     """Whether the copy's end says nothing of the job here: the job there did not fit the copy, or was deleted."""
     return (copy.row(names.FINISHED) or {}).get("reason") in (OUT_OF_SYNC, OWNER_NOT_FOUND)
-
-
-def _reserved(workload: Json) -> bool:
-    row = condition_of(workload, names.QUOTA_RESERVED) or {}
-    return "admission" in workload["status"] and row.get("status") == "True"

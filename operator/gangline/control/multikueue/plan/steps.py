@@ -11,6 +11,7 @@ from gangline.control.multikueue.clusters.copies import Copy
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.resources import Json
+from gangline.objects import JobObject, WorkloadObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,11 @@ class ClusterView:
     in_flight: bool = False
     copy: Copy | None = None
     #: the jobs that use the quota of the copy, by name: one, or the pods of a group
-    jobs: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    jobs: Mapping[str, JobObject] = field(default_factory=dict[str, JobObject])
     #: those that had finished when they were deleted there, and are not there any more
-    ended: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    ended: Mapping[str, JobObject] = field(default_factory=dict[str, JobObject])
     #: jobs with the names of these, for other workloads: leftovers
-    blockers: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    blockers: Mapping[str, JobObject] = field(default_factory=dict[str, JobObject])
     #: copies of other Workloads use the same jobs
     shared: bool = False
     #: for a slice of an elastic job: the copy of the one that it replaces
@@ -70,7 +71,7 @@ class Chain:
 class View:
     """A Workload, its job, and what exists for it, as last seen. Times are in ms."""
 
-    workload: Json
+    workload: WorkloadObject
     #: the row of this controller in `status.admissionChecks`; None: it has none
     row: Json | None
     #: the clusters of the check's configuration, in its order; None: it has none that can be used
@@ -78,7 +79,7 @@ class View:
     #: all clusters by name, listed or not
     clusters: Mapping[str, ClusterView]
     #: its jobs by name: one, or the pods of a group; none of them may be there
-    jobs: Mapping[str, Json]
+    jobs: Mapping[str, JobObject]
     #: `apiVersion` and `kind` of its owner; None: it has none
     owner: tuple[str, str] | None
     #: the owner's kind; None: its jobs run only here
@@ -133,7 +134,7 @@ class Finish:
 class Mirror:
     """Give the job here another status."""
 
-    job: Json
+    job: JobObject
     status: Json
 
 
@@ -157,7 +158,7 @@ class SendJob:
     """Create a job in the cluster that runs the workload."""
 
     cluster: str
-    job: Json
+    job: JobObject
     spec: Json
 
 
@@ -167,7 +168,7 @@ class Withdraw:
 
     cluster: str
     copy: Copy | None
-    jobs: Sequence[Json]
+    jobs: Sequence[JobObject]
     rest: bool = False
 
 
@@ -192,7 +193,7 @@ class Follow:
     """Give the job in a cluster, as last seen, what the job here asks for now."""
 
     cluster: str
-    job: Json
+    job: JobObject
     spec: Json
 
 
@@ -209,8 +210,8 @@ class Resize:
     """Give the job in a cluster, as last seen, the size of the job here, and the slice here as the one that it runs with."""
 
     cluster: str
-    remote: Json
-    job: Json
+    remote: JobObject
+    job: JobObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from gangline.api import names
 from gangline.control.multikueue.plan import growing
 from gangline.control.multikueue.plan.steps import ClusterView, Mirror, Step, Stop, View, Wait, Withdraw
-from gangline.kube.resources import Json, deleting, true_condition
+from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 
 def stop(view: View, evicted: Json) -> list[Step]:
@@ -40,7 +41,7 @@ def settle(view: View) -> list[Step]:
     waits = view.kind is not None and view.kind.pods_wait
     if not (told or waits) or any(_runs_in(view, cluster) for cluster in view.clusters.values()):
         return []
-    chosen = (view.workload.get("status") or {}).get("clusterName")
+    chosen = view.workload.cluster
     lost = [
         cluster.lost_at
         for name, cluster in view.clusters.items()
@@ -55,14 +56,14 @@ def settles(view: View) -> bool:
     pods only wait.
     """
     waits = view.kind is not None and view.kind.pods_wait
-    return deleting(view.workload) or (waits and not has(view.workload, names.FINISHED))
+    return view.workload.deleting or (waits and not view.workload.finished)
 
 
 def may_run(view: View) -> bool:
     """Whether pods of the workload may run in another cluster: in one that is connected, or in its own one, which is not given up
     yet.
     """
-    chosen = (view.workload.get("status") or {}).get("clusterName")
+    chosen = view.workload.cluster
     return any(
         _runs_in(view, cluster) or (name == chosen and not cluster.connected and not _is_given_up(view, cluster))
         for name, cluster in view.clusters.items()
@@ -86,7 +87,7 @@ def _is_given_up(view: View, cluster: ClusterView) -> bool:
 def withdraw(view: View, clusters: Iterable[str]) -> Iterator[Step]:
     for name in clusters:
         cluster = view.clusters[name]
-        jobs = [job for job in cluster.jobs.values() if not deleting(job) and not cluster.shared]
+        jobs = [job for job in cluster.jobs.values() if not job.deleting and not cluster.shared]
         copy = cluster.copy if cluster.copy is not None and cluster.copy.removable else None
         if cluster.connected and not cluster.busy and (copy is not None or jobs):
             yield Withdraw(name, copy, jobs)
@@ -100,21 +101,17 @@ def mirrors(view: View, cluster: str) -> list[Mirror]:
     found: list[Mirror] = []
     for name, remote in view.clusters[cluster].jobs.items():
         job = view.jobs.get(name)
-        if job is None or view.kind is None or deleting(remote):
+        if job is None or view.kind is None or remote.deleting:
             continue
         if (status := view.kind.mirrored(job, remote)) is not None:
             found.append(Mirror(job, status))
     return found
 
 
-def idle(view: View, job: Json) -> Json | None:
+def idle(view: View, job: JobObject) -> Json | None:
     """The status of a job here for which nothing runs; None if it has that."""
     return view.kind.mirrored(job, None) if view.kind is not None else None
 
 
 def patience(view: View) -> int:
     return int(view.settings.worker_lost_timeout * 1000)
-
-
-def has(workload: Json, kind: str) -> bool:
-    return true_condition(workload, kind) is not None

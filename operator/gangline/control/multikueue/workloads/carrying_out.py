@@ -26,6 +26,7 @@ from gangline.control.writes.writes import Writes
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict
 from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import JobObject, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class CarryingOut:
         *,
         changed: Callable[[str], None],
         again: Callable[[str], None],
-        withdrawn: Callable[[Json], None],
+        withdrawn: Callable[[WorkloadObject], None],
         begin_round: Callable[[str, int], None],
     ) -> None:
         self._mirror = mirror
@@ -92,7 +93,7 @@ class CarryingOut:
             case steps.SetCheck() | steps.Choose() | steps.Nominate() | steps.Finish():
                 self._change(key, view, step)
             case steps.Send(cluster):
-                done = partial(self._metrics.dispatched, _queue_of(workload), cluster)
+                done = partial(self._metrics.dispatched, workload.admitted_by, cluster)
                 self._write(key, cluster, remote_writes.send(step, workload, self._origin), done, after=After.KEEP)
             case steps.SendJob(cluster):
                 if view.kind is not None:
@@ -140,7 +141,7 @@ class CarryingOut:
             if step.begins:
                 self._begin_round(key, view.now)
                 self._changed(key)
-            if list(step.clusters) == (view.workload["status"].get("nominatedClusterNames") or []):
+            if list(step.clusters) == view.workload.nominated_clusters:
                 return
         self.here.sent(key)
         self._writes.change(
@@ -152,18 +153,18 @@ class CarryingOut:
             failed=partial(self._failed, key),
         )
 
-    def _changed_here(self, key: str, before: Json, step: steps.Here, answer: Json | None) -> None:
+    def _changed_here(self, key: str, before: WorkloadObject, step: steps.Here, answer: Json | None) -> None:
         self._ended(key)
         match step:
             case steps.SetCheck(_, _, message, kind):
                 self._recorder.record(answer or before, kind, "MultiKueue", message)
             case steps.Choose(row, cluster, _) if row["state"] != planning.READY and answer is not None:
-                self._metrics.admitted_elsewhere(_queue_of(before), cluster)
+                self._metrics.admitted_elsewhere(before.admitted_by, cluster)
                 self._recorder.record(answer, "Normal", "MultiKueue", local_changes.admitted_on(cluster))
             case _:
                 pass
 
-    def _mirror_status(self, key: str, resource: Resource, job: Json, status: Json) -> None:
+    def _mirror_status(self, key: str, resource: Resource, job: JobObject, status: Json) -> None:
         if resource == kube.PODS:
             pod, body = WrittenPod.of(job), local_changes.mirrored(job, status)
             self.pods.send((kube.WORKLOADS, key), pod, "status", body, patch="merge")
@@ -229,7 +230,7 @@ class CarryingOut:
         self._again(key)
 
     def _tell_refusal(self, cluster: str, key: str, error: ApiError) -> None:
-        workload = self._mirror.get(kube.WORKLOADS, key)
+        workload = self._mirror.workloads.get(key)
         text = f'Cluster "{cluster}": {error.message or error}'
         log.info("%s: %s", key, text)
         if workload is not None and not error.retryable:
@@ -246,8 +247,4 @@ def _family_or(key: str, view: steps.View) -> str:
     """
     ref = owner_of(view.workload)
     shared = view.family is not None and ref is not None
-    return copies.family_key(view.workload["metadata"]["namespace"], ref["uid"]) if shared and ref else key
-
-
-def _queue_of(workload: Json) -> str:
-    return (workload["status"].get("admission") or {}).get("clusterQueue", "")
+    return copies.family_key(view.workload.namespace, ref["uid"]) if shared and ref else key

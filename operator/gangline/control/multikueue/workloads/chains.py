@@ -10,20 +10,20 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue.clusters.copies import workload_of
 from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import Chain, ClusterView
-from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_uid, deleting, key_of
+from gangline.kube.resources import Resource
+from gangline.objects import JobObject, WorkloadObject
 
 
 class Chains:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
 
-    def of(self, workload: Json) -> Chain | None:
+    def of(self, workload: WorkloadObject) -> Chain | None:
         """The chain of slices of an elastic job, as one Workload sees it; None for a Workload of a job that is not elastic."""
         if not slices.is_slice(workload):
             return None
         replaces = slices.replacement_for(workload)
-        old = self._mirror.get(kube.WORKLOADS, replaces) if replaces else None
+        old = self._mirror.workloads.get(replaces) if replaces else None
         waits = old is not None and self._are_of_one_job(old, workload) and not slices.has_ended(old)
         return Chain(over=slices.has_ended(workload), replaces=replaces, waits=waits)
 
@@ -31,71 +31,71 @@ class Chains:
         self,
         seen: ClusterView,
         store: RemoteStore,
-        workload: Json,
+        workload: WorkloadObject,
         chain: Chain,
         resource: Resource,
         here: Iterable[str],
     ) -> ClusterView:
         """A cluster with the job that the slices use one after the other; `here`: the names of the jobs here."""
-        namespace = workload["metadata"]["namespace"]
+        namespace = workload.namespace
         found = {name: job for name in here if (job := store.job(resource, f"{namespace}/{name}")) is not None}
         if chain.over:
-            goes_on = any(not deleting(job) and self._belongs(workload, job) for job in found.values())
+            goes_on = any(not job.deleting and self._belongs(workload, job) for job in found.values())
             return replace(seen, jobs={}, blockers={}, goes_on=goes_on)
         jobs = {**seen.jobs, **{name: job for name, job in found.items() if self._takes(workload, job)}}
         blockers = {name: job for name, job in seen.blockers.items() if not self._belongs(workload, job)}
         before = store.copy(chain.replaces) if chain.replaces else None
         return replace(seen, jobs=jobs, blockers=blockers, before=before)
 
-    def _takes(self, workload: Json, remote: Json) -> bool:
+    def _takes(self, workload: WorkloadObject, remote: JobObject) -> bool:
         """Whether a job in a cluster that names another slice is the one of this slice: that other one is over here."""
         named = workload_of(remote)
-        old = self._mirror.get(kube.WORKLOADS, named)
+        old = self._mirror.workloads.get(named)
         if old is None:
             return named == slices.replacement_for(workload)
         return self._are_of_one_job(old, workload) and slices.has_ended(old)
 
-    def _belongs(self, workload: Json, remote: Json) -> bool:
+    def _belongs(self, workload: WorkloadObject, remote: JobObject) -> bool:
         """Whether a job in a cluster was sent for the same job here, whichever of its slices it names."""
         named = workload_of(remote)
-        old = self._mirror.get(kube.WORKLOADS, named)
+        old = self._mirror.workloads.get(named)
         if old is None:
             return named == slices.replacement_for(workload)
         return self._are_of_one_job(old, workload)
 
-    def siblings(self, workload: Json) -> list[str]:
+    def siblings(self, workload: WorkloadObject) -> list[str]:
         """The slices of the same job, which have to be looked at when a cluster does something about this one."""
         ref = self._mirror.job_of(workload) if slices.is_slice(workload) else None
-        job = self._mirror.get(*ref) if ref is not None else None
-        return [key_of(each) for each in self._mirror.workloads_of(job)] if job is not None else []
+        job = self._mirror.job(ref) if ref is not None else None
+        return [each.key for each in self._mirror.workloads_of(job)] if job is not None else []
 
-    def concerned(self, job: Json) -> list[str]:
+    def concerned(self, job: JobObject) -> list[str]:
         """The Workloads of a job that has changed; those that are over only where no other one is left."""
         found = self._mirror.workloads_of(job)
-        return [key_of(each) for each in [each for each in found if not slices.has_ended(each)] or found]
+        return [each.key for each in [each for each in found if not slices.has_ended(each)] or found]
 
-    def current(self, workload: Json) -> list[str]:
+    def current(self, workload: WorkloadObject) -> list[str]:
         """The slice that has taken the place of one that is over; [] for a slice that is not over."""
-        passed = {key_of(workload)}
+        passed = {workload.key}
         while slices.has_ended(workload):
-            heirs = [each for each in self._mirror.heirs(key_of(workload)) if self._are_of_one_job(workload, each)]
-            heirs = [each for each in heirs if key_of(each) not in passed]
+            heirs = [each for each in self._mirror.heirs(workload.key) if self._are_of_one_job(workload, each)]
+            heirs = [each for each in heirs if each.key not in passed]
             if not heirs:
                 break
             workload = min(heirs, key=slices.has_ended)
-            passed.add(key_of(workload))
-        return [key_of(workload)] if len(passed) > 1 and not slices.has_ended(workload) else []
+            passed.add(workload.key)
+        return [workload.key] if len(passed) > 1 and not slices.has_ended(workload) else []
 
     def is_kept_for(self, key: str) -> bool:
         """Whether a slice that is not here any more was replaced by one whose job still runs with it elsewhere."""
         for each in self._mirror.heirs(key):
-            if not deleting(each) and not slices.has_ended(each):
+            if not each.deleting and not slices.has_ended(each):
                 ref = self._mirror.job_of(each)
-                job = self._mirror.get(*ref) if ref is not None else None
-                if job is not None and not deleting(job):
+                job = self._mirror.job(ref) if ref is not None else None
+                if job is not None and not job.deleting:
                     return True
         return False
 
     @staticmethod
-    def _are_of_one_job(one: Json, other: Json) -> bool:
-        return controller_uid(one) is not None and controller_uid(one) == controller_uid(other)
+    def _are_of_one_job(one: WorkloadObject, other: WorkloadObject) -> bool:
+        return one.controller_uid is not None and one.controller_uid == other.controller_uid

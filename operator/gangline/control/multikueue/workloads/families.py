@@ -12,8 +12,7 @@ from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import ClusterView, Family
 from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.serving.elsewhere import SENT
-from gangline.kube import resources as kube
-from gangline.kube.resources import Json, key_of
+from gangline.objects import JobObject, WorkloadObject
 
 
 class Families:
@@ -21,17 +20,17 @@ class Families:
         self._mirror = mirror
         self._clusters: dict[str, str] = {}  # the cluster of each Workload, as its family was told last
 
-    def members(self, kind: RunsElsewhere | None, jobs: Mapping[str, Json]) -> list[str]:
+    def members(self, kind: RunsElsewhere | None, jobs: Mapping[str, JobObject]) -> list[str]:
         """The keys of all Workloads of the object; [] for a kind that has one Workload only."""
         sent = SENT.get(kind.resource) if kind is not None and kind.shared else None
         if sent is None:
             return []
-        return [f"{job['metadata']['namespace']}/{name}" for job in jobs.values() for name in sent.family(job)]
+        return [f"{job.namespace}/{name}" for job in jobs.values() for name in sent.family(job)]
 
     def family(self, key: str, members: Sequence[str]) -> Family | None:
         if not members:
             return None
-        known = {each: self._mirror.get(kube.WORKLOADS, each) for each in members}
+        known = {each: self._mirror.workloads.get(each) for each in members}
         present = [each for each, workload in known.items() if workload is not None]
         clusters = (_cluster_of(workload) for each, workload in known.items() if each != key and workload is not None)
         return Family(
@@ -40,7 +39,7 @@ class Families:
             cluster=next(filter(None, clusters), ""),
         )
 
-    def has_news(self, key: str, workload: Json) -> bool:
+    def has_news(self, key: str, workload: WorkloadObject) -> bool:
         """Whether the other Workloads of the family have to look again: this one is new, or has another cluster."""
         before, now = self._clusters.get(key), _cluster_of(workload)
         self._clusters[key] = now
@@ -49,7 +48,7 @@ class Families:
     def forget(self, key: str) -> None:
         self._clusters.pop(key, None)
 
-    def left_in(self, name: str, store: RemoteStore, key: str) -> list[Json]:
+    def left_in(self, name: str, store: RemoteStore, key: str) -> list[JobObject]:
         """The jobs of this family in a cluster where none of its Workloads runs or is about to."""
         kind = store.kind_of_jobs(key)
         sent = SENT.get(kind) if kind is not None else None
@@ -57,13 +56,13 @@ class Families:
             return []
         return [job for job in store.jobs_of(key).values() if not self._is_used(name, store, key, job, sent)]
 
-    def _is_used(self, name: str, store: RemoteStore, key: str, job: Json, sent: RunsElsewhere) -> bool:
-        here = self._mirror.get(sent.resource, key_of(job))
-        if here is None or family_key(here["metadata"]["namespace"], here["metadata"]["uid"]) != key:
+    def _is_used(self, name: str, store: RemoteStore, key: str, job: JobObject, sent: RunsElsewhere) -> bool:
+        here = self._mirror.job((sent.resource, job.key))
+        if here is None or family_key(here.namespace, here.uid) != key:
             return False
         return any(
-            store.copy(each) is not None or _cluster_of(self._mirror.get(kube.WORKLOADS, each)) == name
-            for each in self.members(sent, {here["metadata"]["name"]: here})
+            store.copy(each) is not None or _cluster_of(self._mirror.workloads.get(each)) == name
+            for each in self.members(sent, {here.name: here})
         )
 
 
@@ -82,5 +81,5 @@ def of_all(clusters: Mapping[str, RemoteCluster]) -> set[str]:
     return {key for cluster in clusters.values() if cluster.connected for key in cluster.store.families()}
 
 
-def _cluster_of(workload: Json | None) -> str:
-    return str(((workload or {}).get("status") or {}).get("clusterName") or "")
+def _cluster_of(workload: WorkloadObject | None) -> str:
+    return workload.cluster if workload is not None else ""

@@ -9,6 +9,7 @@ from gangline.control.multikueue.plan.steps import Choose, Finish, Here, Nominat
 from gangline.control.status import run_changes
 from gangline.control.status.change import Change
 from gangline.kube.resources import Json
+from gangline.objects import JobObject
 
 
 def admitted_on(cluster: str) -> str:
@@ -29,10 +30,10 @@ def of(step: Here) -> Change:
             raise TypeError(f"{step} does not change a Workload")
 
 
-def mirrored(job: Json, status: Json) -> Json:
+def mirrored(job: JobObject, status: Json) -> Json:
     """The patch that gives the job this status, if it has not changed since it was planned."""
-    change = merge.difference(job.get("status") or {}, status)
-    return {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "status": change}
+    change = merge.difference(job.status, status)
+    return {"metadata": {"resourceVersion": job.resource_version}, "status": change}
 
 
 def _set(row: Json, state: str, message: str, status: Json, now: int) -> None:

@@ -14,7 +14,8 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.pods.member import Member
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_of, key_of
+from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, PodObject, WorkloadObject
 
 #: unpacked pods that are kept at hand: a group is looked at again with every change of one of its pods
 _AT_HAND: Final = 1024
@@ -28,9 +29,8 @@ class WrittenPod(NamedTuple):
     version: str
 
     @classmethod
-    def of(cls, pod: Json) -> WrittenPod:
-        meta = pod["metadata"]
-        return cls(key_of(pod), meta["uid"], meta["resourceVersion"])
+    def of(cls, pod: JobObject) -> WrittenPod:
+        return cls(pod.key, pod.uid, pod.resource_version)
 
 
 class LocalJobs:
@@ -39,45 +39,45 @@ class LocalJobs:
     """
 
     def __init__(self, mirror: Mirror, external: Collection[Resource]) -> None:
-        self.pods_of: Callable[[Json], Sequence[Member]] = lambda workload: ()
+        self.pods_of: Callable[[WorkloadObject], Sequence[Member]] = lambda workload: ()
         self._mirror = mirror
         self._external = external
 
-    def of(self, workload: Json, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, Json]:
+    def of(self, workload: WorkloadObject, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, JobObject]:
         """The jobs of a Workload by name; {} if they are not there."""
         if kind is None or owner is None:
             job = self._planned(workload)
-            return {} if job is None else {job["metadata"]["name"]: job}
+            return {} if job is None else {job.name: job}
         if kind.resource == kube.PODS:
-            owners = {row["uid"] for row in workload["metadata"].get("ownerReferences") or ()}
+            owners = {row["uid"] for row in workload.owners}
             return {pod.name: _as_seen(pod) for pod in self.pods_of(workload) if pod.uid in owners}
         if kind.pods_wait or kind.resource in self._external:
-            job = self._mirror.get(kind.resource, f"{workload['metadata']['namespace']}/{owner['name']}")
-            return {owner["name"]: job} if job is not None and job["metadata"]["uid"] == owner["uid"] else {}
+            job = self._mirror.job((kind.resource, f"{workload.namespace}/{owner['name']}"))
+            return {owner["name"]: job} if job is not None and job.uid == owner["uid"] else {}
         job = self._planned(workload)
-        return {} if job is None else {job["metadata"]["name"]: job}
+        return {} if job is None else {job.name: job}
 
-    def _planned(self, workload: Json) -> Json | None:
-        job = self._mirror.job_of(workload)
-        return self._mirror.get(*job) if job is not None else None
+    def _planned(self, workload: WorkloadObject) -> JobObject | None:
+        ref = self._mirror.job_of(workload)
+        return self._mirror.job(ref) if ref is not None else None
 
 
-def owner_of(workload: Json) -> Json | None:
+def owner_of(workload: WorkloadObject) -> Json | None:
     """The owner reference by which a Workload's kind is known: as in Kueue the owner that its annotation names, the controller,
     or the first.
     """
-    refs = workload["metadata"].get("ownerReferences") or ()
-    said = (workload["metadata"].get("annotations") or {}).get(names.JOB_OWNER_GVK)
+    refs = workload.owners
+    said = workload.annotations.get(names.JOB_OWNER_GVK)
     named = next((ref for ref in refs if said and said == f"{ref.get('apiVersion')}, Kind={ref.get('kind')}"), None)
-    return named or controller_of(workload) or next(iter(refs), None)
+    return named or workload.controller or next(iter(refs), None)
 
 
-def _as_seen(pod: Member) -> Json:
+def _as_seen(pod: Member) -> PodObject:
     found = _unpacked(pod.packed)
     meta = {**found["metadata"], "resourceVersion": pod.version}
     if pod.deleted:
         meta["deletionTimestamp"] = pod.deleted
-    return {**found, "metadata": meta}
+    return PodObject({**found, "metadata": meta})
 
 
 @lru_cache(maxsize=_AT_HAND)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import at
 from gangline.control.isolation.quarantine import Quarantine
@@ -25,7 +24,8 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, deleting, true_condition
+from gangline.kube.resources import Json, ObjectKey
+from gangline.objects import JobObject, WorkloadObject
 
 
 class PartedJobs:
@@ -71,7 +71,7 @@ class PartedJobs:
                 self._parted.discard(ref)
 
     def _is_parted(self, ref: JobRef) -> bool:
-        kind, job = self._kinds.get(ref[0]), self._mirror.get(*ref)
+        kind, job = self._kinds.get(ref[0]), self._mirror.job(ref)
         if kind is None or job is None or at(job, kind.managed_by) != CONTROLLER:
             return False
         return JOB_KINDS[ref[0]].finished(job) is None and not any(
@@ -79,7 +79,7 @@ class PartedJobs:
         )
 
     def _look(self, ref: JobRef, clusters: Mapping[str, RemoteCluster], now: int) -> None:
-        job = self._mirror.get(*ref)
+        job = self._mirror.job(ref)
         status = limited(lambda: self._kinds[ref[0]].mirrored(job, None)) if job is not None else None
         if job is None or status is None:
             self._parted.discard(ref)
@@ -93,7 +93,7 @@ class PartedJobs:
             return
         self._write(ref, job, status)
 
-    def _write(self, ref: JobRef, job: Json, status: Json) -> None:
+    def _write(self, ref: JobRef, job: JobObject, status: Json) -> None:
         self._attempts.sent(ref)
         self._writes.send(
             ObjectKey.of(ref[0], job),
@@ -115,7 +115,6 @@ class PartedJobs:
             self._attempts.pause(ref)
 
 
-def _speaks(workload: Json) -> bool:
+def _speaks(workload: WorkloadObject) -> bool:
     """Whether the Workload speaks for its job: it holds quota, is on its way out, or has finished."""
-    reserved = true_condition(workload, names.QUOTA_RESERVED) is not None or "admission" in workload["status"]
-    return reserved or deleting(workload) or true_condition(workload, names.FINISHED) is not None
+    return workload.quota_reserved or "admission" in workload.status or workload.deleting or workload.finished

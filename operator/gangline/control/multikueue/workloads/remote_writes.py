@@ -27,6 +27,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import Json, Resource
+from gangline.objects import JobObject, WorkloadObject
 
 #: A job with a field that the other cluster would drop is refused, by the name of the field, and does not run without it.
 _STRICT = {"fieldValidation": "Strict"}
@@ -34,18 +35,18 @@ _STRICT = {"fieldValidation": "Strict"}
 EVICTED_ON_MANAGER = "EvictedOnManagerCluster"
 
 
-def send(step: Send, workload: Json, origin: str) -> Work:
+def send(step: Send, workload: WorkloadObject, origin: str) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         body = copies.workload_body(workload, origin, kube.WORKLOADS, step.gates)
-        store.answered(kube.WORKLOADS, await client.create(kube.WORKLOADS, _namespace(workload), body, within=WRITE))
+        store.answered(kube.WORKLOADS, await client.create(kube.WORKLOADS, workload.namespace, body, within=WRITE))
 
     return work
 
 
-def send_job(step: SendJob, kind: RunsElsewhere, workload: Json, origin: str) -> Work:
+def send_job(step: SendJob, kind: RunsElsewhere, workload: WorkloadObject, origin: str) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
-        body = copies.job_body(kind, step.job, step.spec, workload["metadata"]["name"], origin)
-        answer = await client.create(kind.resource, _namespace(workload), body, query=_STRICT, within=WRITE)
+        body = copies.job_body(kind, step.job, step.spec, workload.name, origin)
+        answer = await client.create(kind.resource, workload.namespace, body, query=_STRICT, within=WRITE)
         store.answered(kind.resource, answer)
 
     return work
@@ -59,12 +60,12 @@ def withdraw(step: Withdraw, key: str, resource: Resource | None) -> Work:
         for job in step.jobs:
             if resource is None:
                 break
-            meta = job["metadata"]
+            uid = job.metadata["uid"]
             with suppress(NotFound):
                 answer = await client.delete(
-                    resource, namespace, meta["name"], uid=meta["uid"], propagation="Background", within=WRITE
+                    resource, namespace, job.name, uid=uid, propagation="Background", within=WRITE
                 )
-                store.gone(resource, f"{namespace}/{meta['name']}", meta["uid"], answer)
+                store.gone(resource, job.key, uid, answer)
         if step.copy is None:
             return
         with suppress(NotFound):
@@ -79,15 +80,15 @@ def withdraw(step: Withdraw, key: str, resource: Resource | None) -> Work:
     return work
 
 
-def reprioritise(step: Reprioritise, workload: Json) -> Work:
+def reprioritise(step: Reprioritise, workload: WorkloadObject) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
-        spec = {name: workload["spec"].get(name) for name in ("priority", "priorityClassRef")}
+        spec = {name: workload.spec.get(name) for name in ("priority", "priorityClassRef")}
         await _change(client, store, step.copy, workload, {"spec": spec})
 
     return work
 
 
-def open_gate(step: OpenGate, workload: Json, now: int) -> Work:
+def open_gate(step: OpenGate, workload: WorkloadObject, now: int) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         status: Json = {"preemptionGates": [dict(gate) for gate in step.copy.gates]}
         gate_changes.gate_opened(names.MULTIKUEUE_GATE)(status, now)
@@ -98,40 +99,40 @@ def open_gate(step: OpenGate, workload: Json, now: int) -> Work:
 
 def follow(step: Follow, resource: Resource) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
-        meta = step.job["metadata"]
-        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": step.spec}
-        answer = await client.patch(resource, meta["namespace"], meta["name"], body, query=_STRICT, within=WRITE)
+        job = step.job
+        body = {"metadata": {"resourceVersion": job.resource_version}, "spec": step.spec}
+        answer = await client.patch(resource, job.namespace, job.name, body, query=_STRICT, within=WRITE)
         store.answered(resource, answer)
 
     return work
 
 
-def cut(step: Cut, workload: Json) -> Work:
+def cut(step: Cut, workload: WorkloadObject) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
-        await _change(client, store, step.copy, workload, {"spec": {"podSets": workload["spec"]["podSets"]}})
+        await _change(client, store, step.copy, workload, {"spec": {"podSets": workload.pod_sets}})
 
     return work
 
 
-def resize(step: Resize, kind: RunsElsewhere, workload: Json) -> Work:
+def resize(step: Resize, kind: RunsElsewhere, workload: WorkloadObject) -> Work:
     """Give the job another size. It is read first: its size may stand beside what is not kept here."""
 
     async def work(client: ApiClient, store: RemoteStore) -> None:
-        meta = step.remote["metadata"]
-        remote = await client.get(kind.resource, meta["namespace"], meta["name"], within=WRITE)
-        if remote["metadata"]["uid"] != meta["uid"]:
+        seen = step.remote
+        remote = JobObject(await client.get(kind.resource, seen.namespace, seen.name, within=WRITE))
+        if remote.uid != seen.uid:
             return  # another one, which the watch will show
-        change = copies.renaming(workload["metadata"]["name"])
-        body: Json = {"metadata": {"resourceVersion": remote["metadata"]["resourceVersion"], **change}}
+        change = copies.renaming(workload.name)
+        body: Json = {"metadata": {"resourceVersion": remote.resource_version, **change}}
         if spec := kind.resized(remote, step.job):
             body["spec"] = spec
-        answer = await client.patch(kind.resource, meta["namespace"], meta["name"], body, query=_STRICT, within=WRITE)
+        answer = await client.patch(kind.resource, seen.namespace, seen.name, body, query=_STRICT, within=WRITE)
         store.answered(kind.resource, answer)
 
     return work
 
 
-def stop(step: Stop, workload: Json, now: int) -> Work:
+def stop(step: Stop, workload: WorkloadObject, now: int) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         rows = [dict(row) for row in step.copy.conditions]
         conditions.put(rows, names.DEACTIVATION_TARGET, True, EVICTED_ON_MANAGER, step.message, now=now)
@@ -142,15 +143,11 @@ def stop(step: Stop, workload: Json, now: int) -> Work:
 
 
 async def _change(
-    client: ApiClient, store: RemoteStore, copy: Copy, workload: Json, body: Json, *, name: str = ""
+    client: ApiClient, store: RemoteStore, copy: Copy, workload: WorkloadObject, body: Json, *, name: str = ""
 ) -> None:
     """Change the spec or the status of a copy as it was last seen. `name`: its own, "" = that of the Workload."""
     subresource = "status" if "status" in body else ""
     body = {"metadata": {"resourceVersion": copy.version}, **body}
-    name = name or workload["metadata"]["name"]
-    answer = await client.patch(kube.WORKLOADS, _namespace(workload), name, body, subresource=subresource, within=WRITE)
+    name = name or workload.name
+    answer = await client.patch(kube.WORKLOADS, workload.namespace, name, body, subresource=subresource, within=WRITE)
     store.answered(kube.WORKLOADS, answer)
-
-
-def _namespace(workload: Json) -> str:
-    return workload["metadata"]["namespace"]

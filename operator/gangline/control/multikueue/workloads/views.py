@@ -18,7 +18,8 @@ from gangline.control.multikueue.workloads.local_jobs import LocalJobs, owner_of
 from gangline.control.parts.attempts import Attempts
 from gangline.jobs.base import RunsElsewhere
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
 
 #: a cluster and the key of a Workload
 Pair: TypeAlias = tuple[str, str]
@@ -58,10 +59,10 @@ class Views:
         self._rounds.pop(key, None)
         self.families.forget(key)
 
-    def of(self, workload: Json, now: int) -> steps.View | None:
+    def of(self, workload: WorkloadObject, now: int) -> steps.View | None:
         """The view of a workload; None for a workload that has nothing to do with other clusters."""
-        key, row, clusters = key_of(workload), self.row(workload), self._clusters()
-        if row is None or "admission" not in workload["status"]:
+        key, row, clusters = workload.key, self.row(workload), self._clusters()
+        if row is None or "admission" not in workload.status:
             self._rounds.pop(key, None)
         if row is None and not any(cluster.store.copy(key) for cluster in clusters.values()):
             return None
@@ -77,7 +78,7 @@ class Views:
                 return self.chains.as_seen(seen, cluster.store, workload, chain, kind.resource, jobs)
             if kind is None or ref is None or not kind.shared or not cluster.connected:
                 return seen
-            family = copies.family_key(workload["metadata"]["namespace"], ref["uid"])
+            family = copies.family_key(workload.namespace, ref["uid"])
             return families.as_seen(
                 seen, cluster.store, key, family, members, busy=not self._there.ready((name, family))
             )
@@ -122,9 +123,9 @@ class Views:
             refuses=cluster.refuses(kind.resource) if kind is not None else "",
         )
 
-    def row(self, workload: Json) -> Json | None:
+    def row(self, workload: WorkloadObject) -> Json | None:
         """The first of a workload's checks that is of this controller."""
-        for row in workload["status"].get("admissionChecks") or ():
+        for row in workload.checks:
             check = self._mirror.get(kube.ADMISSION_CHECKS, row["name"])
             if check is not None and activity.is_ours(check):
                 return row

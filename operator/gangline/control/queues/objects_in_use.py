@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from gangline.api import names
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.engine import Engine
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, deleting, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +28,12 @@ class ObjectsInUse(Part):
     name = "objects in use"
     kinds = MARKED
 
-    def __init__(self, mirror: Mirror, writes: Writes, engine: Engine, wake: Callable[[], None]) -> None:
+    def __init__(self, context: Context) -> None:
         """Look after the finalizers. `wake` asks for another round."""
-        self._mirror = mirror
-        self._writes = writes
-        self._engine = engine
-        self._wake = wake
+        self._mirror = context.mirror
+        self._writes = context.writes
+        self._engine = context.engine
+        self._wake = context.wake
         self._unmarked: set[tuple[Resource, str]] = set()
         #: objects whose finalizers are being written
         self._sent: set[tuple[Resource, str]] = set()
@@ -48,9 +47,9 @@ class ObjectsInUse(Part):
             for obj in self._mirror.objects[resource].values():
                 self._look(resource, obj)
 
-    def _look(self, resource: Resource, obj: Json) -> None:
-        if not deleting(obj) and names.IN_USE_FINALIZER not in _finalizers(obj):
-            self._unmarked.add((resource, key_of(obj)))
+    def _look(self, resource: Resource, obj: Stored) -> None:
+        if not obj.deleting and names.IN_USE_FINALIZER not in _finalizers(obj):
+            self._unmarked.add((resource, obj.key))
 
     def act(self, now: int) -> None:
         unmarked, self._unmarked = self._unmarked, set()
@@ -67,7 +66,7 @@ class ObjectsInUse(Part):
             raw, wanted = self._mirror.get(resource, key), self._wanted(resource, key)
             if raw is None or wanted is None:
                 return None
-            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "finalizers": wanted or None}}
+            return {"metadata": {"resourceVersion": raw.resource_version, "finalizers": wanted or None}}
 
         self._writes.send(
             ObjectKey.parse(resource, key),
@@ -94,7 +93,7 @@ class ObjectsInUse(Part):
             return None
         finalizers = _finalizers(raw)
         marked = names.IN_USE_FINALIZER in finalizers
-        if not deleting(raw):
+        if not raw.deleting:
             return None if marked or resource not in MARKED else [*finalizers, names.IN_USE_FINALIZER]
         if not marked or self._in_use(resource, key):
             return None
@@ -105,14 +104,14 @@ class ObjectsInUse(Part):
         if resource == kube.CLUSTER_QUEUES:
             return self._engine.queue_status(key).reserving > 0
         if resource == kube.TOPOLOGIES:
-            return any(flavor["spec"].get("topologyName") == key for flavor in objects[kube.RESOURCE_FLAVORS].values())
+            return any(flavor.spec.get("topologyName") == key for flavor in objects[kube.RESOURCE_FLAVORS].values())
         if resource == kube.ADMISSION_CHECKS:
-            return any(key in _checks_of(queue["spec"]) for queue in objects[kube.CLUSTER_QUEUES].values())
-        return any(key in _flavors_of(queue["spec"]) for queue in objects[kube.CLUSTER_QUEUES].values())
+            return any(key in _checks_of(queue.spec) for queue in objects[kube.CLUSTER_QUEUES].values())
+        return any(key in _flavors_of(queue.spec) for queue in objects[kube.CLUSTER_QUEUES].values())
 
 
-def _finalizers(obj: Json) -> list[str]:
-    return obj["metadata"].get("finalizers") or []
+def _finalizers(obj: Stored) -> list[str]:
+    return obj.finalizers
 
 
 def _flavors_of(spec: Json) -> set[str]:

@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gangline.api import quantity
 from gangline.api.read import merge
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.placing.plugins import PLUGINS
 from gangline.control.status import policy_status, queue_status
 from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
-from gangline.engine import BACKFILL, Engine, FallenBack
+from gangline.engine import BACKFILL, FallenBack
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -58,19 +57,19 @@ class HeadDelays:
         self._seen = seconds
         return True
 
-    def of(self, policy: Json) -> float:
+    def of(self, policy: Stored) -> float:
         """The delay of a policy's queues, in seconds."""
-        uid, since = policy["metadata"].get("uid", ""), self._since.get(key_of(policy), 0.0)
+        uid, since = policy.uid, self._since.get(policy.key, 0.0)
         if uid not in self._before:
             # an earlier increase belongs to a deleted policy of the same name
             self._before[uid] = _recorded(policy) - since
         return self._before[uid] + since
 
 
-def _recorded(policy: Json) -> float:
+def _recorded(policy: Stored) -> float:
     """The delay in the policy's status."""
     try:
-        return quantity.parse_number((policy.get("status") or {}).get("headDelaySeconds") or 0)
+        return quantity.parse_number(policy.status.get("headDelaySeconds") or 0)
     except quantity.QuantityError:
         return 0.0
 
@@ -79,7 +78,7 @@ def _backfill(seconds: Mapping[str, Mapping[str, float]], queue: str) -> float:
     return seconds.get(queue, {}).get(BACKFILL, 0.0)
 
 
-class QueueWrites(Part):
+class QueueStatuses(Part):
     """Writes the statuses of queues and policies that may have changed. Equal statuses are not written."""
 
     name = "queues"
@@ -87,23 +86,19 @@ class QueueWrites(Part):
 
     def __init__(
         self,
-        mirror: Mirror,
-        writes: Writes,
-        writer: Writer,
-        engine: Engine,
-        now: Callable[[], int],
+        context: Context,
         *,
         fair: bool,
         fallen_back: Callable[[], Mapping[str, FallenBack]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
     ) -> None:
-        self._mirror = mirror
+        self._mirror = context.mirror
         self._fallen_back = fallen_back
         self._automation_of = automation_of
-        self._writes = writes
-        self._writer = writer
-        self._engine = engine
-        self._now = now
+        self._writes = context.writes
+        self._writer = context.writer
+        self._engine = context.engine
+        self._now = context.now
         self._fair = fair
         #: cohorts that borrowed when their status was last written
         self._borrowing: set[str] = set()
@@ -114,7 +109,7 @@ class QueueWrites(Part):
         self._delays_due = 0.0
         #: objects whose next status write is queued already: it is rendered when it is sent
         self._queued: set[tuple[Resource, str]] = set()
-        self._changed_policies = mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
+        self._changed_policies = context.mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
         self._policies_due = False
         #: of scorers, as the policies' statuses say
         self._troubles: dict[str, str] = {}
@@ -125,8 +120,8 @@ class QueueWrites(Part):
         return any(key in self._mirror.objects[kind] for kind in (kube.CLUSTER_QUEUES, kube.QUEUE_POLICIES))
 
     def observe(self, resource: Resource, event: Event) -> None:
-        if self._fair and isinstance(event, Upsert) and "fairSharing" not in (event.obj.get("status") or {}):
-            self._new_cohorts.add(key_of(event.obj))
+        if self._fair and isinstance(event, Upsert) and "fairSharing" not in event.obj.status:
+            self._new_cohorts.add(event.obj.key)
         elif isinstance(event, Removed):
             self._new_cohorts.discard(event.key)
 
@@ -174,7 +169,7 @@ class QueueWrites(Part):
             raw = self._mirror.get(resource, key)
             if raw is None:
                 return None
-            old = raw.get("status", {})
+            old = raw.status
             meta = raw["metadata"]
             patch = merge.difference(old, self._render(resource, key, old, meta.get("generation", 0)))
             if not patch:
@@ -211,7 +206,7 @@ class QueueWrites(Part):
                 self._send(kube.CLUSTER_QUEUES, queue)
         self._in_force = in_force
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
-            old = policy.get("status") or {}
+            old = policy.status
             delay = self._head_delays.of(policy)
             patch = merge.difference(
                 old,
@@ -234,7 +229,7 @@ class QueueWrites(Part):
         for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
             policy = self._mirror.policy_of(queue)
             if policy is not None:
-                matched.setdefault(key_of(policy), []).append(name)
+                matched.setdefault(policy.key, []).append(name)
         return matched
 
     def _render(self, resource: Resource, key: str, old: Json, generation: int) -> Json:

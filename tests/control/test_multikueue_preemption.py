@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.context import a_context
 from tests.control import test_multikueue as usual
 from tests.control import test_multikueue_elastic as elastic
 from tests.control.test_multikueue import ADMITTED, EMPTY, NOW, condition, copy, lost, there, view, workload
@@ -139,9 +138,9 @@ def test_a_time_to_come_holds_nobody_up() -> None:
 
 
 def test_without_the_gate_nothing_is_opened() -> None:
-    off = replace(asked(a=gated(blocked(2)), b=gated(blocked(1))), settings=MultiKueue(a_context()))
+    off = replace(asked(a=gated(blocked(2)), b=gated(blocked(1))), settings=MultiKueue())
     assert planning.plan(off) == []
-    assert planning.plan(replace(asked(), settings=MultiKueue(a_context()))) == [Send("a"), Send("b")]
+    assert planning.plan(replace(asked(), settings=MultiKueue())) == [Send("a"), Send("b")]
 
 
 def test_once_admitted_nobody_preempts_any_more() -> None:

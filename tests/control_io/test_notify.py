@@ -518,8 +518,8 @@ async def test_an_end_is_told_by_how_it_ended() -> None:
     for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
         row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
         ended = WorkloadObject({"metadata": {"name": "w"}, "status": {"conditions": [row]}})
-        planning._workload_writes._finished(ended)
-    planning._workload_writes._finished(None)
+        planning._finished(ended)
+    planning._finished(None)
     assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
 
 

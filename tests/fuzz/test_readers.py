@@ -35,7 +35,7 @@ NUMBERS = (
     "gangline.control.forecasting.promises.Record.of",
     "gangline.control.forecasting.tallies._record",
     "gangline.control.multikueue.multikueue.MultiKueue.__init__",
-    "gangline.control.multikueue.multikueue.MultiKueue.act",
+    "gangline.control.multikueue.multikueue.MultiKueue._next_time",
     "gangline.control.multikueue.plan.stopping.patience",
     "gangline.control.process.lease.Elector._free",
     "gangline.control.process.lease.Elector._write",

@@ -52,7 +52,15 @@ from gangline.control.notify.notices import Notices
 from gangline.control.notify.outbox import Outbox
 from gangline.control.notify.secrets import SecretReader
 from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, NoticeLimited, ObjectQuarantined
+from gangline.control.parts.messages import (
+    DeliveryFailed,
+    FactObserved,
+    Messages,
+    NoticeLimited,
+    ObjectQuarantined,
+    ObjectRead,
+    WriteResolved,
+)
 from gangline.control.parts.part import Part
 from gangline.control.plan.class_priorities import ClassPriorities
 from gangline.control.plan.cleared_gates import ClearedGates
@@ -61,6 +69,7 @@ from gangline.control.plan.leaving_jobs import LeavingJobs
 from gangline.control.plan.replaced_slices import ReplacedSlices
 from gangline.control.plan.retention import Retainer
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
+from gangline.control.pod_groups.group_index import GroupIndex
 from gangline.control.pod_groups.group_planning import GroupPlanning
 from gangline.control.provisioning.activity import CONTROLLER as BY_PROVISIONING
 from gangline.control.provisioning.autoscalers import Autoscalers
@@ -77,6 +86,8 @@ from gangline.control.recovery.stuck_pods import StuckPods
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes
 from gangline.control.selecting import SelectorQueue
+from gangline.control.serving.families import Families
+from gangline.control.serving.held_index import HeldIndex
 from gangline.control.serving.serving_planning import ServingPlanning
 from gangline.control.stall.refused_pods import RefusedPods
 from gangline.control.stall.stall_watch import StallWatch
@@ -232,7 +243,7 @@ class Controller:
         self._deciding = Deciding(context, decisions, observe=self._observe)
         troubles = Troubles(context, decisions, leading=leading)
         if isinstance(engine, IsolatedEngine):
-            engine.report = troubles.engine_fault
+            engine.report_faults_to(troubles.engine_fault)
 
         # stall watch and forecasts
         self.stalls = stalls = StallWatch(context, self._observe, source=telemetry)
@@ -253,23 +264,25 @@ class Controller:
         #: what order and backfill by forecasts cost, and which queues follow something else for now
         self.floor = floor = FloorWatch(engine, mirror, messages, now=now, wake=self.wake)
 
+        # pods that are queued: by their groups, and by the objects that make them
+        groups = GroupIndex(mirror)
+        families = Families(mirror, HeldIndex(mirror.managed.pods_of, lambda ref: mirror.job(ref) is not None))
+
         # admission checks that are answered here
         provisioning = Provisioning(context)
-        elsewhere = MultiKueue(context, multikueue)
+        elsewhere = MultiKueue(context, multikueue, groups)
         quotas = ManagerQuotas(context, elsewhere.clusters, patience=multikueue.worker_lost_timeout)
-        elsewhere.moved_quotas = quotas.note
         judges = {BY_PROVISIONING: provisioning.judge, ELSEWHERE: elsewhere.judge}
-        groups = GroupPlanning(context)
-        serving = ServingPlanning(context, groups)
-        groups.demand_of = serving.demand
-        groups.elsewhere = elsewhere
-        elsewhere.jobs.pods_of, elsewhere.changed_groups = groups.members, groups.changed
-        elsewhere.moved_elsewhere = groups.again
+
+        # plans of pods
+        group_planning = GroupPlanning(context, groups, families, elsewhere)
+        serving = ServingPlanning(context, families, group_planning)
 
         queue_writes = QueueStatuses(
             context, fair=fair_sharing, fallen_back=lambda: floor.fallen_back, automation_of=quotas.automation_of
         )
-        quotas.show = queue_writes.show
+        for answered in (WriteResolved, ObjectRead):
+            messages.subscribe(answered, lambda message: self.wake())
 
         #: The operator's table of contents. Parts observe, settle, act and close in this order: facts come before the conclusions
         #: from them, decisions before the plans that carry them out, and a part that marks objects for another comes before it.
@@ -308,9 +321,9 @@ class Controller:
             serving,  # kinds whose pods wait in their place: their Workloads, and the groups of their pods
             # slices of elastic jobs that grew
             ReplacedSlices(context),
-            groups,  # plain pods and pod groups
+            group_planning,  # plain pods and pod groups
             # Workloads that no job plans for
-            UnownedWorkloads(context, departed, planned=groups.plans),
+            UnownedWorkloads(context, departed, planned=group_planning.plans),
             ClassPriorities(context),  # Workloads whose class has another value now
             ClearedGates(context),  # Workloads that are gated no more
             *([FreshWorkloads(context)] if gates.get("UnadmittedWorkloadsExplicitStatus", False) else []),

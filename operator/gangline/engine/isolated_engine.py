@@ -37,7 +37,7 @@ class IsolatedEngine(Engine):
 
     def __init__(self, settings: Settings | None = None, report: Callable[[Fault], None] = lambda fault: None) -> None:
         super().__init__(settings)
-        self.report = report
+        self._report = report
         self._facts: dict[Fact, Item] = {}
         #: facts that are left out, as they are
         self._left_out: dict[Fact, Item] = {}
@@ -45,6 +45,10 @@ class IsolatedEngine(Engine):
         self._unconfirmed: set[str] = set()
         self._rest: Millis = 0
         self._resting_until: Millis = 0
+
+    def report_faults_to(self, report: Callable[[Fault], None]) -> None:
+        """Call `report` with every further fault, in place of the one before."""
+        self._report = report
 
     def observe(self, change: Change) -> None:
         fact = self._note(change)
@@ -60,7 +64,7 @@ class IsolatedEngine(Engine):
         except Exception as error:
             if fact is None:
                 self._rebuild()
-                self.report(Fault(Workload, "", error))
+                self._report(Fault(Workload, "", error))
             else:
                 self._leave_out(fact, error)
 
@@ -118,13 +122,13 @@ class IsolatedEngine(Engine):
         if item is not None:
             self._left_out[fact] = item
         self._rebuild()
-        self.report(Fault(*fact, error))
+        self._report(Fault(*fact, error))
 
     def _pause(self, now: Millis, error: Exception) -> None:
         self._rest = min(LONGEST_REST, 2 * self._rest or FIRST_REST)
         self._resting_until = now + self._rest
         self._rebuild()
-        self.report(Fault(Workload, "", error))
+        self._report(Fault(Workload, "", error))
 
     def _rebuild(self) -> None:
         """Drop everything but the facts, and the decisions that are not confirmed yet."""
@@ -148,7 +152,7 @@ class IsolatedEngine(Engine):
                 super().observe(Put(item))
             except Exception as error:
                 self._left_out[fact] = self._facts[fact]
-                self.report(Fault(*fact, error))
+                self._report(Fault(*fact, error))
 
     def _as_decided(self, fact: Fact, item: Item) -> Item:
         kind, key = fact

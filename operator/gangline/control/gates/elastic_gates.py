@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from gangline.api import names
 from gangline.control.gates.gate_removal import GateRemoval
+from gangline.control.kernel.context import Context
 from gangline.control.mirror.pod import Pod, waits_at_elastic_gate
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.engine import model
@@ -27,8 +28,8 @@ class ElasticGates(GateRemoval):
     gate = names.ELASTIC_GATE
     doing = "starting its pods"
 
-    def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
-        return self._mirror.changes.elastic, self._pods.changed_elastic
+    def _changes(self, context: Context) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
+        return context.mirror.changes.elastic, context.pods.changed_elastic
 
     def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         if self._writes.pending(kube.WORKLOADS, key):  # it may be cut just now

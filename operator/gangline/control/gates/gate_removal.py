@@ -10,8 +10,8 @@ from functools import partial
 from typing import ClassVar, Final
 
 from gangline.control.kernel.context import Context
+from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.parts.changed_keys import ChangedKeys
-from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.engine import model
 from gangline.engine.model.units import SECOND
@@ -33,7 +33,7 @@ class _Asked:
     spec: Json
 
 
-class GateRemoval(Part):
+class GateRemoval(Reconciler[str]):
     """Looks at a workload when it or its pods changed, and writes what `_ungating` says, once for each pod.
 
     Pods come one after the other, and a look may come while the writes of the last one are on their way: what was asked for a
@@ -41,27 +41,20 @@ class GateRemoval(Part):
     """
 
     gate: ClassVar[str]
-    #: what fails if an object is in the way
-    doing: ClassVar[str]
 
     def __init__(self, context: Context) -> None:
-        self._mirror = context.mirror
+        of_workloads, of_pods = self._changes(context)
+        super().__init__(context, of_workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS)))
+        of_pods.feed(self._changed)
         self._pods = context.pods
-        self._writes = context.writes
-        self._writer = context.writer
         self._metrics = context.metrics
         self._now = context.now
-        self._quarantine = context.quarantine
-        self._wake = context.wake
         self._asked: dict[str, _Asked] = {}  # by the key of the pod
         #: when it is over, keys of workload and pod; without the latter the workload is only looked at again
         self._failures: deque[tuple[int, str, str, _Asked | None]] = deque()
-        of_workloads, of_pods = self._changes()
-        self._changed = of_workloads.subscribe(worth=context.mirror.has(kube.WORKLOADS))
-        of_pods.feed(self._changed)
 
     @abstractmethod
-    def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
+    def _changes(self, context: Context) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
         """The changed workloads, and those of changed pods."""
 
     @abstractmethod
@@ -82,17 +75,17 @@ class GateRemoval(Part):
         metadata = {**pod.metadata, "annotations": {**pod.annotations, **asked.annotations}}
         return PodObject({**pod, "metadata": metadata, "spec": {**pod.spec, **asked.spec}})
 
-    def act(self, now: int) -> None:
+    def _gather(self, now: int) -> None:
         while self._failures and self._failures[0][0] <= now:
             _, workload, pod, asked = self._failures.popleft()
             self._changed.add(workload)
             if asked is not None and self._asked.get(pod) is asked:  # and was not asked for again
                 del self._asked[pod]
-        self.due = self._failures[0][0] if self._failures else None
-        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
-            self._quarantine.attempt(self.doing, kube.WORKLOADS, key, partial(self._let_start, key))
 
-    def _let_start(self, key: str) -> None:
+    def _next_time(self) -> int | None:
+        return self._failures[0][0] if self._failures else None
+
+    def _reconcile(self, key: str, now: int) -> None:
         workload, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if workload is None or raw is None or not runs(workload):
             return
@@ -112,10 +105,6 @@ class GateRemoval(Part):
         done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
         write = Write(target, "patch", body, Priority.START_STOP, on_done=done, on_error=failed, slot=self.gate)
         self._writer.submit(write)
-
-    def _look_again(self, workload: str) -> None:
-        self._changed.add(workload)
-        self._wake()
 
     def _look_later(self, workload: str) -> None:
         self._failures.append((self._now() + _LATER, workload, "", None))

@@ -47,20 +47,20 @@ class NodeGates(GateRemoval):
         #: workloads with pods for which no node has room yet
         self._lacking: set[str] = set()
 
-    def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
-        return self._mirror.changes.workloads, self._pods.changed_at_node_gate
+    def _changes(self, context: Context) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
+        return context.mirror.changes.workloads, context.pods.changed_at_node_gate
 
     def lead(self) -> None:
         self._changed.update(self._pods.with_pods_at_node_gate())
 
-    def act(self, now: int) -> None:
+    def _gather(self, now: int) -> None:
+        super()._gather(now)
         self._changed.update(self._lacking)
         self._lacking.clear()
-        super().act(now)
 
-    def _let_start(self, key: str) -> None:
+    def _reconcile(self, key: str, now: int) -> None:
         if self._mirror.workloads.get(key) is not None:
-            super()._let_start(key)
+            super()._reconcile(key, now)
             return
         for pod in self._pods.at_node_gate(key):  # of no gang, or of one that is gone: nobody keeps room for it
             self._submit(key, None, pod.manifest, ungated(pod.manifest, None))

@@ -39,11 +39,11 @@ class PodGates(GateRemoval):
         self._owners = context.owners
         self._owners.changed.feed(self._changed)
         self._claims = PodClaims(
-            self._mirror, self._writes, context.recorder, again=self._look_again, later=self._look_later
+            self._mirror, self._writes, context.recorder, again=self._again, later=self._look_later
         )
 
-    def _changes(self) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
-        return self._mirror.changes.placed, self._pods.changed_placed
+    def _changes(self, context: Context) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
+        return context.mirror.changes.placed, context.pods.changed_placed
 
     def _ungating(self, key: str, workload: model.Workload, raw: WorkloadObject) -> Iterable[tuple[PodObject, Json]]:
         pods = [pod.manifest for pod in self._pods.of(key) if pod.placed and pod.manifest]

@@ -19,6 +19,7 @@ from gangline.control.kernel.context import Context
 from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.multikueue.clusters.remote_queues import Amounts
+from gangline.control.parts.messages import QuotaAutomationChanged, RemoteQuotasMoved
 from gangline.control.parts.part import Part
 from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority
@@ -42,7 +43,7 @@ _ONE_FLAVOR = "Quota automation requires that the manager-side ClusterQueue has 
 
 class ManagerQuotas(Part):
     """Writes the quotas. `clusters` are the connections; one that was lost less than `patience` seconds ago counts with what was
-    last seen of it. `show` is called with a ClusterQueue whose condition has changed.
+    last seen of it.
     """
 
     name = "manager quotas"
@@ -60,13 +61,14 @@ class ManagerQuotas(Part):
         self._changed = False
         self._looked = 0
         self._automations: dict[str, Automation] = {}
-        self.show: Callable[[str], None] = lambda queue: None
+        self._messages = context.messages
+        context.messages.subscribe(RemoteQuotasMoved, lambda message: self._note())
 
     def automation_of(self, queue: str) -> Automation | None:
         """The state that the ClusterQueue's condition shows; None for a ClusterQueue that sends nothing to other clusters."""
         return self._automations.get(queue)
 
-    def note(self) -> None:
+    def _note(self) -> None:
         """Note that queues of another cluster have changed, or a connection."""
         self._changed = True
         self._wake()
@@ -98,7 +100,7 @@ class ManagerQuotas(Part):
         before, self._automations = self._automations, seen
         for name in sorted(before.keys() | seen.keys()):
             if before.get(name) != seen.get(name):
-                self.show(name)
+                self._messages.publish(QuotaAutomationChanged(name))
 
     def _check_of(self, queue: Stored) -> Stored | None:
         """The AdmissionCheck by which a ClusterQueue sends workloads to other clusters; None if it has none."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import partial
-
 from gangline.api import names
 from gangline.api.read.configuration.multikueue import MultiKueue as Settings
 from gangline.api.read.configuration.multikueue import sent as kinds_sent
 from gangline.control.checks.activity import Activity
 from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context
+from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.multikueue import activity
 from gangline.control.multikueue.clusters import copies
 from gangline.control.multikueue.clusters.clusters import Clusters
@@ -22,8 +20,8 @@ from gangline.control.multikueue.workloads.local_jobs import LocalJobs
 from gangline.control.multikueue.workloads.parted_jobs import PartedJobs
 from gangline.control.multikueue.workloads.views import Pair, Views
 from gangline.control.parts.attempts import Attempts
-from gangline.control.parts.messages import WriteResolved
-from gangline.control.parts.part import Part
+from gangline.control.parts.messages import RemoteQuotasMoved, WriteResolved
+from gangline.control.pod_groups.group_index import GroupIndex
 from gangline.jobs import EXTERNAL, elsewhere
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
@@ -32,30 +30,29 @@ from gangline.kube.resources import Resource
 from gangline.objects import Stored, WorkloadObject
 
 
-class MultiKueue(Part):
-    """Follows the copies of each workload in all clusters. `wake` makes the loop take another round."""
+class MultiKueue(Reconciler[str]):
+    """Follows the copies of each workload in all clusters."""
 
     name = "multikueue"
+    doing = "sending it"
 
-    def __init__(self, context: Context, settings: Settings) -> None:
-        self._mirror = context.mirror
-        self._writes = context.writes
+    def __init__(self, context: Context, settings: Settings, groups: GroupIndex) -> None:
+        """`groups`: the pod groups, whose pods may run in other clusters."""
+        exists = context.mirror.has(kube.WORKLOADS)
+        self._leading = False
+        # deleted Workloads stay in it while this process leads, for their copies have to go
+        worth = lambda key: self._leading or exists(key)  # noqa: E731
+        super().__init__(context, context.mirror.changes.checked.subscribe(worth=worth))
         self._settings = settings
-        self._wake = context.wake
+        self._groups = groups
+        self._messages = context.messages
         self._now = context.now
-        self._quarantine = context.quarantine
         sent = [kind for each in kinds_sent(context.mirror.managed, settings) if (kind := elsewhere(each)) is not None]
         waiting = [kind.resource for kind in sent if kind.pods_wait] if settings.enabled else []
         self.kinds = (kube.MULTI_KUEUE_CLUSTERS, *EXTERNAL, *waiting)
-        self.jobs = LocalJobs(context.mirror, EXTERNAL.keys())
+        jobs = LocalJobs(context.mirror, EXTERNAL.keys(), groups.members)
         patience = int(settings.worker_lost_timeout * 1000)
         self._parted = PartedJobs(context.mirror, context.writes, context.quarantine, sent, patience, wake=context.wake)
-        #: Workloads of pod groups that have changed
-        self.changed_groups: Callable[[], Collection[str]] = lambda: ()
-        #: called with a Workload whose pods wait here: how far it is elsewhere may have changed
-        self.moved_elsewhere: Callable[[WorkloadObject], None] = lambda workload: None
-        #: called when quotas of queues in other clusters may have changed
-        self.moved_quotas: Callable[[], None] = lambda: None
         self._clusters = Clusters(
             context.client,
             context.mirror,
@@ -71,10 +68,6 @@ class MultiKueue(Part):
             quotas=self._note_quotas if settings.sums_quotas else None,
             is_known=self._is_known,
         )
-        exists = context.mirror.has(kube.WORKLOADS)
-        self._leading = False
-        # deleted Workloads stay in it while this process leads, for their copies have to go
-        self._changed = context.mirror.changes.checked.subscribe(worth=lambda key: self._leading or exists(key))
         self._changed_jobs = context.mirror.changes.jobs.subscribe(
             worth=lambda ref: ref[1] in context.mirror.objects[ref[0]]
         )
@@ -88,7 +81,7 @@ class MultiKueue(Part):
             settings,
             {(kind.api_version, kind.kind): kind for kind in sent},
             self._clusters.all,
-            jobs=self.jobs,
+            jobs=jobs,
             there=self._there,
         )
         self._chains, self._families = self._views.chains, self._views.families
@@ -100,13 +93,14 @@ class MultiKueue(Part):
             context.metrics.kueue,
             settings.origin,
             self._clusters.all,
+            self._attempts,
             self._there,
             changed=self._changed.add,
             again=self._again,
             withdrawn=self._look_at_slices,
             begin_round=self._views.begin_round,
         )
-        context.mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._note_resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if resource == kube.MULTI_KUEUE_CLUSTERS:
@@ -158,8 +152,9 @@ class MultiKueue(Part):
 
     # --- rounds ---
 
-    def act(self, now: int) -> None:
+    def _gather(self, now: int) -> None:
         if not self._settings.enabled:
+            self._changed.take()
             return
         if self._moved or self._look_at_all:
             self._clusters.follow()
@@ -177,16 +172,16 @@ class MultiKueue(Part):
         for ref in jobs:
             job = self._mirror.job(ref)
             self._changed.update(self._chains.concerned(job) if job is not None else ())
-        self._changed.update(self.changed_groups())
+        self._changed.update(self._groups.changed_workloads())
         self._changed.update(key for key, at in self._steps.alarms.items() if at <= now)
         self._tidy(now)
-        for key in self._quarantine.in_turn(sorted(self._changed.take(self._steps.here.ready)), self._changed.update):
-            self._steps.alarms.pop(key, None)
-            if not self._quarantine.attempt("sending it", kube.WORKLOADS, key, partial(self._go_on, key, now)):
-                self._steps.here.pause(key)
-        tidy = [self._tidied + int(self._settings.gc_interval * 1000)] if self._tidies() else []
+
+    def _next_time(self) -> int | None:
+        tidy = (
+            [self._tidied + int(self._settings.gc_interval * 1000)] if self._tidies() and self._clusters.all() else []
+        )
         parted = [self._parted.due] if self._parted.due is not None else []
-        self.due = min([*self._steps.alarms.values(), *tidy, *parted], default=None)
+        return min([*self._steps.alarms.values(), *tidy, *parted], default=None)
 
     def _checked(self) -> list[str]:
         return [key for key, each in self._mirror.workloads.items() if "admissionChecks" in each.status]
@@ -206,10 +201,11 @@ class MultiKueue(Part):
 
     # --- one workload ---
 
-    def _go_on(self, key: str, now: int) -> None:
+    def _reconcile(self, key: str, now: int) -> None:
+        self._steps.alarms.pop(key, None)
         workload = self._mirror.workloads.get(key)
         if workload is None:
-            self._steps.here.forgive(key)
+            self._attempts.forgive(key)
             self._views.forget(key)
             self._changed.update(each.key for each in self._mirror.heirs(key))
             for name, cluster in self._clusters.all().items():
@@ -236,7 +232,7 @@ class MultiKueue(Part):
             self._look_at_next(workload)
         stops = workload.deleting or workload.evicted
         if view.kind is not None and view.kind.pods_wait and (stops or view.kind.resource != kube.PODS):
-            self.moved_elsewhere(workload)
+            self._groups.plan_again(workload)
 
     def _withdraw_orphan(self, name: str, cluster: RemoteCluster, key: str) -> None:
         copy = cluster.store.copy(key)
@@ -256,7 +252,7 @@ class MultiKueue(Part):
 
     # --- news ---
 
-    def _resolved(self, message: WriteResolved) -> None:
+    def _note_resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
             workload = self._mirror.workloads.get(message.key.text)
@@ -293,18 +289,14 @@ class MultiKueue(Part):
 
     def _note_move(self) -> None:
         self._moved = True
-        self.moved_quotas()
+        self._messages.publish(RemoteQuotasMoved())
         self._wake()
 
     def _note_quotas(self) -> None:
-        self.moved_quotas()
+        self._messages.publish(RemoteQuotasMoved())
 
     def _after_pause(self, key: str) -> None:
         """Look again at a Workload after a refused write; of a family at all members, which waited for it."""
         if copies.is_family(key) and (job := self._mirror.job_with(copies.owner_of_family(key))) is not None:
             self._changed.update(each.key for each in self._mirror.workloads_of(job))
         self._again(key)
-
-    def _again(self, key: str) -> None:
-        self._changed.add(key)
-        self._wake()

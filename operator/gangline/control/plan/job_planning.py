@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,31 +11,24 @@ from gangline.api.admission.of_jobs import elastic
 from gangline.api.jobkinds import ray
 from gangline.api.jobkinds.declaration import at
 from gangline.control.isolation import intake
-from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context
 from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.pod import Pod
 from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.parts.attempts import Attempts
-from gangline.control.parts.messages import ObjectRead, WriteResolved
-from gangline.control.parts.part import Part
 from gangline.control.plan import elastic_plan, job_plan, job_workload, plan_steps
-from gangline.control.plan.recreations import Recreations
+from gangline.control.plan.planner import Planner
 from gangline.control.plan.starts import Starts
 from gangline.control.plan.unseen_stops import UnseenStops
-from gangline.control.plan.workload_writes import WorkloadWrites
 from gangline.control.recovery.fencing import lingering, started_pods
 from gangline.control.recovery.swap_rules import are_in_the_way, holds_back
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.writes.outgoing import Priority
-from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError, JobKind, UnknownClassError
+from gangline.jobs.base import AnswersRefusals, Children, JobKind, PodSetInfo
 from gangline.jobs.workload import admitted_counts
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import ObjectKey
 from gangline.objects import JobObject, Stored, WorkloadObject
-
-log = logging.getLogger(__name__)
 
 #: what jobs may own whose kind makes its own children
 _CHILDREN: Final = (kube.JOBS, kube.SERVICES, kube.RESOURCE_CLAIM_TEMPLATES)
@@ -46,42 +38,26 @@ def _holds_nothing(workload: WorkloadObject) -> bool:
     return not workload.holds_quota
 
 
-class JobPlanning(Part):
-    """Plans jobs. A job with a write in flight is planned again when the write is resolved.
-
-    `wake` makes the loop take another round; `served` says whether the API server has a kind.
-    """
+class JobPlanning(Planner):
+    """Plans jobs, the oldest of a namespace first."""
 
     name = "plans"
 
     def __init__(self, context: Context, recoveries: Recoveries) -> None:
+        mirror = context.mirror
+        changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
+        super().__init__(context, changed, JOB_KINDS)
         self._served = context.served
-        self._mirror = context.mirror
         self._pods = context.pods
         self._recoveries = recoveries
-        self._writes = context.writes
-        self._workload_writes = WorkloadWrites(context.writes, context.metrics, context.notices)
-        self._recorder = context.recorder
-        self._wake = context.wake
-        self._quarantine = context.quarantine
-        self._changed = context.mirror.changes.jobs.subscribe(
-            worth=lambda ref: ref[1] in context.mirror.objects[ref[0]]
-        )
-        self._attempts = Attempts[JobRef](self._again)
         self._unseen = UnseenStops(self._again)
         self._starts = Starts()
-        self._recreations = Recreations(context.recorder)
-        context.mirror.messages.subscribe(WriteResolved, self._resolved)
-        context.mirror.messages.subscribe(ObjectRead, lambda message: context.wake())
 
     def lead(self) -> None:
         self._changed.update(self._mirror.jobs())
 
-    def act(self, now: int) -> None:
-        ready = sorted(self._changed.take(self._attempts.ready), key=self._age)
-        for ref in self._quarantine.in_turn(ready, self._changed.update):
-            if not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
-                self._attempts.pause(ref)
+    def _in_order(self, keys: set[JobRef]) -> list[JobRef]:
+        return sorted(keys, key=self._age)
 
     def _age(self, ref: JobRef) -> tuple[str, str]:
         """The order of jobs of one namespace: the oldest first, so that no later one gets its Workload before it."""
@@ -90,7 +66,7 @@ class JobPlanning(Part):
 
     # --- plans ---
 
-    def _plan(self, ref: JobRef) -> None:
+    def _reconcile(self, ref: JobRef, now: int) -> None:
         resource = ref[0]
         job = self._mirror.job(ref)
         if job is None or job.namespace in names.EXCLUDED_NAMESPACES:
@@ -142,23 +118,9 @@ class JobPlanning(Part):
             start_refused=self._starts.why_refused(ref),
             started=started_pods(pods, self._mirror.nodes.get, self._is_written),
         )
-        try:
-            why = intake.why_head(job)
-            work = partial(job_plan.plan_head, view, why) if why else partial(elastic_plan.plan, view, self._mirror)
-            planned = limited(work, of=[job, *mine])
-        except UnknownClassError as error:
-            self._recorder.record(job, "Warning", "WorkloadPriorityClassNotFound", error.message)
-            self._attempts.pause(ref)
-            return
-        except JobError as error:
-            self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
-            self._attempts.pause(ref)
-            return
-        for step in planned:
-            if isinstance(step, plan_steps.CreateWorkload) and not self._recreations.may_create(step.body, job):
-                self._attempts.pause(ref)
-                return
-            self._carry_out(ref, job, step)
+        why = intake.why_head(job)
+        plan = partial(job_plan.plan_head, view, why) if why else partial(elastic_plan.plan, view, self._mirror)
+        self._follow(ref, job, plan, of=[job, *mine])
 
     def _pods_of(self, workloads: Iterable[WorkloadObject]) -> Iterator[Pod]:
         return (pod for workload in workloads for pod in self._pods.of(workload.key))
@@ -181,73 +143,27 @@ class JobPlanning(Part):
         nodes = self._mirror.nodes.get
         return any(lingering(self._pods.of(w.key), jobs, nodes) for w in _leaving(job, workloads))
 
-    def _carry_out(self, ref: JobRef, job: JobObject, step: plan_steps.Step) -> None:
-        match step:
-            case plan_steps.Note(kind, reason, message):
-                self._recorder.record(job, kind, reason, message)
-            case _:
-                self._send(ref, job, step)
-                self._attempts.sent(ref)
+    # --- answers ---
 
-    def _send(self, ref: JobRef, job: JobObject, step: plan_steps.Writing) -> None:
-        resource, _ = ref
-        send, delete = partial(self._writes.send, owner=ref), partial(self._writes.delete, owner=ref)
-        match step:
-            case plan_steps.PatchJob(patch, infos):
-                urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
-                priority = Priority.START_STOP if urgent else Priority.STATUS
-                verb = "status" if patch.subresource else "patch"
-                key, body = ObjectKey.of(resource, job), plan_steps.fenced(job, patch.body)
-                done = partial(self._starts.answered, ref, infos) if infos else None
-                send(key, verb, body, priority=priority, strict=bool(infos), done=done)
-            case plan_steps.Own(Create(child, body)):
-                send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP)
-            case plan_steps.Own(Delete(kube.PODS, namespace, name, uid)):
-                self._writes.end_pod(f"{namespace}/{name}", uid, owner=ref)
-            case plan_steps.Own(Delete(child, namespace, name, uid, propagation)):
-                key = ObjectKey(child, namespace, name)
-                delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP)
-            case (
-                plan_steps.CreateWorkload()
-                | plan_steps.DeleteWorkload()
-                | plan_steps.PatchWorkload()
-                | plan_steps.ChangeStatus()
-            ):
-                self._workload_writes.send(ref, resource.kind, lambda: job, step)
+    def _admission_written(self, ref: JobRef, infos: Sequence[PodSetInfo], answer: JobObject | None) -> None:
+        self._starts.answered(ref, infos, answer)
 
-    # --- results of writes ---
+    def _report(self, ref: JobRef, key: ObjectKey, error: ApiError) -> None:
+        job = self._mirror.job(ref)
+        if job is None or (key.resource == ref[0] and self._starts.has_alternative(ref, error)):
+            return  # the job is gone, or it is planned again with the other field
+        super()._report(ref, key, error)
+        self._report_child(ref, job, key, error)
 
-    def _resolved(self, message: WriteResolved) -> None:
-        """Plan a job again from the current state after a write succeeded or was finally refused."""
-        owner = message.owner
-        self._wake()
-        if owner is not None and owner[0] in JOB_KINDS:
-            self._workload_writes.settle(message, owner, self._attempts, again=self._again, report=self._report)
-
-    def _report(self, owner: JobRef, key: ObjectKey, error: ApiError) -> None:
-        job = self._mirror.job(owner)
-        if job is not None and key.resource == owner[0] and self._starts.has_alternative(owner, error):
-            return  # the job is planned again, with the other field
-        if job is not None:
-            log.warning("%s: %s: %s", owner[1], key, error)
-            self._recorder.record(job, "Warning", "WriteRefused", f"{key.resource.kind} {key.name}: {error.message}")
-            self._report_refusal(owner, job, key, error)
-            self._attempts.pause(owner)
-
-    def _report_refusal(self, owner: JobRef, job: JobObject, key: ObjectKey, error: ApiError) -> None:
+    def _report_child(self, ref: JobRef, job: JobObject, key: ObjectKey, error: ApiError) -> None:
         """Report in a job's status that the API server refused one of its children, for a kind that owns children."""
-        kind = JOB_KINDS[owner[0]]
+        kind = JOB_KINDS[ref[0]]
         if not isinstance(kind, AnswersRefusals) or key.resource not in _CHILDREN:
             return
         patch = kind.rejected(job, error.message)
         if patch is not None:
-            target = ObjectKey.of(owner[0], job)
+            target = ObjectKey.of(ref[0], job)
             self._writes.send(target, "status", patch.body, priority=Priority.STATUS, slot="rejected")
-
-    def _again(self, ref: JobRef) -> None:
-        """Plan a job again: a write of it is resolved, or its pause after a refused one is over."""
-        self._changed.add(ref)
-        self._wake()
 
 
 def _leaving(job: JobObject, workloads: Iterable[WorkloadObject]) -> list[WorkloadObject]:

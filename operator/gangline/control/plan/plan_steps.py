@@ -1,4 +1,4 @@
-"""The input and output of a plan: one job as last seen, and steps."""
+"""What a plan is made from, one job as last seen, and what it consists of: the steps of the plans of all kinds."""
 
 from __future__ import annotations
 
@@ -161,6 +161,49 @@ class ChangeStatus:
     doubt: bool = False
 
 
+class KnownPod(Protocol):
+    """A pod as it is known."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPod:
+    """Merge patch on a pod. `starts_with`: the admission with which the pod passes its gate by it."""
+
+    pod: KnownPod
+    body: Json
+    starts_with: PodSetInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPodStatus:
+    """Strategic merge patch on a pod's status."""
+
+    pod: KnownPod
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a pod."""
+
+    pod: KnownPod
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """An event on the job."""
@@ -170,10 +213,28 @@ class Note:
     message: str
 
 
-#: the steps that are writes, and those that write the Workload
+@dataclass(frozen=True, slots=True)
+class NotePod:
+    """An event on a pod."""
+
+    pod: KnownPod
+    kind: EventType
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteWorkload:
+    """An event on a Workload."""
+
+    workload: WorkloadObject
+    reason: str
+    message: str
+
+
+#: all that a plan can ask for; and those steps that write a Workload
 WorkloadStep: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
-Writing: TypeAlias = PatchJob | Own | WorkloadStep
-Step: TypeAlias = Writing | Note
+Step: TypeAlias = PatchJob | Own | WorkloadStep | PatchPod | PatchPodStatus | DeletePod | Note | NotePod | NoteWorkload
 
 
 def fenced(obj: Stored, body: Json) -> Json:

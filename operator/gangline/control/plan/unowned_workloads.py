@@ -12,23 +12,20 @@ quota in Kueue: here it is released once none of its pods runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads.parse_workload import variant_of
 from gangline.control.kernel.context import Context
+from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.mirror.pod_owners import lost_its_job
-from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import WorkloadDeparted, WriteResolved
-from gangline.control.parts.part import Part
 from gangline.control.plan import job_workload, plan_steps
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.status import run_changes, status_changes
 from gangline.control.writes.outgoing import Priority
 from gangline.kube import resources as kube
-from gangline.kube.errors import ApiError
 from gangline.kube.resources import ObjectKey
 from gangline.objects import WorkloadObject
 
@@ -36,10 +33,11 @@ from gangline.objects import WorkloadObject
 PATIENCE: Final = 60_000
 
 
-class UnownedWorkloads(Part):
+class UnownedWorkloads(Reconciler[str]):
     """Releases the quota and the finalizer of Workloads without a job."""
 
     name = "unowned"
+    doing = "releasing it"
 
     def __init__(
         self,
@@ -49,48 +47,38 @@ class UnownedWorkloads(Part):
         planned: Callable[[WorkloadObject], bool] = lambda workload: False,
     ) -> None:
         """Look after these Workloads. `planned`: whether pods of the Workload's own plan for it."""
-        self._mirror = context.mirror
+        exists = context.mirror.has(kube.WORKLOADS)
+        super().__init__(context, context.mirror.changes.unowned.subscribe(worth=exists))
         self._departed = departed
-        self._writes = context.writes
-        self._quarantine = context.quarantine
         self._planned = planned
-        self._wake = context.wake
         self._kept: set[str] = set()  # Workloads that are let go once none of their pods runs
         self._in_flight: set[str] = set()  # Workloads to look at again when their writes are resolved
         self._deadlines: dict[str, int] = {}  # evicted Workloads -> when the patience with their authors ends
-        self._attempts: Attempts[str] = Attempts(self._look_again)  # by Workload: writes that stop its pods
-        exists = context.mirror.has(kube.WORKLOADS)
-        self._changed = context.mirror.changes.unowned.subscribe(worth=exists)
         self._changed_nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: bool(self._kept))
         self._changed_pods = context.pods.changed.subscribe(worth=exists)
         context.owners.changed.feed(self._changed_pods)
         context.mirror.messages.subscribe(WorkloadDeparted, lambda message: self._kept.discard(message.workload.key))
-        context.mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._note_resolved)
 
-    def _resolved(self, message: WriteResolved) -> None:
+    def _note_resolved(self, message: WriteResolved) -> None:
         key = message.key.text
         if message.key.resource == kube.WORKLOADS and key in self._in_flight:
             self._in_flight.discard(key)
             self._changed.add(key)
 
-    def _look_again(self, workload: str) -> None:
-        self._changed.add(workload)
-        self._wake()
-
-    def act(self, now: int) -> None:
+    def _gather(self, now: int) -> None:
         changed, nodes = self._changed_pods.take(), self._changed_nodes.take()
         self._changed.update(self._kept if nodes else self._kept & changed)
         self._changed.update(key for key, time in self._deadlines.items() if time <= now)
-        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
-            self._deadlines.pop(key, None)
-            workload = self._mirror.workloads.get(key)
-            if workload is not None:
-                work = partial(self._tidy, workload, now)
-                self._quarantine.attempt("releasing it", kube.WORKLOADS, key, work)
-        self.due = min(self._deadlines.values(), default=None)
 
-    def _tidy(self, workload: WorkloadObject, now: int) -> None:
-        key = workload.key
+    def _next_time(self) -> int | None:
+        return min(self._deadlines.values(), default=None)
+
+    def _reconcile(self, key: str, now: int) -> None:
+        self._deadlines.pop(key, None)
+        workload = self._mirror.workloads.get(key)
+        if workload is None:
+            return
         self._kept.discard(key)
         if self._mirror.job_of(workload) is not None or self._planned(workload):
             return
@@ -146,39 +134,17 @@ class UnownedWorkloads(Part):
 
     def _stop(self, key: str) -> None:
         """Delete the pods that name the Workload; a Job that would make others is suspended, which deletes its own."""
-        if not self._attempts.ready(key):
-            return
         for pod in self._departed.pods_of(key):
             if pod.terminating or pod.ended:
                 continue
             namespace = key.partition("/")[0]
             job = self._mirror.job((kube.JOBS, f"{namespace}/{pod.job}")) if pod.job else None
             if job is None:
-                self._attempts.sent(key)
-                self._writes.end_pod(
-                    pod.key, pod.uid, done=partial(self._stopped, key), failed=partial(self._refused, key)
-                )
+                self._write_pod(key, pod.key, "delete", {"uid": pod.uid}, slot="end")
             elif not job.spec.get("suspend") and not self._mirror.managed_ancestor(job):
-                self._attempts.sent(key)
-                self._writes.send(
-                    ObjectKey.of(kube.JOBS, job),
-                    "patch",
-                    plan_steps.fenced(job, {"spec": {"suspend": True}}),
-                    priority=Priority.START_STOP,
-                    slot="outlived",
-                    done=partial(self._stopped, key),
-                    failed=partial(self._refused, key),
-                )
-
-    def _stopped(self, workload: str, answer: WorkloadObject | None) -> None:
-        self._attempts.resolved(workload)
-
-    def _refused(self, workload: str, error: ApiError) -> None:
-        self._attempts.resolved(workload)
-        if self._writes.expected(error):
-            self._look_again(workload)
-        else:
-            self._attempts.pause(workload)
+                body = plan_steps.fenced(job, {"spec": {"suspend": True}})
+                target = ObjectKey.of(kube.JOBS, job)
+                self._send(key, target, "patch", body, slot="outlived", priority=Priority.START_STOP)
 
     def _drop_finalizer(self, workload: WorkloadObject) -> None:
         for step in job_workload.drop_finalizer(workload):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final
 
 from gangline.api import names
-from gangline.control.isolation.intake import Intake
 from gangline.control.mirror.changes import JobRef
+from gangline.control.mirror.mirror import HeadError, Mirror
+from gangline.control.parts.changed_keys import KeySet
 from gangline.jobs.pods import composition, member
 from gangline.jobs.pods.group import PodGroup
 from gangline.jobs.pods.member import Member
@@ -27,12 +28,10 @@ _WEIGHT: Final = 2048
 class GroupIndex:
     """All pods with the label `managed`, as far as their namespace has memory for them."""
 
-    def __init__(self, intake: Intake | None = None, complain: Callable[[PodObject, str], None] | None = None) -> None:
-        """`intake` knows what each namespace stores; `complain` hears of pods for which there is no memory, and why."""
-        self._intake = intake or Intake()
-        self._complain = complain or (lambda pod, why: None)
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
         #: groups with a pod that has changed, appeared or gone
-        self.changed: set[JobRef] = set()
+        self.changed = KeySet[JobRef](lambda ref: ref in self._of)
         #: Workloads of groups whose last pod is gone
         self.emptied: set[str] = set()
         self._members: dict[str, Member] = {}
@@ -54,9 +53,9 @@ class GroupIndex:
         if old is not None and (old.uid, old.group) != (new.uid, new.group):
             self.remove(key)
         kept = bool(new.node) or (old is not None and old.uid == new.uid)
-        if why := self._intake.keep(POD_GROUPS, key, _WEIGHT + len(new.packed), runs=kept):
+        if why := self._mirror.intake.keep(POD_GROUPS, key, _WEIGHT + len(new.packed), runs=kept):
             self.remove(key)
-            self._complain(pod, why)
+            self._mirror.complain(pod, HeadError(why))
             return
         ref = ref_of(new)
         self._members[key] = new
@@ -69,7 +68,7 @@ class GroupIndex:
         old = self._members.pop(key, None)
         if old is None:
             return
-        self._intake.forget(POD_GROUPS, key)
+        self._mirror.intake.forget(POD_GROUPS, key)
         ref = ref_of(old)
         keys = self._of[ref]
         keys.discard(key)
@@ -101,6 +100,37 @@ class GroupIndex:
 
     def pod(self, key: str) -> Member | None:
         return self._members.get(key)
+
+    def workload_of(self, group: PodGroup) -> WorkloadObject | None:
+        """The Workload of the group's name; of a pod that stands alone any that the pod controls, the one with quota first,
+        unless it names one.
+        """
+        if not group.alone or group.prebuilt:
+            return self._mirror.workloads.get(workload_key(group))
+        owned = self._mirror.workloads_of_uid(group.pods[0].uid)
+        return min(owned, key=lambda each: (not each.holds_quota, each.name), default=None)
+
+    def members(self, workload: WorkloadObject) -> Sequence[Member]:
+        """The pods of the group behind a Workload."""
+        ref = self.behind(workload.key, workload)
+        group = self.group(ref) if ref is not None else None
+        return group.pods if group is not None else ()
+
+    def plan_again(self, workload: WorkloadObject) -> None:
+        """Let the group behind a Workload be planned again."""
+        ref = self.behind(workload.key, workload)
+        if ref is not None:
+            self.changed.add(ref)
+
+    def changed_workloads(self) -> set[str]:
+        """The Workloads of groups that have changed, and are not planned yet."""
+        found = set(self.emptied)
+        for ref in self.changed:
+            group = self.group(ref)
+            workload = self.workload_of(group) if group is not None else None
+            if workload is not None:
+                found.add(workload.key)
+        return found
 
     def behind(self, key: str, workload: WorkloadObject | None) -> JobRef | None:
         """The group that a Workload belongs to, whether it has pods or not; None for Workloads of other jobs.

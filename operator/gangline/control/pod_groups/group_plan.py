@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -17,16 +17,20 @@ from gangline.control.plan.injection import pod_set_infos
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
     CreateWorkload,
+    DeletePod,
     DeleteWorkload,
     Lookups,
+    NotePod,
+    NoteWorkload,
+    PatchPod,
+    PatchPodStatus,
     PatchWorkload,
-    WorkloadStep,
+    Step,
 )
 from gangline.control.pod_groups.demand import Demand
 from gangline.control.status import run_changes, status_changes
-from gangline.control.writes.events import EventType
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import JobError, PodSetInfo
+from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods import group as groups
 from gangline.jobs.pods.group import Division, PodGroup
@@ -59,56 +63,6 @@ class GroupView:
     ready_there: bool = False
     #: what its admission has added to a pod that was started, and the API server has not kept
     not_kept: Sequence[str] = ()
-
-
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PatchPod:
-    """Merge patch on a pod. `starts_with`: the admission with which the pod passes its gate by it."""
-
-    pod: Member
-    body: Json
-    starts_with: PodSetInfo | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MarkPod:
-    """Strategic merge patch on a pod's status."""
-
-    pod: Member
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class DeletePod:
-    """Delete a pod."""
-
-    pod: Member
-
-
-@dataclass(frozen=True, slots=True)
-class TellPod:
-    """An event on a pod."""
-
-    pod: Member
-    kind: EventType
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class TellWorkload:
-    """An event on the Workload."""
-
-    workload: WorkloadObject
-    reason: str
-    message: str
-
-
-PodWrite: TypeAlias = PatchPod | MarkPod | DeletePod
-Step: TypeAlias = PodWrite | WorkloadStep | TellPod | TellWorkload
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -146,7 +100,7 @@ def plan(view: GroupView, lookups: Lookups) -> list[Step]:
         )
         return [
             *_let_go(pod for pod in group.pods if not pod.counts),
-            TellPod(group.leader, "Warning", "WorkloadNameConflict", message),
+            NotePod(group.leader, "Warning", "WorkloadNameConflict", message),
         ]
     if workload.finished:
         return [
@@ -208,7 +162,7 @@ def _without_workload(view: GroupView, lookups: Lookups) -> list[Step]:
         annotations_to_copy=lookups.annotations_to_copy,
     )
     note = f"Created Workload: {key_of(body)}"
-    return [*_remove(divided.excess), CreateWorkload(body), TellPod(kept.leader, "Normal", "CreatedWorkload", note)]
+    return [*_remove(divided.excess), CreateWorkload(body), NotePod(kept.leader, "Normal", "CreatedWorkload", note)]
 
 
 def _with_named_workload(view: GroupView, lookups: Lookups) -> list[Step]:
@@ -224,11 +178,11 @@ def _with_named_workload(view: GroupView, lookups: Lookups) -> list[Step]:
     return [PatchWorkload(workload, {"metadata": meta})]
 
 
-def _say_what_is_named(view: GroupView) -> TellPod:
+def _say_what_is_named(view: GroupView) -> NotePod:
     pod, workload = view.group.leader, view.workload
     problem = "not found" if workload is None or workload.deleting else "controlled by another object"
     note = f"Prebuilt workload {pod.namespace}/{pod.prebuilt}: {problem}"
-    return TellPod(pod, "Warning", "PrebuiltWorkloadNotFound", note)
+    return NotePod(pod, "Warning", "PrebuiltWorkloadNotFound", note)
 
 
 def _out_of_sync(view: GroupView, workload: WorkloadObject) -> list[Step]:
@@ -279,7 +233,7 @@ def _with_workload(view: GroupView, workload: WorkloadObject, lookups: Lookups) 
     if outcome is not None:
         return [
             ChangeStatus(workload, "finish", run_changes.finish(outcome.success, outcome.message)),
-            TellPod(kept.leader, "Normal", "FinishedWorkload", f"Workload '{workload.key}' is declared finished"),
+            NotePod(kept.leader, "Normal", "FinishedWorkload", f"Workload '{workload.key}' is declared finished"),
         ]
     if groups.given_up(group.pods) or (group.alone and group.pods[0].deleted):
         return [*_let_go(group.pods), *([] if view.active else _abandon(workload))]
@@ -356,7 +310,7 @@ def _adopt(kept: PodGroup, workload: WorkloadObject) -> list[Step]:
     if not new:
         return [PatchWorkload(workload, body)]
     note = f"Added {new} owner reference(s)"
-    return [PatchWorkload(workload, body), TellWorkload(workload, "OwnerReferencesAdded", note)]
+    return [PatchWorkload(workload, body), NoteWorkload(workload, "OwnerReferencesAdded", note)]
 
 
 def _say_what_is_missing(kept: PodGroup, workload: WorkloadObject, missing: bool, now: int) -> list[Step]:
@@ -406,7 +360,7 @@ def _run(
         message = run_changes.lost_words("pods", view.not_kept)
         return [
             ChangeStatus(workload, "pods-refused", run_changes.pods_refused(True, run_changes.NOT_KEPT, message)),
-            TellPod(kept.leader, "Warning", "PodsRefused", message),
+            NotePod(kept.leader, "Warning", "PodsRefused", message),
             *_stop(view, run_changes.NOT_KEPT, message),
         ]
     if run_changes.why_not_started(workload):
@@ -422,12 +376,12 @@ def _run(
         except JobError as error:
             return [
                 ChangeStatus(workload, "finish", run_changes.finish_because("FailedToStart", str(error))),
-                TellPod(kept.leader, "Warning", "FailedToStart", str(error)),
+                NotePod(kept.leader, "Warning", "FailedToStart", str(error)),
             ]
         note = f"Admitted by clusterQueue {workload.status['admission']['clusterQueue']}"
         for pod, body in zip(waiting, bodies, strict=True):
             info = infos[groups.role_of(kept, pod)]
-            steps += [PatchPod(pod, body, info), TellPod(pod, "Normal", "Started", note)]
+            steps += [PatchPod(pod, body, info), NotePod(pod, "Normal", "Started", note)]
     shows_nothing = view.sent and bool(kept.parent)
     ready, known = groups.ready(kept, wanted), workload.condition(names.PODS_READY)
     ready = view.ready_there if shows_nothing else ready
@@ -453,7 +407,10 @@ def _stop(view: GroupView, reason: str, why: str) -> list[Step]:
             steps.append(DeletePod(pod))
         else:
             at = conditions.timestamp(view.now)
-            steps += [MarkPod(pod, composition.marked(pod, reason, why, at)), TellPod(pod, "Normal", "Stopped", why)]
+            steps += [
+                PatchPodStatus(pod, composition.marked(pod, reason, why, at)),
+                NotePod(pod, "Normal", "Stopped", why),
+            ]
     return steps
 
 
@@ -469,5 +426,5 @@ def _remove(excess: Iterable[Member]) -> list[Step]:
         if pod.held:
             steps += _let_go([pod])
         elif not pod.deleted:
-            steps += [DeletePod(pod), TellPod(pod, "Normal", "ExcessPodDeleted", "Excess pod deleted")]
+            steps += [DeletePod(pod), NotePod(pod, "Normal", "ExcessPodDeleted", "Excess pod deleted")]
     return steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,44 +10,33 @@ from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSp
 from gangline.control.checks.activity import Activity
 from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context
-from gangline.control.parts.attempts import Attempts
+from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.parts.messages import WriteResolved
-from gangline.control.parts.part import Part
 from gangline.control.provisioning import activity, planning
 from gangline.control.status.change import Change
-from gangline.control.writes.outgoing import Priority, Verb
+from gangline.control.writes.outgoing import Priority
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError
 from gangline.kube.reflector import Event, Synced
 from gangline.kube.resources import Json, ObjectKey, Resource, key_of
 from gangline.objects import Stored, WorkloadObject
 
-log = logging.getLogger(__name__)
 
-
-class Provisioning(Part):
-    """Requests nodes for workloads with quota, and reports in their checks how far the requests are.
-
-    `served` says whether the API server has a kind; `wake` makes the loop take another round.
-    """
+class Provisioning(Reconciler[str]):
+    """Requests nodes for workloads with quota, and reports in their checks how far the requests are."""
 
     name = "provisioning"
+    doing = "provisioning it"
     kinds = (kube.PROVISIONING_REQUESTS,)
 
     def __init__(self, context: Context) -> None:
-        self._mirror = context.mirror
-        self._writes = context.writes
-        self._recorder = context.recorder
+        exists = context.mirror.has(kube.WORKLOADS)
+        super().__init__(context, context.mirror.changes.checked.subscribe(worth=exists))
         self._served = context.served
         self._clean_up = context.gates.get("CleanupProvisioningRequestsOnEviction", True)
-        self._wake = context.wake
-        self._quarantine = context.quarantine
-        exists = context.mirror.has(kube.WORKLOADS)
-        self._changed = context.mirror.changes.checked.subscribe(worth=exists)
         self._changed_checks = context.mirror.changes.checks.subscribe(worth=context.mirror.has(kube.ADMISSION_CHECKS))
         self._look_at_all = False
-        self._attempts = Attempts[str](self._again)  # of workloads
-        context.mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.mirror.messages.subscribe(WriteResolved, self._note_resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
         """Look at all workloads again after a full list: the kind may be served only now."""
@@ -58,16 +46,12 @@ class Provisioning(Part):
     def lead(self) -> None:
         self._look_at_all = True
 
-    def act(self, now: int) -> None:
+    def _gather(self, now: int) -> None:
         if self._changed_checks.take() or self._look_at_all:
             self._look_at_all = False
             for key, workload in self._mirror.workloads.items():
                 if "admissionChecks" in workload.status:
                     self._changed.add(key)
-        ready = self._changed.take(self._attempts.ready)
-        for key in self._quarantine.in_turn(sorted(ready), self._changed.update):
-            if not self._quarantine.attempt("provisioning it", kube.WORKLOADS, key, partial(self._provision, key)):
-                self._attempts.pause(key)
 
     # --- AdmissionChecks ---
 
@@ -80,7 +64,7 @@ class Provisioning(Part):
 
     # --- workloads ---
 
-    def _provision(self, key: str) -> None:
+    def _reconcile(self, key: str, now: int) -> None:
         workload = self._mirror.workloads.get(key)
         if workload is None:
             self._attempts.forgive(key)
@@ -130,15 +114,7 @@ class Provisioning(Part):
     def _carry_out(self, key: str, workload: WorkloadObject, step: planning.Step) -> None:
         match step:
             case planning.SetChecks(rows):
-                self._attempts.sent(key)
-                self._writes.change(
-                    key,
-                    "provisioning",
-                    _changed_rows(rows),
-                    priority=Priority.LIFECYCLE,
-                    done=partial(self._rows_written, key, rows),
-                    failed=partial(self._failed, key),
-                )
+                self._change(key, key, _changed_rows(rows), done=partial(self._rows_written, rows))
             case planning.CreateTemplate(check, body):
                 self._create(key, check, kube.POD_TEMPLATES, body)
             case planning.CreateRequest(check, body):
@@ -146,9 +122,9 @@ class Provisioning(Part):
             case planning.AdoptTemplate(template, body):
                 self._send(key, ObjectKey.of(kube.POD_TEMPLATES, template), "patch", body)
             case planning.DeleteTemplate(template):
-                self._delete(key, kube.POD_TEMPLATES, template)
+                self._send(key, ObjectKey.of(kube.POD_TEMPLATES, template), "delete", {"uid": template.uid})
             case planning.DeleteRequest(request):
-                self._delete(key, kube.PROVISIONING_REQUESTS, request)
+                self._send(key, ObjectKey.of(kube.PROVISIONING_REQUESTS, request), "delete", {"uid": request.uid})
             case planning.Refused(check, why):
                 self._report(key, check, why)
                 self._attempts.pause(key)
@@ -156,36 +132,19 @@ class Provisioning(Part):
                 self._recorder.record(workload, "Warning", reason, message)
 
     def _create(self, key: str, check: str, resource: Resource, body: Json) -> None:
-        self._attempts.sent(key)
-        self._writes.send(
-            ObjectKey.of(resource, body),
-            "create",
-            body,
-            priority=Priority.LIFECYCLE,
-            done=partial(self._created, key, resource),
-            failed=partial(self._not_created, key, check, resource, body),
-        )
-
-    def _delete(self, key: str, resource: Resource, obj: Stored) -> None:
-        self._send(key, ObjectKey.of(resource, obj), "delete", {"uid": obj.uid})
-
-    def _send(self, key: str, target: ObjectKey, verb: Verb, body: Json) -> None:
-        self._attempts.sent(key)
-        done = lambda _: self._ended(key)  # noqa: E731
-        failed = partial(self._failed, key)
-        self._writes.send(target, verb, body, priority=Priority.LIFECYCLE, done=done, failed=failed)
+        done, failed = partial(self._created, key, resource), partial(self._not_created, key, check, resource, body)
+        self._send(key, ObjectKey.of(resource, body), "create", body, done=done, failed=failed)
 
     # --- results of writes ---
 
-    def _resolved(self, message: WriteResolved) -> None:
+    def _note_resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that the mirror shows."""
         if message.key.resource == kube.WORKLOADS:
             workload = self._mirror.workloads.get(message.key.text)
             if workload is not None and "admissionChecks" in workload.status:
                 self._changed.add(message.key.text)
 
-    def _rows_written(self, key: str, rows: Sequence[tuple[Json, Json]], answer: Json | None) -> None:
-        self._ended(key)
+    def _rows_written(self, rows: Sequence[tuple[Json, Json]], answer: Json | None) -> None:
         for before, after in rows if answer is not None else ():
             if before["state"] != after["state"]:
                 said = f" with message: {after['message']}" if after["message"] else ""
@@ -193,7 +152,6 @@ class Provisioning(Part):
                 self._recorder.record(answer or {}, "Normal", "AdmissionCheckUpdated", text)
 
     def _created(self, key: str, resource: Resource, answer: Json | None) -> None:
-        self._ended(key)
         workload = self._mirror.workloads.get(key)
         if resource == kube.PROVISIONING_REQUESTS and answer is not None and workload is not None:
             text = f'Created ProvisioningRequest: "{answer["metadata"]["name"]}"'
@@ -205,9 +163,8 @@ class Provisioning(Part):
         """
         there = self._mirror.get(resource, key_of(body))
         owner = body["metadata"]["ownerReferences"][0]["uid"]
-        self._attempts.resolved(key)
         if isinstance(error, AlreadyExists) and there is not None and there.controller_uid == owner:
-            self._changed.add(key)
+            self._again(key)
             return
         self._report(key, check, f'Error creating {resource.kind} "{body["metadata"]["name"]}": {error.message}')
         self._attempts.pause(key)
@@ -220,24 +177,6 @@ class Provisioning(Part):
         self._recorder.record(workload, "Warning", "FailedCreate", message)
         change = _told(check, message[: conditions.MAX_MESSAGE])
         self._writes.change(key, "provisioning-trouble", change, priority=Priority.STATUS)
-
-    def _failed(self, key: str, error: ApiError) -> None:
-        self._attempts.resolved(key)
-        if self._writes.expected(error):
-            self._changed.add(key)
-            return
-        log.warning("%s: its provisioning: %s", key, error)
-        self._attempts.pause(key)
-
-    def _ended(self, key: str) -> None:
-        self._attempts.resolved(key)
-        self._attempts.forgive(key)
-        self._changed.add(key)
-
-    def _again(self, key: str) -> None:
-        """Look again at a workload whose pause after a refused write is over."""
-        self._changed.add(key)
-        self._wake()
 
 
 def _changed_rows(rows: Sequence[tuple[Json, Json]]) -> Change:

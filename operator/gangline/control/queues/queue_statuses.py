@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from gangline.api import quantity
 from gangline.api.read import merge
 from gangline.control.kernel.context import Context
+from gangline.control.parts.messages import QuotaAutomationChanged
 from gangline.control.parts.part import Part
 from gangline.control.placing.plugins import PLUGINS
 from gangline.control.status import policy_status, queue_status
@@ -100,6 +101,9 @@ class QueueStatuses(Part):
         self._engine = context.engine
         self._now = context.now
         self._fair = fair
+        context.messages.subscribe(
+            QuotaAutomationChanged, lambda message: self._send(kube.CLUSTER_QUEUES, message.cluster_queue)
+        )
         #: cohorts that borrowed when their status was last written
         self._borrowing: set[str] = set()
         #: cohorts without a status: no queue may be below them
@@ -130,10 +134,6 @@ class QueueStatuses(Part):
             for key in self._mirror.objects[resource]:
                 self._send(resource, key)
         self._policies_due = True
-
-    def show(self, queue: str) -> None:
-        """Write the status of this ClusterQueue, which may have changed."""
-        self._send(kube.CLUSTER_QUEUES, queue)
 
     def act(self, now: int) -> None:
         changed = sorted(self._engine.drain_changed_queues())

@@ -14,15 +14,13 @@ from typing import Final
 
 from gangline.api import names
 from gangline.control.kernel.context import Context
-from gangline.control.parts.attempts import Attempts
-from gangline.control.parts.part import Part
+from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.recovery.failed_hosts import HOST, hosts_of, keeps_away
 from gangline.control.recovery.unhealthy_nodes import HostNames, Tolerations, is_alive
-from gangline.control.writes.outgoing import Priority, Write
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
-from gangline.kube.resources import Json, ObjectKey
+from gangline.kube.resources import Json
 from gangline.objects import NodeObject, PodObject
 
 CONDITION: Final = "TerminatedByKueue"
@@ -57,37 +55,25 @@ def is_stray(
     return not node.is_true("Ready") or keeps_away(node, map(tolerations, pod_sets))
 
 
-class StrayPods(Part):
+class StrayPods(Reconciler[str]):
     """Reports pods as failed that wait for a host in vain."""
 
     name = "stray pods"
+    doing = "looking at its pods"
 
     def __init__(self, context: Context) -> None:
-        self._mirror = context.mirror
-        self._owners = context.owners
-        self._writer = context.writer
-        self._recorder = context.recorder
-        self._wake = context.wake
-        self._quarantine = context.quarantine
-        exists = context.mirror.has(kube.WORKLOADS)
-        self._changed = context.owners.changed.subscribe(worth=exists)
+        super().__init__(context, context.owners.changed.subscribe(worth=context.mirror.has(kube.WORKLOADS)))
         context.mirror.changes.placed.feed(self._changed)
         context.mirror.changes.unowned.feed(self._changed)
+        self._owners = context.owners
         self._names = HostNames(context.mirror)
         self._waiting: dict[str, set[str]] = {}  # Workload -> hosts for which pods that claim it wait
-        self._attempts: Attempts[str] = Attempts(self._again)
 
-    def _again(self, workload: str) -> None:
-        self._changed.add(workload)
-        self._wake()
-
-    def act(self, now: int) -> None:
+    def _gather(self, now: int) -> None:
         changed = self._names.learn()
         self._changed.update(key for key, hosts in self._waiting.items() if not hosts.isdisjoint(changed))
-        for key in self._quarantine.in_turn(sorted(self._changed.take()), self._changed.update):
-            self._quarantine.attempt("looking at its pods", kube.WORKLOADS, key, partial(self._look, key))
 
-    def _look(self, key: str) -> None:
+    def _reconcile(self, key: str, now: int) -> None:
         self._waiting.pop(key, None)
         value, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
         if value is None or raw is None or not value.unowned:
@@ -97,7 +83,7 @@ class StrayPods(Part):
             if not (host := awaited_host(pod)):
                 continue
             self._waiting.setdefault(key, set()).add(host)
-            if is_stray(value, host, self._names.found(host), tolerations) and self._attempts.ready(key):
+            if is_stray(value, host, self._names.found(host), tolerations):
                 self._fail(key, pod)
 
     def _fail(self, workload: str, pod: PodObject) -> None:
@@ -108,31 +94,13 @@ class StrayPods(Part):
             "status": {"phase": "Failed", "conditions": [row]},
         }
 
-        def failed(answer: PodObject) -> None:
-            self._attempts.resolved(workload)
-            self._attempts.forgive(workload)
+        def reported(answer: PodObject) -> None:
             self._recorder.record(answer, "Normal", EVENT, MESSAGE, "PodTerminated")
-            self._again(workload)
 
-        self._attempts.sent(workload)
-        key = ObjectKey.parse(kube.PODS, pod.key)
-        self._writer.submit(
-            Write(
-                key,
-                "status",
-                body,
-                Priority.START_STOP,
-                on_done=failed,
-                on_error=partial(self._refused, workload),
-                slot="stray",
-                patch="strategic",
-            )
-        )
+        failed = partial(self._not_reported, workload)
+        self._write_pod(workload, pod.key, "status", body, slot="stray", done=reported, failed=failed)
 
-    def _refused(self, workload: str, error: ApiError) -> None:
-        """End the attempt. After a conflict the watch shows the pod's newest version, and it is looked at again; after other
-        errors there is a pause.
-        """
-        self._attempts.resolved(workload)
+    def _not_reported(self, workload: str, error: ApiError) -> None:
+        """Pause. After a conflict the watch shows the pod's newest version, and it is looked at again."""
         if not isinstance(error, Conflict | NotFound):
             self._attempts.pause(workload)

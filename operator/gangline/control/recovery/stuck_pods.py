@@ -8,18 +8,19 @@ recovers gangs (`fencing`); what is left behind, and annotated, is deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
+from gangline.control.isolation.quarantine import Subject
 from gangline.control.kernel.context import Context
-from gangline.control.parts.attempts import Attempts
-from gangline.control.parts.part import Part
-from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.kernel.reconciler import Reconciler
+from gangline.control.parts.changed_keys import KeySet
+from gangline.control.writes.outgoing import Verb
+from gangline.control.writes.writes import Done
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Removed, Upsert
@@ -83,23 +84,19 @@ def is_unreachable(node: NodeObject | None) -> bool:
     return node is not None and any(taint.get("key") == UNREACHABLE for taint in node.taints)
 
 
-class StuckPods(Part):
+class StuckPods(Reconciler[str]):
     """Ends pods that nobody can end any more, where their owners allow it."""
 
     name = "stuck pods"
+    doing = "ending it"
     kinds = (kube.PODS,)
 
     def __init__(self, context: Context) -> None:
-        self._mirror = context.mirror
-        self._writer = context.writer
-        self._recorder = context.recorder
         self._pods: dict[str, StuckPod] = {}
+        super().__init__(context, KeySet[str](self._pods.__contains__))
         self._on: dict[str, set[str]] = {}  # node -> keys of its stuck pods
-        self._look: set[str] = set()
         self._times: dict[str, int] = {}  # when the patience with a pod ends
         self._nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: node in self._on)
-        self._wake = context.wake
-        self._attempts: Attempts[str] = Attempts(self._again)
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
@@ -120,29 +117,30 @@ class StuckPods(Part):
             return
         self._pods[key] = pod
         self._on.setdefault(pod.node, set()).add(key)
-        self._look.add(key)
+        self._changed.add(key)
 
-    def _again(self, key: str) -> None:
-        self._look.add(key)
-        self._wake()
+    def _subject(self, key: str) -> Subject:
+        return kube.PODS, key
 
-    def act(self, now: int) -> None:
-        """Look at the pods that changed, whose node changed, and with whom the patience has ended."""
-        self._look |= {key for node in self._nodes.take() for key in self._on.get(node, ())}
-        self._look |= {key for key, time in self._times.items() if time <= now}
-        look, self._look = self._look, set()
-        for key in sorted(look):
-            pod = self._pods.get(key)
-            self._times.pop(key, None)
-            if pod is None or not self._attempts.ready(key):
-                continue
-            if pod.due + PATIENCE > now:
-                self._times[key] = pod.due + PATIENCE
-            elif self._writer.pending(ObjectKey.parse(kube.PODS, key)):  # something else about it
-                self._times[key] = now + RETRY
-            elif is_unreachable(self._mirror.nodes.get(pod.node)):
-                self._end(pod)
-        self.due = min(self._times.values(), default=None)
+    def _gather(self, now: int) -> None:
+        """Add the pods whose node changed, and those with whom the patience has ended."""
+        self._changed.update(key for node in self._nodes.take() for key in self._on.get(node, ()))
+        self._changed.update(key for key, time in self._times.items() if time <= now)
+
+    def _next_time(self) -> int | None:
+        return min(self._times.values(), default=None)
+
+    def _reconcile(self, key: str, now: int) -> None:
+        pod = self._pods.get(key)
+        self._times.pop(key, None)
+        if pod is None:
+            return
+        if pod.due + PATIENCE > now:
+            self._times[key] = pod.due + PATIENCE
+        elif self._writer.pending(ObjectKey.parse(kube.PODS, key)):  # something else about it
+            self._times[key] = now + RETRY
+        elif is_unreachable(self._mirror.nodes.get(pod.node)):
+            self._end(pod)
 
     def _end(self, pod: StuckPod) -> None:
         if pod.failed:
@@ -157,37 +155,19 @@ class StuckPods(Part):
             f"Pod forcefully terminated after {_as_go(seconds)} grace period due to unreachable node `{pod.node}` "
             f"(triggered by `{names.SAFE_TO_DELETE}` annotation)"
         )
-        self._send(pod, "status", failure(pod, note), done=lambda _: self._failed(pod, note))
+        self._write(pod, "status", failure(pod, note), lambda _: self._failed(pod, note))
 
     def _failed(self, pod: StuckPod, note: str) -> None:
         self._recorder.record(pod.object, "Warning", REASON, note, "ForcefulTermination")
         self._delete(pod)
 
     def _delete(self, pod: StuckPod) -> None:
-        self._send(pod, "delete", {"uid": pod.uid, "grace_seconds": 0}, done=lambda _: self._attempts.forgive(pod.key))
+        self._write(pod, "delete", {"uid": pod.uid, "grace_seconds": 0})
 
-    def _send(self, pod: StuckPod, verb: Any, body: Mapping[str, Any], *, done: Any) -> None:
-        def written(answer: PodObject) -> None:
-            self._attempts.resolved(pod.key)
-            done(answer)
+    def _write(self, pod: StuckPod, verb: Verb, body: Json, done: Done | None = None) -> None:
+        self._write_pod(pod.key, pod.key, verb, body, slot="stuck", done=done, failed=partial(self._not_ended, pod))
 
-        self._attempts.sent(pod.key)
-        key = ObjectKey.parse(kube.PODS, pod.key)
-        self._writer.submit(
-            Write(
-                key,
-                verb,
-                body,
-                Priority.START_STOP,
-                on_done=written,
-                on_error=partial(self._refused, pod),
-                slot="stuck",
-                patch="strategic",
-            )
-        )
-
-    def _refused(self, pod: StuckPod, error: ApiError) -> None:
-        self._attempts.resolved(pod.key)
+    def _not_ended(self, pod: StuckPod, error: ApiError) -> None:
         if not isinstance(error, Conflict | NotFound):  # of these two the watch tells more
             self._attempts.pause(pod.key)
         elif self._pods.get(pod.key) != pod:  # and already has

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeAlias
 
 from gangline.api import names
@@ -23,9 +22,9 @@ from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import REQUEUE, RESTART, Record, RecordedSwap
 from gangline.control import decision_log
 from gangline.control.kernel.context import Context
+from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
 from gangline.control.parts.messages import EvictionWanted, Recovered
-from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import out_of_reach_since
 from gangline.control.recovery.swap_rules import admitted_since, describe, is_fresh, is_lost, missing, runs, wanted_pods
 from gangline.control.status import run_changes
@@ -50,22 +49,20 @@ SETTLING: Final = 20_000
 ROUNDING: Final = 1_000
 
 
-class Recoveries(Part):
+class Recoveries(Reconciler[str]):
     """Carries out healing, and follows every open swap to its end.
 
     `note_failure` reports to the engine that a decision could not be written.
     """
 
     name = "recoveries"
+    doing = "following its recovery"
     kinds = (kube.WORKLOADS,)
 
     def __init__(self, context: Context, note_failure: Callable[[str], None]) -> None:
-        self._quarantine = context.quarantine
-        self._mirror = context.mirror
+        super().__init__(context, context.mirror.changes.recovering.subscribe(worth=context.mirror.has(kube.WORKLOADS)))
+        context.pods.changed.feed(self._changed)
         self._pods = context.pods
-        self._writes = context.writes
-        self._writer = context.writer
-        self._recorder = context.recorder
         self._metrics = context.metrics
         self._messages = context.messages
         self._note_failure = note_failure
@@ -74,8 +71,6 @@ class Recoveries(Part):
         self._closing: set[str] = set()
         self._serial = itertools.count()
         self._unreachable_nodes: set[str] = set()
-        self._changed = context.mirror.changes.recovering.subscribe(worth=context.mirror.has(kube.WORKLOADS))
-        context.pods.changed.feed(self._changed)
         self._changed_nodes = context.mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
@@ -153,9 +148,9 @@ class Recoveries(Part):
             self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
             self._report_to_owner(answer, swap.how, message, swap.decided)
 
-        self._write(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
+        self._write_record(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
 
-    def _write(self, workload: str, amend: Amend, done: Written, *, doubt: bool) -> None:
+    def _write_record(self, workload: str, amend: Amend, done: Written, *, doubt: bool) -> None:
         """Change the record of a Workload, based on its newest version."""
 
         def body() -> Json | None:
@@ -223,15 +218,10 @@ class Recoveries(Part):
         if isinstance(event, Removed):
             self._created.pop(event.key, None)
 
-    def act(self, now: int) -> None:
-        """Advance every open swap of which something has changed."""
+    def _gather(self, now: int) -> None:
         self._update_unreachable()
-        for workload in sorted(self._changed.take()):
-            self._quarantine.attempt(
-                "following its recovery", kube.WORKLOADS, workload, partial(self._follow_up, workload, now)
-            )
 
-    def _follow_up(self, workload: str, now: int) -> None:
+    def _reconcile(self, workload: str, now: int) -> None:
         raw = self._mirror.workloads.get(workload)
         record = swap_record.of(raw) if raw is not None else Record()
         if raw is None or not record.log:
@@ -345,7 +335,7 @@ class Recoveries(Part):
             self._metrics.recovered(answer.admitted_by, closed.stages())
 
         self._closing.add(workload)
-        self._write(workload, amend, done, doubt=False)
+        self._write_record(workload, amend, done, doubt=False)
 
     def _report_to_owner(self, workload: WorkloadObject, how: str, message: str, at: int) -> None:
         """Record the interruption in the status of a GPUJob."""

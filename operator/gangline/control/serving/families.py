@@ -34,11 +34,11 @@ class Families:
 
     def __init__(self, mirror: Mirror, held: HeldIndex) -> None:
         self._mirror = mirror
-        self._held = held
+        self.held = held
 
     def pods_of(self, ref: JobRef, parent: JobObject) -> list[HeldPod]:
         """The pods that the parent has made."""
-        return [pod for pod in self._held.pods_of(ref) if self._has_made(ref, parent, pod)]
+        return [pod for pod in self.held.pods_of(ref) if self._has_made(ref, parent, pod)]
 
     def _has_made(self, ref: JobRef, parent: JobObject, pod: HeldPod) -> bool:
         if ref[0] == kube.STATEFUL_SETS:
@@ -55,7 +55,7 @@ class Families:
         owner = made_by.controller or {}
         if leads or (owner.get("apiVersion"), owner.get("kind")) != _POD:
             return False
-        leader = self._held.pod(f"{pod.namespace}/{owner['name']}")
+        leader = self.held.pod(f"{pod.namespace}/{owner['name']}")
         return leader is not None and leader.uid == owner["uid"] and self._is_of_set(leader, parent, leads=True)
 
     def _stateful_set_of(self, pod: HeldPod) -> Stored | None:
@@ -84,6 +84,6 @@ class Families:
             wanted = sum(row["count"] for row in kind.pod_sets(parent))
         except JobError:  # its plan says what is wrong
             return None
-        members = self._held.members_of(ref, workload.key)
+        members = self.held.members_of(ref, workload.key)
         uids = frozenset(pod.uid for pod in members if self._has_made(ref, parent, pod))
         return Demand(wanted, in_stages=kind.comes_in_stages(parent), pods=uids)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import TypeVar
 
 from gangline.api import names
 from gangline.control.mirror.changes import JobRef
+from gangline.control.parts.changed_keys import KeySet
 from gangline.jobs.pods import held
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import BY_FRAMEWORK
@@ -22,10 +23,11 @@ _STATEFUL_SET = f"{kube.STATEFUL_SETS.api_version}/{kube.STATEFUL_SETS.kind}"
 class HeldIndex:
     """The pods that wait for a parent of these frameworks."""
 
-    def __init__(self, frameworks: Collection[str]) -> None:
-        #: parents with a pod that has changed, appeared or gone
-        self.changed: set[JobRef] = set()
-        self._frameworks = frozenset(frameworks) & BY_FRAMEWORK.keys()
+    def __init__(self, frameworks: Collection[str], exists: Callable[[JobRef], bool] = lambda ref: True) -> None:
+        """`exists` says of a parent whether it is worth planning."""
+        #: parents to plan: they, a pod or a Workload of theirs has changed, appeared or gone
+        self.changed = KeySet[JobRef](exists)
+        self.frameworks = frozenset(frameworks) & BY_FRAMEWORK.keys()
         self._pods: dict[str, HeldPod] = {}
         self._of: dict[JobRef, set[str]] = {}
         self._in: dict[str, set[str]] = {}  # pod group, which is that of a Workload -> keys of its pods
@@ -74,7 +76,7 @@ class HeldIndex:
         return list(self._of)
 
     def _parent_of(self, pod: HeldPod) -> JobRef | None:
-        if pod.framework not in self._frameworks:
+        if pod.framework not in self.frameworks:
             return None
         resource = BY_FRAMEWORK[pod.framework].declaration.resource
         kind, name, _ = pod.owner

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final
 
 from gangline import bounded
 from gangline.api import names
@@ -17,10 +17,13 @@ from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
     CreateWorkload,
+    DeletePod,
     DeleteWorkload,
     Lookups,
     Note,
+    PatchPod,
     PatchWorkload,
+    Step,
 )
 from gangline.control.status import run_changes, status_changes
 from gangline.jobs import workload as workloads
@@ -50,24 +53,6 @@ class ParentView:
     managed: bool = True
     #: whether pods of this pod group may still run, by its name
     active: Callable[[str], bool] = lambda name: False
-
-
-@dataclass(frozen=True, slots=True)
-class MarkPod:
-    """Merge patch on a pod, which makes it a member of its group."""
-
-    pod: HeldPod
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class DeletePod:
-    """Delete a pod that waits."""
-
-    pod: HeldPod
-
-
-Step: TypeAlias = CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus | Note | MarkPod | DeletePod
 
 
 def plan(view: ParentView, lookups: Lookups) -> list[Step]:
@@ -252,7 +237,7 @@ def _pod(view: ParentView, group: Group, workload: WorkloadObject | None, pod: H
     A pod of an old revision that waits would keep its StatefulSet from rolling out the new one: it is replaced.
     """
     if not pod.group:
-        return [MarkPod(pod, parents.marks(view.kind, view.parent, group, pod))] if group.size else []
+        return [PatchPod(pod, parents.marks(view.kind, view.parent, group, pod))] if group.size else []
     if pod.group != group.workload or not pod.gated:
         return []
     admitted = workload is not None and workload.admitted
@@ -261,5 +246,5 @@ def _pod(view: ParentView, group: Group, workload: WorkloadObject | None, pod: H
     queue = queue_name(view.parent)
     if queue and queue != pod.queue:
         labels = {names.QUEUE_NAME: queue}
-        return [MarkPod(pod, {"metadata": {"resourceVersion": pod.version, "labels": labels}})]
+        return [PatchPod(pod, {"metadata": {"resourceVersion": pod.version, "labels": labels}})]
     return []

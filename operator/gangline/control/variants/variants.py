@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context
-from gangline.control.parts.attempts import Attempts
+from gangline.control.mirror.changes import JobRef
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WriteResolved
-from gangline.control.parts.part import Part
-from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload, fenced
-from gangline.control.plan.recreations import Recreations
+from gangline.control.plan.planner import Planner
 from gangline.control.status import gate_changes
 from gangline.control.variants import bodies, family
 from gangline.control.writes.outgoing import Priority
 from gangline.kube import resources as kube
-from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import Json, Resource
 from gangline.objects import Stored, WorkloadObject
-
-log = logging.getLogger(__name__)
 
 #: flavors on which a workload is tried at a time; the webhook lets a ClusterQueue have no more
 MOST: Final = 16
 
 
-class Variants(Part):
-    """Keeps families as they should be, and lists preemption gates in the statuses of Workloads.
-
-    `gates` are the feature gates; `wake` makes the loop take another round.
-    """
+class Variants(Planner):
+    """Keeps families as they should be, and lists preemption gates in the statuses of Workloads. What it plans are Workloads."""
 
     name = "variants"
+    doing = "planning its variants"
+    STATUS = Priority.ADMISSION
     kinds = (kube.WORKLOADS, kube.LOCAL_QUEUES, kube.CLUSTER_QUEUES)
 
     def __init__(self, context: Context) -> None:
-        self._mirror = context.mirror
-        self._writes = context.writes
-        self._recorder = context.recorder
-        self._recreations = Recreations(context.recorder)
+        # parents, those that may become parents, and variants without a parent
+        exists = context.mirror.has(kube.WORKLOADS)
+        super().__init__(context, KeySet[JobRef](lambda ref: exists(ref[1])), (kube.WORKLOADS,))
         self._concurrent = context.gates.get("ConcurrentAdmission", False)
         self._lists_gates = context.gates.get("MultiKueueOrchestratedPreemption", False)
-        self._wake = context.wake
-        self._quarantine = context.quarantine
-        #: Workloads to look at: parents, those that may become parents, and variants without a parent
-        self._changed = KeySet[str](context.mirror.has(kube.WORKLOADS))
         #: Workloads that variants name as their parent
         self._parents: set[str] = set()
         #: what decided about the families of each queue when it was last seen: of a LocalQueue, and of a ClusterQueue
@@ -58,8 +46,7 @@ class Variants(Part):
         self._idle: set[str] = set()
         #: families to look at later, in any case
         self._later: dict[str, int] = {}
-        self._attempts = Attempts[str](self._again)
-        context.mirror.messages.subscribe(WriteResolved, self._resolved)
+        context.messages.subscribe(WriteResolved, self._note_resolved)
 
     # --- what changed ---
 
@@ -81,9 +68,13 @@ class Variants(Part):
     def _note(self, workload: WorkloadObject) -> None:
         if bodies.is_variant(workload):
             self._parents.add(bodies.parent_key(workload))
-            self._changed.update((bodies.parent_key(workload), workload.key))
+            self._look_at(bodies.parent_key(workload))
+            self._look_at(workload.key)
         elif self._concerns(workload):
-            self._changed.add(workload.key)
+            self._look_at(workload.key)
+
+    def _look_at(self, key: str) -> None:
+        self._changed.add((kube.WORKLOADS, key))
 
     def _concerns(self, workload: WorkloadObject) -> bool:
         if bodies.is_parent(workload) or (self._concurrent and self._rule_of(workload) is not None):
@@ -96,7 +87,7 @@ class Variants(Part):
         for key, workload in self._mirror.workloads.items():
             of_this_namespace = key.startswith(f"{namespace}/")
             if of_this_namespace and bodies.is_variant(workload) and bodies.parent_key(workload) == parent:
-                self._changed.add(key)
+                self._look_at(key)
 
     def _note_queue(self, resource: Resource, key: str) -> None:
         """Look at the families of a queue where it has other flavors, another policy, or another ClusterQueue than before."""
@@ -124,43 +115,38 @@ class Variants(Part):
     def lead(self) -> None:
         self._note_all()
 
-    def _resolved(self, message: WriteResolved) -> None:
+    def _note_resolved(self, message: WriteResolved) -> None:
         """Look again at a Workload that is not in doubt any more, perhaps without a change that a watch shows."""
         if message.key.resource == kube.WORKLOADS:
             workload = self._mirror.workloads.get(message.key.text)
             if workload is not None:
                 self._note(workload)
 
-    def _again(self, key: str) -> None:
-        self._changed.add(key)
-        self._wake()
-
     # --- plans ---
 
-    def act(self, now: int) -> None:
-        self._changed.update([key for key, when in self._later.items() if when <= now])
-        for key in self._quarantine.in_turn(sorted(self._changed.take(self._attempts.ready)), self._changed.update):
-            self._later.pop(key, None)
-            if not self._quarantine.attempt(
-                "planning its variants", kube.WORKLOADS, key, partial(self._plan, key, now)
-            ):
-                self._attempts.pause(key)
+    def _gather(self, now: int) -> None:
+        for key in [key for key, when in self._later.items() if when <= now]:
+            self._look_at(key)
         for name in sorted(self._idle):
             if (queue := self._mirror.get(kube.CLUSTER_QUEUES, name)) is not None:
                 note = "concurrentAdmissionPolicy has no effect: the feature gate ConcurrentAdmission is off"
                 self._recorder.record(queue, "Warning", "ConcurrentAdmissionOff", note)
         self._idle.clear()
-        self.due = min(self._later.values(), default=None)
 
-    def _plan(self, key: str, now: int) -> None:
+    def _next_time(self) -> int | None:
+        return min(self._later.values(), default=None)
+
+    def _reconcile(self, ref: JobRef, now: int) -> None:
+        key = ref[1]
+        self._later.pop(key, None)
         workload = self._mirror.workloads.get(key)
         if workload is None:
-            self._attempts.forgive(key)
+            self._attempts.forgive(ref)
             return
         if self._lists_gates and not self._writes.in_doubt(kube.WORKLOADS, key):
             self._list_gates(key, workload)
         if bodies.is_variant(workload):
-            self._plan_orphan(key, workload)
+            self._plan_orphan(ref, workload)
             return
         variants = self._variants_of(workload)
         if any(self._writes.in_doubt(kube.WORKLOADS, each.key) for each in (workload, *variants)):
@@ -174,23 +160,25 @@ class Variants(Part):
         if made.due is not None:
             self._later[key] = made.due
         for step, told in made.steps:
-            if isinstance(step, CreateWorkload) and not self._recreations.may_create(step.body, workload):
-                self._attempts.pause(key)
+            if not self._carry_out(ref, workload, step, partial(self._tell, told) if told is not None else None):
                 return
-            self._send(key, step, told)
+
+    def _tell(self, told: family.Told, answer: Json | None) -> None:
+        if answer is not None:
+            self._recorder.record(told.about, "Normal", told.happened, told.said)
 
     def _variants_of(self, parent: WorkloadObject) -> list[WorkloadObject]:
         owned = self._mirror.workloads_of(parent)
         return [each for each in owned if each.namespace == parent.namespace and bodies.is_variant(each)]
 
-    def _plan_orphan(self, key: str, variant: WorkloadObject) -> None:
+    def _plan_orphan(self, ref: JobRef, variant: WorkloadObject) -> None:
         """Plan a variant whose parent does not exist any more: its job has stopped, or the parent could not have been deleted."""
         parent = self._mirror.workloads.get(bodies.parent_key(variant))
         if parent is not None and parent.uid == bodies.variant_of(variant.metadata):
             return
-        if not self._writes.in_doubt(kube.WORKLOADS, key):
+        if not self._writes.in_doubt(*ref):
             for step in family.leave(variant):
-                self._send(key, step, None)
+                self._carry_out(ref, variant, step)
 
     def _list_gates(self, key: str, workload: WorkloadObject) -> None:
         wanted = [gate["name"] for gate in workload.spec.get("preemptionGates", ())]
@@ -206,41 +194,16 @@ class Variants(Part):
         queue = self._queue_of(workload)
         return _rule(queue) if queue is not None else None
 
-    # --- steps ---
+    # --- answers ---
 
-    def _send(self, key: str, step: family.Step, told: family.Told | None) -> None:
-        self._attempts.sent(key)
-        done = partial(self._done, key, told)
-        failed = partial(self._failed, key)
-        match step:
-            case CreateWorkload(body):
-                target = ObjectKey.of(kube.WORKLOADS, body)
-                self._writes.send(target, "create", body, priority=Priority.LIFECYCLE, done=done, failed=failed)
-            case DeleteWorkload(workload):
-                target, options = ObjectKey.of(kube.WORKLOADS, workload), {"uid": workload.uid}
-                self._writes.send(target, "delete", options, priority=Priority.LIFECYCLE, done=done, failed=failed)
-            case PatchWorkload(workload, body):
-                target, patch = ObjectKey.of(kube.WORKLOADS, workload), fenced(workload, body)
-                self._writes.send(
-                    target, "patch", patch, priority=Priority.LIFECYCLE, slot="variants", done=done, failed=failed
-                )
-            case ChangeStatus(workload, slot, change):
-                self._writes.change(workload.key, slot, change, priority=Priority.ADMISSION, done=done, failed=failed)
+    def _object(self, ref: JobRef) -> Stored | None:
+        return self._mirror.workloads.get(ref[1])
 
-    def _done(self, key: str, told: family.Told | None, answer: Json | None) -> None:
-        self._attempts.resolved(key)
-        self._attempts.forgive(key)
-        self._changed.add(key)
-        if told is not None and answer is not None:
-            self._recorder.record(told.about, "Normal", told.happened, told.said)
+    def _count_created(self, ref: JobRef, workload: WorkloadObject) -> None:
+        """Count nothing: the job has waited for its parent Workload alone."""
 
-    def _failed(self, key: str, error: ApiError) -> None:
-        self._attempts.resolved(key)
-        if self._writes.expected(error):
-            self._changed.add(key)
-            return
-        log.warning("%s: its variants: %s", key, error)
-        self._attempts.pause(key)
+    def _finished(self, workload: WorkloadObject | None) -> None:
+        """Tell nobody: the end of a variant is not that of the job."""
 
 
 def _rule(queue: Stored) -> family.Rule | None:

@@ -44,7 +44,8 @@ class After(Enum):
 
 
 class CarryingOut:
-    """Sends the steps of plans. `clusters`: the connections now; `there`: the writes to them; `changed`: called with the key of a
+    """Sends the steps of plans. `clusters`: the connections now; `here` and `there`: the writes
+    in this cluster and to the others; `changed`: called with the key of a
     Workload that is to be looked at again, `again`: at once; `withdrawn`: called with a Workload whose job has left a cluster;
     `begin_round`: as in `Views`.
     """
@@ -58,6 +59,7 @@ class CarryingOut:
         metrics: KueueMetrics,
         origin: str,
         clusters: Callable[[], Mapping[str, RemoteCluster]],
+        here: Attempts[str],
         there: Attempts[Pair],
         *,
         changed: Callable[[str], None],
@@ -71,6 +73,7 @@ class CarryingOut:
         self._metrics = metrics
         self._origin = origin
         self._clusters = clusters
+        self._here = here
         self._there = there
         self._changed = changed
         self._again = again
@@ -79,8 +82,6 @@ class CarryingOut:
         self.pods = PodWrites(writer, self._pod_refused)
         #: when a workload has to be looked at again
         self.alarms: dict[str, int] = {}
-        #: writes here, by Workload
-        self.here = Attempts[str](again)
 
     def carry_out(self, key: str, view: steps.View, step: steps.Step) -> None:
         workload = view.workload
@@ -143,7 +144,7 @@ class CarryingOut:
                 self._changed(key)
             if list(step.clusters) == view.workload.nominated_clusters:
                 return
-        self.here.sent(key)
+        self._here.sent(key)
         self._writes.change(
             key,
             "multikueue",  # a slot that no other part uses: a replaced change would never be answered
@@ -169,7 +170,7 @@ class CarryingOut:
             pod, body = WrittenPod.of(job), local_changes.mirrored(job, status)
             self.pods.send((kube.WORKLOADS, key), pod, "status", body, patch="merge")
             return
-        self.here.sent(key)
+        self._here.sent(key)
         self._writes.send(
             ObjectKey.of(resource, job),
             "status",
@@ -182,19 +183,19 @@ class CarryingOut:
 
     def _pod_refused(self, ref: JobRef, pod: ObjectKey, error: ApiError) -> None:
         log.warning("%s: status of %s: %s", ref[1], pod, error)
-        self.here.pause(ref[1])
+        self._here.pause(ref[1])
 
     def _failed(self, key: str, error: ApiError) -> None:
-        self.here.resolved(key)
+        self._here.resolved(key)
         if self._writes.expected(error):
             self._changed(key)
             return
         log.warning("%s: sent to other clusters: %s", key, error)
-        self.here.pause(key)
+        self._here.pause(key)
 
     def _ended(self, key: str) -> None:
-        self.here.resolved(key)
-        self.here.forgive(key)
+        self._here.resolved(key)
+        self._here.forgive(key)
         self._changed(key)
 
     # --- in other clusters ---

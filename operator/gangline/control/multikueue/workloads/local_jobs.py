@@ -34,12 +34,17 @@ class WrittenPod(NamedTuple):
 
 
 class LocalJobs:
-    """The jobs of Workloads in this cluster. `pods_of`: the members of the pod group behind a Workload; `external`: kinds that
-    another controller queues.
+    """The jobs of Workloads in this cluster. `external`: kinds that another controller queues; `pods_of`: the members of the pod
+    group behind a Workload.
     """
 
-    def __init__(self, mirror: Mirror, external: Collection[Resource]) -> None:
-        self.pods_of: Callable[[WorkloadObject], Sequence[Member]] = lambda workload: ()
+    def __init__(
+        self,
+        mirror: Mirror,
+        external: Collection[Resource],
+        pods_of: Callable[[WorkloadObject], Sequence[Member]],
+    ) -> None:
+        self._pods_of = pods_of
         self._mirror = mirror
         self._external = external
 
@@ -50,7 +55,7 @@ class LocalJobs:
             return {} if job is None else {job.name: job}
         if kind.resource == kube.PODS:
             owners = {row["uid"] for row in workload.owners}
-            return {pod.name: _as_seen(pod) for pod in self.pods_of(workload) if pod.uid in owners}
+            return {pod.name: _as_seen(pod) for pod in self._pods_of(workload) if pod.uid in owners}
         if kind.pods_wait or kind.resource in self._external:
             job = self._mirror.job((kind.resource, f"{workload.namespace}/{owner['name']}"))
             return {owner["name"]: job} if job is not None and job.uid == owner["uid"] else {}

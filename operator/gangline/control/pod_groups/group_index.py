@@ -10,7 +10,7 @@ from gangline.control.isolation.intake import Intake
 from gangline.control.mirror.changes import JobRef
 from gangline.jobs.pods import composition, member
 from gangline.jobs.pods.group import PodGroup
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource
 from gangline.objects import PodObject, WorkloadObject
@@ -35,7 +35,7 @@ class GroupIndex:
         self.changed: set[JobRef] = set()
         #: Workloads of groups whose last pod is gone
         self.emptied: set[str] = set()
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupPod] = {}
         self._of: dict[JobRef, set[str]] = {}
         #: Workload -> the pods that stand alone which it is named after, or which name it
         self._by_workload: dict[str, set[JobRef]] = {}
@@ -99,7 +99,7 @@ class GroupIndex:
     def refs(self) -> list[JobRef]:
         return list(self._of)
 
-    def pod(self, key: str) -> Member | None:
+    def pod(self, key: str) -> GroupPod | None:
         return self._members.get(key)
 
     def behind(self, key: str, workload: WorkloadObject | None) -> JobRef | None:
@@ -127,7 +127,7 @@ class GroupIndex:
         return min(self._by_workload.get(workload, ()), key=lambda ref: ref[1], default=None)
 
 
-def ref_of(pod: Member) -> JobRef:
+def ref_of(pod: GroupPod) -> JobRef:
     return (POD_GROUPS, f"{pod.namespace}/{pod.group}") if pod.group else (kube.PODS, pod.key)
 
 
@@ -135,5 +135,5 @@ def workload_key(group: PodGroup) -> str:
     return f"{group.pods[0].namespace}/{composition.workload_name(group)}"
 
 
-def _workload_key(pod: Member) -> str:
+def _workload_key(pod: GroupPod) -> str:
     return f"{pod.namespace}/{composition.alone_name(pod)}"

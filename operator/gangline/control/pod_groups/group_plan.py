@@ -30,7 +30,7 @@ from gangline.jobs.base import JobError, PodSetInfo
 from gangline.jobs.pods import composition
 from gangline.jobs.pods import group as groups
 from gangline.jobs.pods.group import Division, PodGroup
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube.resources import Json, key_of
 from gangline.objects import WorkloadObject
 
@@ -68,7 +68,7 @@ class GroupView:
 class PatchPod:
     """Merge patch on a pod. `starts_with`: the admission with which the pod passes its gate by it."""
 
-    pod: Member
+    pod: GroupPod
     body: Json
     starts_with: PodSetInfo | None = None
 
@@ -77,7 +77,7 @@ class PatchPod:
 class MarkPod:
     """Strategic merge patch on a pod's status."""
 
-    pod: Member
+    pod: GroupPod
     body: Json
 
 
@@ -85,14 +85,14 @@ class MarkPod:
 class DeletePod:
     """Delete a pod."""
 
-    pod: Member
+    pod: GroupPod
 
 
 @dataclass(frozen=True, slots=True)
 class TellPod:
     """An event on a pod."""
 
-    pod: Member
+    pod: GroupPod
     kind: EventType
     reason: str
     message: str
@@ -457,12 +457,12 @@ def _stop(view: GroupView, reason: str, why: str) -> list[Step]:
     return steps
 
 
-def _let_go(pods: Iterable[Member]) -> list[Step]:
+def _let_go(pods: Iterable[GroupPod]) -> list[Step]:
     """Remove our finalizer from these pods."""
     return [PatchPod(pod, composition.released(pod)) for pod in pods if pod.held]
 
 
-def _remove(excess: Iterable[Member]) -> list[Step]:
+def _remove(excess: Iterable[GroupPod]) -> list[Step]:
     """Delete pods of which there are too many; without our finalizer they are the first to be taken for excess again."""
     steps: list[Step] = []
     for pod in excess:

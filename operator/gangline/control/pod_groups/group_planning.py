@@ -29,7 +29,7 @@ from gangline.control.writes.pod_writes import PodWrites
 from gangline.jobs.base import JobError, PodSetInfo, UnknownClassError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.group import IncompleteError, PodGroup
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
@@ -111,7 +111,7 @@ class GroupPlanning(Part):
         group = self._index.group((POD_GROUPS, key))
         return group is not None and any(self._uses_quota(pod) for pod in group.pods)
 
-    def members(self, workload: WorkloadObject) -> Sequence[Member]:
+    def members(self, workload: WorkloadObject) -> Sequence[GroupPod]:
         """The pods of the group behind a Workload."""
         ref = self._index.behind(workload.key, workload)
         group = self._index.group(ref) if ref is not None else None
@@ -244,7 +244,7 @@ class GroupPlanning(Part):
     def _runs_elsewhere(self, workload: WorkloadObject | None) -> bool:
         return workload is not None and self.elsewhere.sends(workload) and self.elsewhere.may_run(workload)
 
-    def _seen(self, pod: Member) -> Member:
+    def _seen(self, pod: GroupPod) -> GroupPod:
         """The pod as its group counts it. A deleted pod that was left behind holds no place, as long as its
         node is out of reach.
         """
@@ -253,7 +253,7 @@ class GroupPlanning(Part):
         out = out_of_reach_since(self._mirror.nodes.get(pod.node)) is not None
         return replace(pod, lost=True, ready=False) if out else pod
 
-    def _uses_quota(self, pod: Member) -> bool:
+    def _uses_quota(self, pod: GroupPod) -> bool:
         """Whether the pod may run: it passes the gate, or has passed it, and its node, if it has one, can be reached."""
         if self._pod_writes.is_starting(pod):
             return True
@@ -317,7 +317,7 @@ class GroupPlanning(Part):
         self._index.changed.add(ref)
         self._wake()
 
-    def _tell(self, pod: Member, kind: group_plan.EventType, reason: str, message: str) -> None:
+    def _tell(self, pod: GroupPod, kind: group_plan.EventType, reason: str, message: str) -> None:
         meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         self._recorder.record({"apiVersion": "v1", "kind": "Pod", "metadata": meta}, kind, reason, message)
 

@@ -12,7 +12,7 @@ import orjson
 from gangline.api import names
 from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import RunsElsewhere
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, PodObject, WorkloadObject
@@ -39,7 +39,7 @@ class LocalJobs:
     """
 
     def __init__(self, mirror: Mirror, external: Collection[Resource]) -> None:
-        self.pods_of: Callable[[WorkloadObject], Sequence[Member]] = lambda workload: ()
+        self.pods_of: Callable[[WorkloadObject], Sequence[GroupPod]] = lambda workload: ()
         self._mirror = mirror
         self._external = external
 
@@ -72,7 +72,7 @@ def owner_of(workload: WorkloadObject) -> Json | None:
     return named or workload.controller or next(iter(refs), None)
 
 
-def _as_seen(pod: Member) -> PodObject:
+def _as_seen(pod: GroupPod) -> PodObject:
     found = _unpacked(pod.packed)
     meta = {**found["metadata"], "resourceVersion": pod.version}
     if pod.deleted:

@@ -438,7 +438,7 @@ def test_how_workloads_are_sent_to_other_clusters() -> None:
     gates = {"MultiKueueKubeConfigPathValidation": False, "MultiKueueIncrementalDispatcherRespectConfigOrder": False}
     chosen = configuration.load({"namespace": "kueue", "multiKueue": section, "featureGates": gates})
     assert chosen.ignored == chosen.warnings == ()
-    assert chosen.multikueue == multikueue.MultiKueue(
+    assert chosen.multikueue == multikueue.MultiKueueSettings(
         gc_interval=0.0,
         origin="east",
         worker_lost_timeout=60.0,
@@ -561,7 +561,7 @@ def test_without_its_gate_no_other_kind_is_sent_and_that_is_said() -> None:
     assert "multiKueue.externalFrameworks has no effect" in warning
 
 
-def _managed(root: Json) -> tuple[configuration.ManagedJobs, multikueue.MultiKueue]:
+def _managed(root: Json) -> tuple[configuration.ManagedJobs, multikueue.MultiKueueSettings]:
     chosen = configuration.load(root)
     return chosen.jobs, chosen.multikueue
 

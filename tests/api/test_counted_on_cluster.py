@@ -13,11 +13,11 @@ from tests.controlplane import Kubectl, eventually, require_control_plane
 
 from gangline.api import quantity
 from gangline.api.read import parse
-from gangline.api.read.counting import Rules, limit_ranges
+from gangline.api.read.counting import NamespaceRules, limit_ranges
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import EVERYTHING
 from gangline.devcluster.building import build
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -118,7 +118,7 @@ def requested(spec: Json) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def kubectl() -> Iterator[Kubectl]:
     require_control_plane()
-    with LocalControlPlane(Options(gogc=400)) as plane:
+    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as plane:
         kubectl = Kubectl(build.kubectl(), plane.kubeconfig)
         classes = {
             "apiVersion": "node.k8s.io/v1",
@@ -166,7 +166,7 @@ def test_what_is_counted_is_what_the_stored_pod_requests(kubectl: Kubectl, names
     ]  # with the defaults that the API server fills in
     limits = limit_ranges.together(map(limit_ranges.limits, found)) if found else NO_LIMITS
     overhead = {name: quantity.parse(size, name) for name, size in OVERHEAD.items()}
-    rules = Rules.of(limits, {"sandboxed": overhead}, EVERYTHING)
+    rules = NamespaceRules.of(limits, {"sandboxed": overhead}, EVERYTHING)
     accepted = 0
     for batch, answer in zip(slices, answers, strict=True):
         for number, spec in enumerate(batch):

@@ -20,7 +20,7 @@ def built(gang: Gang) -> JobObject:
     [kind] = read("kinds", "smoke").classes
     job = gang.build(kind, "queue", 3)
     [runtime] = descriptions()
-    held = admission.default(job, None, admission.Context()).obj
+    held = admission.default(job, None, admission.AdmissionFacts()).obj
     return JobObject({**held, DESCRIPTION: runtime} if gang.declaration.descriptions else held)
 
 
@@ -37,7 +37,7 @@ def test_a_gang_is_held_valid_and_of_the_wanted_size(gang: Gang) -> None:
     assert kind is not None
     job = built(gang)
     assert kind.is_suspended(job)
-    assert not admission.validate(job, None, admission.Context())
+    assert not admission.validate(job, None, admission.AdmissionFacts())
     assert sum(row["count"] for row in kind.pod_sets(job)) == PODS
 
 

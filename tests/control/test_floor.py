@@ -11,7 +11,7 @@ import pytest
 from tests.engine.world import START, cluster_queue, gang
 from tests.objects import Stored
 
-from gangline.api.admission.findings import Context
+from gangline.api.admission.findings import AdmissionFacts
 from gangline.api.admission.of_queues import queuepolicy
 from gangline.api.read import policy_reader
 from gangline.control.floor import floor_watch
@@ -243,4 +243,4 @@ def test_the_field() -> None:
     assert queuepolicy.warn(policy(floor="Off")) == []
     idle = policy(floor="Off", backfill={"depth": 0}, order={"key": "FairShare"})
     assert [told.split(":")[0] for told in queuepolicy.warn(idle)] == ["spec.floor"]
-    assert queuepolicy.validate(idle, None, Context()) == []
+    assert queuepolicy.validate(idle, None, AdmissionFacts()) == []

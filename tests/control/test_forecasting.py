@@ -23,9 +23,9 @@ from gangline.control.forecasting.group_coverage import LEAST, Coverage, Group, 
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.engine import Engine
-from gangline.forecast import Forecast, HistoryStore, Run, Source
+from gangline.forecast import Forecast, ForecastSource, HistoryStore, Run
 from gangline.kube import resources as kube
-from gangline.kube.client import Listing
+from gangline.kube.client import ObjectList
 from gangline.kube.errors import Forbidden
 
 
@@ -204,7 +204,7 @@ def test_accuracy_is_shares_and_a_factor() -> None:
 
 def test_coverage_is_shown_of_tenants_and_sizes_with_enough_runs() -> None:
     groups = Groups()
-    forecast = Forecast(10.0, 20.0, 30.0, 40.0, 50.0, Source.DEFAULT, 0)
+    forecast = Forecast(10.0, 20.0, 30.0, 40.0, 50.0, ForecastSource.DEFAULT, 0)
     for number in range(LEAST):
         seconds = 40.0 if number % 4 else 41.0
         groups.ended(Run("u", 0.0, 16 if number else 1, namespace="ml", queue="q", start=0.0, finish=seconds), forecast)
@@ -216,7 +216,7 @@ def test_coverage_is_shown_of_tenants_and_sizes_with_enough_runs() -> None:
 
 def test_many_queues_of_one_namespace_keep_no_other_from_being_counted() -> None:
     groups = Groups()
-    forecast = Forecast(1.0, 2.0, 3.0, 4.0, 5.0, Source.DEFAULT, 0)
+    forecast = Forecast(1.0, 2.0, 3.0, 4.0, 5.0, ForecastSource.DEFAULT, 0)
     for number in range(5000):
         groups.ended(Run("u", 0.0, namespace="loud", queue=f"q{number}", start=0.0, finish=3.0), forecast)
     groups.ended(Run("u", 0.0, namespace="quiet", queue="q", start=0.0, finish=3.0), forecast)
@@ -365,11 +365,11 @@ async def test_accuracy_names_no_queue_to_those_who_cannot_list_them(
     assert told["queues"] == {alias(queue["metadata"]["uid"]): {"promised": 7}}
 
     class Lists:
-        async def list(self, resource: kube.Resource) -> Listing:
-            return Listing([queue, {"metadata": {"name": "new", "uid": "n"}}], "1")
+        async def list(self, resource: kube.Resource) -> ObjectList:
+            return ObjectList([queue, {"metadata": {"name": "new", "uid": "n"}}], "1")
 
     class Refuses:
-        async def list(self, resource: kube.Resource) -> Listing:
+        async def list(self, resource: kube.Resource) -> ObjectList:
             raise Forbidden(403)
 
     client: Any = Lists()

@@ -42,7 +42,7 @@ def own_kind() -> Iterator[None]:
 
 
 def held(name: str) -> JobObject:
-    job = admission.default(copy.deepcopy(EXAMPLES[name]), None, admission.Context()).obj
+    job = admission.default(copy.deepcopy(EXAMPLES[name]), None, admission.AdmissionFacts()).obj
     return JobObject({**job, DESCRIPTION: DESCRIPTIONS[name]} if name in DESCRIPTIONS else job)
 
 

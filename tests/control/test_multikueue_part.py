@@ -15,7 +15,7 @@ from gangline import jobs
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read import configuration
-from gangline.api.read.configuration.multikueue import MultiKueue as Settings
+from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror

@@ -14,7 +14,7 @@ from tests.control.test_multikueue_part import START, Room, Worker
 
 from gangline.api import names
 from gangline.api.read import conditions, configuration
-from gangline.api.read.configuration.multikueue import MultiKueue
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.control.multikueue.clusters import clusters as clusters_module
 from gangline.control.multikueue.clusters import copies
 from gangline.control.multikueue.clusters.copies import Copy
@@ -34,7 +34,7 @@ from gangline.control.multikueue.plan.steps import (
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
-ON = MultiKueue(orchestrates=True)
+ON = MultiKueueSettings(orchestrates=True)
 GATED = (names.MULTIKUEUE_GATE,)
 
 
@@ -138,9 +138,9 @@ def test_a_time_to_come_holds_nobody_up() -> None:
 
 
 def test_without_the_gate_nothing_is_opened() -> None:
-    off = replace(asked(a=gated(blocked(2)), b=gated(blocked(1))), settings=MultiKueue())
+    off = replace(asked(a=gated(blocked(2)), b=gated(blocked(1))), settings=MultiKueueSettings())
     assert planning.plan(off) == []
-    assert planning.plan(replace(asked(), settings=MultiKueue())) == [Send("a"), Send("b")]
+    assert planning.plan(replace(asked(), settings=MultiKueueSettings())) == [Send("a"), Send("b")]
 
 
 def test_once_admitted_nobody_preempts_any_more() -> None:

@@ -328,7 +328,9 @@ def test_pods_with_volumes_go_where_the_scheduler_finds_them_once_a_node_has_ref
     template["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     if avoid:
         swap = swap_record.RecordedSwap("Replace", "Unschedulable", avoid, T, T, refusing=avoid)
-        workload["metadata"]["annotations"] = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
+        workload["metadata"]["annotations"] = {
+            names.RECOVERY: swap_record.write(swap_record.SwapRecord().with_loss(swap))
+        }
     world.mirror.upsert(kube.WORKLOADS, workload)
     world.comes(waiting("a"))
     assert world.look() == ["a"]

@@ -733,7 +733,7 @@ def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() 
 def test_a_gang_that_only_replaces_pods_goes_on() -> None:
     workload = a_workload(a_job(), a=admitted)
     swap = RecordedSwap("Replace", "NotReady", ("n1",), NOW, NOW)
-    annotations = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
+    annotations = {names.RECOVERY: swap_record.write(swap_record.SwapRecord().with_loss(swap))}
     lost = WorkloadObject({**workload, "metadata": {**workload["metadata"], "annotations": annotations}})
     assert "PatchJob" not in kinds(steps(running_job(workload), lost))
 

@@ -20,7 +20,7 @@ from gangline.control.stall import refusals
 from gangline.control.stall.refused_pods import PATIENCE, RefusedPods
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
-from gangline.kube.client import Listing
+from gangline.kube.client import ObjectList
 from gangline.kube.resources import condition_of
 
 Json = dict[str, Any]
@@ -79,9 +79,9 @@ class FakeClient:
         self.events: list[Json] = []
         self.asked: list[str] = []
 
-    async def pages(self, resource: kube.Resource, namespace: str, **_: Any) -> AsyncIterator[Listing]:
+    async def pages(self, resource: kube.Resource, namespace: str, **_: Any) -> AsyncIterator[ObjectList]:
         self.asked.append(namespace)
-        yield Listing(self.events, "1")
+        yield ObjectList(self.events, "1")
 
 
 class Room:

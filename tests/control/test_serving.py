@@ -12,7 +12,7 @@ from tests.control.test_pod_groups import Lookups
 from tests.objects import PodObject, Stored, WorkloadObject, as_stored
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
@@ -48,7 +48,7 @@ NOW = 1_700_000_000_000
 def stored(obj: Json, uid: str = "u1") -> Stored:
     """As the API server has it once the webhook has seen it."""
     obj["metadata"] |= {"uid": uid, "resourceVersion": "5"}
-    return as_stored(admission.default(obj, None, Context()).obj)
+    return as_stored(admission.default(obj, None, AdmissionFacts()).obj)
 
 
 def pod(
@@ -66,7 +66,7 @@ def pod(
     body["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
     body["metadata"]["labels"] |= given.pop("labels", {})
     body["metadata"]["annotations"] |= given.pop("annotations", {})
-    made = admission.default({"apiVersion": "v1", "kind": "Pod", **body}, None, Context()).obj
+    made = admission.default({"apiVersion": "v1", "kind": "Pod", **body}, None, AdmissionFacts()).obj
     made["status"] = {"phase": "Pending"}
     return PodObject(made)
 

@@ -18,7 +18,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, edit, objects
 
 from gangline.api.names import V1BETA2
-from gangline.console.views.world import ClusterFacts
+from gangline.console.views.world import ClusterInstant
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.process.operator_process import Operator
@@ -153,12 +153,12 @@ class OperatorHttp:
         return bytes(wire.answer)
 
 
-def _forecasting() -> ClusterFacts:
+def _forecasting() -> ClusterInstant:
     """The same objects with forecasts, which the operator makes in processes of its own."""
     listed: dict[kube.Resource, list[Json]] = {}
     for resource, obj in _objects():
         listed.setdefault(resource, []).append(obj)
-    here = ClusterFacts()
+    here = ClusterInstant()
     here.fill(listed)
     here.forecast(None)
     here.ledger = Ledger()

@@ -13,7 +13,7 @@ from tests.jobs import plain_pods
 from tests.objects import JobObject, PodObject, Stored, WorkloadObject, as_stored
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read.conditions import timestamp
 from gangline.control.plan import job_plan
@@ -120,7 +120,7 @@ def _made(name: str, head: Json) -> Gang:
 
 def _stored(written: Json, head: Json) -> Stored:
     meta = written["metadata"] | {"name": "mine", "namespace": NAMESPACE, "uid": "job", "resourceVersion": "1"} | head
-    made = admission.default({**written, "metadata": meta}, None, Context()).obj
+    made = admission.default({**written, "metadata": meta}, None, AdmissionFacts()).obj
     made.setdefault("status", {})
     return as_stored(made)
 

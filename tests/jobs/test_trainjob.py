@@ -260,11 +260,11 @@ IN_VAIN = "spec.trainer.resourcesPerNode is ignored, and takes no quota: the Clu
 def test_fields_of_the_trainer_for_which_its_runtime_has_no_place_are_told(
     of: Json, spec: Json, told: list[str]
 ) -> None:
-    context = admission.Context(look=lambda reference: of)
+    context = admission.AdmissionFacts(look=lambda reference: of)
     job = admission.default(train(**spec), None, context)
     assert list(job.warnings) == told
     assert not admission.default(job.obj, job.obj, context).warnings, "told once"
-    assert not admission.default(train(**spec), None, admission.Context()).warnings, "its runtime may come later"
+    assert not admission.default(train(**spec), None, admission.AdmissionFacts()).warnings, "its runtime may come later"
     if told:
         queued = train(of, **spec)
         assert {row["name"]: row for row in kind.pod_sets(queued)} == {

@@ -27,13 +27,19 @@ from gangline.kube import field_tracking, ownership
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
-from gangline.tls.certificates import CertificateError, Names, service_names
+from gangline.tls.certificates import CertificateError, ServerNames, service_names
 from gangline.tls.connections import of_uvicorn
 from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks import withdrawal
 from gangline_webhooks.app import CERTIFIED, Readiness, create_app
-from gangline_webhooks.certificate_store import SECRET, DirectorySource, SecretSource, Served, Source
+from gangline_webhooks.certificate_store import (
+    SECRET,
+    CertificateSource,
+    DirectorySource,
+    SecretSource,
+    ServingCertificate,
+)
 from gangline_webhooks.facts import Facts
 from gangline_webhooks.registrar import Registrar, WithdrawnError
 from gangline_webhooks.registration import Endpoint
@@ -62,7 +68,7 @@ REGISTRATION = "registration"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WebhookOptions:
     """Options of the webhooks. `cert_dir` selects cert-manager's mode, `url_host` registration by URL."""
 
     host: str
@@ -86,7 +92,7 @@ class Options:
     linger: float = 0.0
 
 
-async def run(login: Login, options: Options) -> None:
+async def run(login: Login, options: WebhookOptions) -> None:
     """Serve until SIGTERM or SIGINT. Raises OSError if the address is in use, and CertificateError for a CA that is none."""
     listener = bound(options.host, options.port)
     port: int = listener.getsockname()[1]
@@ -95,7 +101,7 @@ async def run(login: Login, options: Options) -> None:
         await process.run(listener)
 
 
-async def unregister(login: Login, options: Options) -> None:
+async def unregister(login: Login, options: WebhookOptions) -> None:
     """Take the webhooks out of the cluster. Raises ApiError."""
     async with ApiClient(login) as client:
         await withdrawal.withdraw(client, _endpoint(options, options.port))
@@ -164,7 +170,7 @@ class _Server(uvicorn.Server):
 
 
 class _Process:
-    def __init__(self, client: ApiClient, options: Options, port: int) -> None:
+    def __init__(self, client: ApiClient, options: WebhookOptions, port: int) -> None:
         identifiers.choose(annotations_first=options.jobs.annotated_identifiers)
         declare(options.jobs.declared, options.jobs.external)
         self._client = client
@@ -212,7 +218,7 @@ class _Process:
             if task.done() and not task.cancelled():
                 task.result()  # a crash must be visible
 
-    async def _first_certificates(self) -> Served | None:
+    async def _first_certificates(self) -> ServingCertificate | None:
         """Wait for the first certificate; None if the process was told to stop before."""
         while not self._stop.is_set():
             served = await self._refresh()
@@ -221,7 +227,7 @@ class _Process:
             await self._pause(RETRY)
         return None
 
-    async def _refresh(self) -> Served | None:
+    async def _refresh(self) -> ServingCertificate | None:
         """Fetch and load certificates. On failure the loaded ones stay."""
         try:
             served = await self._source.fetch()
@@ -233,7 +239,7 @@ class _Process:
         self._readiness.done(CERTIFICATES)
         return served
 
-    async def _upkeep(self, server: _Server, served: Served) -> None:
+    async def _upkeep(self, server: _Server, served: ServingCertificate) -> None:
         """Keep registration and certificates up to date, until told to stop."""
         await server.listening.wait()  # before that no request may be sent here
         while not self._stop.is_set():
@@ -245,7 +251,7 @@ class _Process:
         if not self._options.track_fields:
             await field_tracking.end(self._client, ownership.WEBHOOKS)
 
-    async def _register(self, served: Served) -> bool:
+    async def _register(self, served: ServingCertificate) -> bool:
         """True once everything is registered, the conversion of all CRDs included, and API servers accept our certificate."""
         try:
             missing = await self._registrar.ensure(served.bundle)
@@ -314,7 +320,7 @@ def _uvicorn(app: ASGIApp, tls: LiveContext) -> _Server:
     return _Server(config)
 
 
-def _names(options: Options) -> Names:
+def _names(options: WebhookOptions) -> ServerNames:
     """The service's names, and the host of the registered URLs."""
     names, host = service_names(options.service, options.namespace), options.url_host
     if not host:
@@ -322,17 +328,17 @@ def _names(options: Options) -> Names:
     try:
         address = str(ipaddress.ip_address(host))
     except ValueError:
-        return Names(tuple(dict.fromkeys((*names.dns, host))), names.addresses)
-    return Names(names.dns, tuple(dict.fromkeys((*names.addresses, address))))
+        return ServerNames(tuple(dict.fromkeys((*names.dns, host))), names.addresses)
+    return ServerNames(names.dns, tuple(dict.fromkeys((*names.addresses, address))))
 
 
-def _source(client: ApiClient, options: Options) -> Source:
+def _source(client: ApiClient, options: WebhookOptions) -> CertificateSource:
     if options.cert_dir is not None:
         return DirectorySource(options.cert_dir)
     return SecretSource(client, options.namespace, options.secret, _names(options))
 
 
-def _endpoint(options: Options, port: int) -> Endpoint:
+def _endpoint(options: WebhookOptions, port: int) -> Endpoint:
     if options.url_host:
         host = f"[{options.url_host}]" if ":" in options.url_host else options.url_host
         return Endpoint(url=f"https://{host}:{port}")

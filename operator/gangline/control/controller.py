@@ -102,7 +102,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Resource
 from gangline.objects import view
-from gangline.telemetry import Source
+from gangline.telemetry import ReadingSource
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
@@ -151,9 +151,9 @@ class Controller:
         progress_url: str = "",
         managed: ManagedJobs = EVERY_QUEUED,
         older_words: bool = False,
-        telemetry: Source | None = None,
+        telemetry: ReadingSource | None = None,
         forecasting: MakeForecasting | None = None,
-        multikueue: multikueue_settings.MultiKueue = multikueue_settings.USUAL,
+        multikueue: multikueue_settings.MultiKueueSettings = multikueue_settings.USUAL,
         served: Callable[[Resource], bool] = lambda resource: True,
         record: RecordOptions | None = None,
         now: Callable[[], int] = wall_millis,

@@ -25,7 +25,7 @@ VERSION: Final = Resource("", "", "version", namespaced=False)
 PATIENCE: Final = 8.0
 
 
-class Cluster:
+class ClusterReads:
     """Reads of one examination. What several checks read is requested once."""
 
     def __init__(self, api: ApiClient) -> None:

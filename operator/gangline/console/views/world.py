@@ -43,7 +43,7 @@ from gangline.objects import PodObject, view
 _SKIPPED = frozenset({kube.SERVICES})
 
 
-class RefusedError(Exception):
+class ListForbiddenError(Exception):
     """The user may not list what all answers depend on; the text says what."""
 
 
@@ -52,7 +52,7 @@ def wall_millis() -> int:
 
 
 @dataclass
-class ClusterFacts:
+class ClusterInstant:
     """The engine with the cluster's state at the instant `now` (milliseconds since the epoch)."""
 
     now: int = field(default_factory=wall_millis)
@@ -134,7 +134,7 @@ class ClusterFacts:
 class _OwnForesight:
     """Simulates in this process, which does nothing else."""
 
-    world: ClusterFacts
+    world: ClusterInstant
 
     @property
     def ledger(self) -> Ledger | None:
@@ -168,12 +168,12 @@ def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> For
         return None
 
 
-async def load(api: ApiClient) -> ClusterFacts:
+async def load(api: ApiClient) -> ClusterInstant:
     """The cluster's current state. Raises RefusedError if the user may not list a resource."""
     request = asyncio.create_task(reach.forecasts(api))
     try:
         objects = await _list(api)
-        world = ClusterFacts()
+        world = ClusterInstant()
         world.fill(objects)
         answer = await request or {}
         world.forecast(_named(answer.get("forecasts"), objects[kube.WORKLOADS]), answer.get("flavorOffsets"))
@@ -209,4 +209,4 @@ async def _objects(api: ApiClient, resource: Resource) -> list[Json]:
     except Forbidden as error:
         if resource in INVENTORY:
             return []  # less is known of cards then
-        raise RefusedError(f"you may not list {resource} in all namespaces ({error.message})") from error
+        raise ListForbiddenError(f"you may not list {resource} in all namespaces ({error.message})") from error

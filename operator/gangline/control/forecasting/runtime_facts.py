@@ -32,7 +32,7 @@ from gangline.kube import resources as kube
 from gangline.objects import JobObject, WorkloadObject
 
 if TYPE_CHECKING:
-    from gangline.forecast import Model
+    from gangline.forecast import QuantileModel
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ class Forecasts:
         self.forecaster.renew(self._open[key].uid for key in found if key in self._open)
         return found
 
-    def use(self, learned: Model | None) -> None:
+    def use(self, learned: QuantileModel | None) -> None:
         """Forecast with another model from now on, or with none."""
         self.forecaster.use(learned)
         self._learned = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gangline.api import names, sharing
 from gangline.api.read import inventory, parse
 from gangline.api.read.counting import gpu_shares
-from gangline.api.read.inventory import Allocation, Slice
+from gangline.api.read.inventory import Allocation, ResourceSlice
 from gangline.control.inventory.slice_pools import SlicePools
 from gangline.engine import is_accelerator
 from gangline.engine.model import CardUse, Device, NodeCards, Share
@@ -43,7 +43,10 @@ class CardInventory:
         #: what nodes themselves say of their cards
         self._nodes: dict[str, tuple[Device, ...]] = {}
         #: version -> name -> slice; the newest version that has any counts
-        self._slices: dict[Resource, dict[str, Slice]] = {kube.RESOURCE_SLICES: {}, kube.OLD_RESOURCE_SLICES: {}}
+        self._slices: dict[Resource, dict[str, ResourceSlice]] = {
+            kube.RESOURCE_SLICES: {},
+            kube.OLD_RESOURCE_SLICES: {},
+        }
         self._pools = SlicePools()
         self._published: dict[str, list[Device]] = {}
         self._partial: frozenset[str] = frozenset()
@@ -197,7 +200,7 @@ class CardInventory:
         """The cards of a node; None where nothing is known of them."""
         return self._cards.get(node)
 
-    def sizes(self) -> sharing.Sizes:
+    def sizes(self) -> sharing.CardSizes:
         """The sizes of all cards in the cluster."""
         devices = (device for devices in self._devices.values() for device in devices)
         return sharing.sizes_of(devices, self._policies)

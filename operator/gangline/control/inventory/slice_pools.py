@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from gangline.api.read.inventory import Slice
+from gangline.api.read.inventory import ResourceSlice
 
-_Pool: TypeAlias = tuple[Slice, ...]
+_Pool: TypeAlias = tuple[ResourceSlice, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
     """The slices that hold. On `partial` nodes there may be cards that are in none of them."""
 
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
     partial: frozenset[str] = frozenset()
 
 
@@ -29,13 +29,13 @@ class SlicePools:
         #: pool -> its slices when it was last complete
         self._complete: dict[str, _Pool] = {}
 
-    def publish(self, slices: Iterable[Slice]) -> Published:
+    def publish(self, slices: Iterable[ResourceSlice]) -> Published:
         """The slices of each pool that hold, given all slices as they are now, in a fixed order."""
-        pools: dict[str, list[Slice]] = {}
+        pools: dict[str, list[ResourceSlice]] = {}
         for each in slices:
             pools.setdefault(each.pool, []).append(each)
         self._complete = {pool: known for pool, known in self._complete.items() if pool in pools}
-        found: list[Slice] = []
+        found: list[ResourceSlice] = []
         partial: set[str] = set()
         for pool, there in sorted(pools.items()):
             generation = max(each.generation for each in there)
@@ -52,11 +52,11 @@ class SlicePools:
         return Published(tuple(found), frozenset(partial))
 
 
-def _is_complete(newest: Sequence[Slice]) -> bool:
+def _is_complete(newest: Sequence[ResourceSlice]) -> bool:
     return all(each.count in (0, len(newest)) for each in newest)
 
 
-def _with_failures(known: _Pool, newest: _Pool) -> Iterable[Slice]:
+def _with_failures(known: _Pool, newest: _Pool) -> Iterable[ResourceSlice]:
     failed = {(device.node, device.uuid) for each in newest for device in each.devices if not device.healthy}
     for each in known:
         devices = (

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gangline.api.read.counting import Rules, device_claims, device_slices, limit_ranges
+from gangline.api.read.counting import NamespaceRules, device_claims, device_slices, limit_ranges
 from gangline.api.read.counting.device_claims import Claim, ExtendedClass
 from gangline.api.read.counting.device_supply import DeviceSupply
-from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, ContainerLimits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import amounts, child
 from gangline.api.selecting import Judges
-from gangline.api.sharing import UNKNOWN, Sizes
+from gangline.api.sharing import UNKNOWN, CardSizes
 from gangline.control.selecting import SelectorProcess
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
@@ -40,7 +40,7 @@ class RequestRules:
         self._supply_changed = False
         #: namespace -> its claims that have to be counted anew; the namespaces take turns
         self._stale: dict[str, dict[Claim, None]] = {}
-        self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
+        self._ranges: dict[str, dict[str, ContainerLimits]] = {}  # namespace -> LimitRange -> what it says
         #: namespace -> ResourceClaimTemplate -> what it asks for; the rules of the namespace hold the same object
         self._claims: dict[str, dict[str, Claim]] = {}
         self._used: dict[str, Counter[Claim]] = {}
@@ -50,15 +50,15 @@ class RequestRules:
         #: placement policies look at images
         self.images = False
         #: those of namespaces with limits, as far as they were asked for, and those of all others
-        self._by_namespace: dict[str, Rules] = {}
-        self._elsewhere = Rules.of(NO_LIMITS, {}, resources)
+        self._by_namespace: dict[str, NamespaceRules] = {}
+        self._elsewhere = NamespaceRules.of(NO_LIMITS, {}, resources)
         self._changed_namespaces: set[str] = set()
         self._changed_classes: set[str] = set()
         self._changed_claims: dict[str, set[str]] = {}  # by namespace
         self._changed_resources: set[str] = set()
         self._changed_for_all = False
 
-    def of(self, namespace: str) -> Rules:
+    def of(self, namespace: str) -> NamespaceRules:
         found = self._by_namespace.get(namespace)
         if found is not None:
             return found
@@ -66,7 +66,7 @@ class RequestRules:
         if ranges is None and claims is None:
             return self._elsewhere
         limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
-        self._by_namespace[namespace] = found = Rules.of(
+        self._by_namespace[namespace] = found = NamespaceRules.of(
             limits,
             self._overheads,
             self._resources,
@@ -91,7 +91,7 @@ class RequestRules:
             found = None if obj is None else device_slices.resource_slice(obj)
             self._supply_changed |= self._supply.put_slice(key, found)
 
-    def put_cards(self, cards: Sizes) -> None:
+    def put_cards(self, cards: CardSizes) -> None:
         """Replace what is known of all cards of the cluster."""
         if cards != self._cards:
             self._cards, self._changed_for_all = cards, True
@@ -107,7 +107,9 @@ class RequestRules:
 
     def _forget(self) -> None:
         """Drop the rules made for each namespace, since something that all have in common has changed."""
-        self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources, cards=self._cards, images=self.images)
+        self._elsewhere = NamespaceRules.of(
+            NO_LIMITS, self._overheads, self._resources, cards=self._cards, images=self.images
+        )
         self._by_namespace.clear()
 
     def _put_device_class(self, name: str, obj: Stored | None) -> None:
@@ -195,7 +197,7 @@ class RequestRules:
         if not used:
             del self._used[namespace]
 
-    def _put_range(self, key: str, found: Limits) -> None:
+    def _put_range(self, key: str, found: ContainerLimits) -> None:
         namespace, _, name = key.rpartition("/")
         ranges = self._ranges.setdefault(namespace, {})
         if ranges.get(name, NO_LIMITS) != found:

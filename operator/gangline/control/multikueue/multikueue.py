@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.api.read.configuration.multikueue import MultiKueue as Settings
+from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
 from gangline.api.read.configuration.multikueue import sent as kinds_sent
 from gangline.control.checks.activity import Activity
 from gangline.control.isolation.time_limit import limited

@@ -11,7 +11,7 @@ from gangline.control.mirror.mirror import HeadError, Mirror
 from gangline.control.parts.changed_keys import KeySet
 from gangline.jobs.pods import composition, member
 from gangline.jobs.pods.group import PodGroup
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource
 from gangline.objects import PodObject, WorkloadObject
@@ -34,7 +34,7 @@ class GroupIndex:
         self.changed = KeySet[JobRef](lambda ref: ref in self._of)
         #: Workloads of groups whose last pod is gone
         self.emptied: set[str] = set()
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupPod] = {}
         self._of: dict[JobRef, set[str]] = {}
         #: Workload -> the pods that stand alone which it is named after, or which name it
         self._by_workload: dict[str, set[JobRef]] = {}
@@ -98,7 +98,7 @@ class GroupIndex:
     def refs(self) -> list[JobRef]:
         return list(self._of)
 
-    def pod(self, key: str) -> Member | None:
+    def pod(self, key: str) -> GroupPod | None:
         return self._members.get(key)
 
     def workload_of(self, group: PodGroup) -> WorkloadObject | None:
@@ -110,7 +110,7 @@ class GroupIndex:
         owned = self._mirror.workloads_of_uid(group.pods[0].uid)
         return min(owned, key=lambda each: (not each.holds_quota, each.name), default=None)
 
-    def members(self, workload: WorkloadObject) -> Sequence[Member]:
+    def members(self, workload: WorkloadObject) -> Sequence[GroupPod]:
         """The pods of the group behind a Workload."""
         ref = self.behind(workload.key, workload)
         group = self.group(ref) if ref is not None else None
@@ -157,7 +157,7 @@ class GroupIndex:
         return min(self._by_workload.get(workload, ()), key=lambda ref: ref[1], default=None)
 
 
-def ref_of(pod: Member) -> JobRef:
+def ref_of(pod: GroupPod) -> JobRef:
     return (POD_GROUPS, f"{pod.namespace}/{pod.group}") if pod.group else (kube.PODS, pod.key)
 
 
@@ -165,5 +165,5 @@ def workload_key(group: PodGroup) -> str:
     return f"{group.pods[0].namespace}/{composition.workload_name(group)}"
 
 
-def _workload_key(pod: Member) -> str:
+def _workload_key(pod: GroupPod) -> str:
     return f"{pod.namespace}/{composition.alone_name(pod)}"

@@ -34,7 +34,7 @@ from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods import group as groups
 from gangline.jobs.pods.group import Division, PodGroup
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube.resources import Json, key_of
 from gangline.objects import WorkloadObject
 
@@ -414,12 +414,12 @@ def _stop(view: GroupView, reason: str, why: str) -> list[Step]:
     return steps
 
 
-def _let_go(pods: Iterable[Member]) -> list[Step]:
+def _let_go(pods: Iterable[GroupPod]) -> list[Step]:
     """Remove our finalizer from these pods."""
     return [PatchPod(pod, composition.released(pod)) for pod in pods if pod.held]
 
 
-def _remove(excess: Iterable[Member]) -> list[Step]:
+def _remove(excess: Iterable[GroupPod]) -> list[Step]:
     """Delete pods of which there are too many; without our finalizer they are the first to be taken for excess again."""
     steps: list[Step] = []
     for pod in excess:

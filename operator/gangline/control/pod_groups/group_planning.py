@@ -18,7 +18,7 @@ from gangline.control.serving.families import Families
 from gangline.control.writes.outgoing import Priority
 from gangline.jobs.base import PodSetInfo
 from gangline.jobs.pods import composition
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import ObjectKey, Resource
@@ -161,7 +161,7 @@ class GroupPlanning(Planner):
     def _runs_there(self, workload: WorkloadObject | None) -> bool:
         return workload is not None and self._elsewhere.sends(workload) and self._elsewhere.may_run(workload)
 
-    def _seen(self, pod: Member) -> Member:
+    def _seen(self, pod: GroupPod) -> GroupPod:
         """The pod as its group counts it. A deleted pod that was left behind holds no place, as long as its
         node is out of reach.
         """
@@ -170,7 +170,7 @@ class GroupPlanning(Planner):
         out = out_of_reach_since(self._mirror.nodes.get(pod.node)) is not None
         return replace(pod, lost=True, ready=False) if out else pod
 
-    def _uses_quota(self, pod: Member) -> bool:
+    def _uses_quota(self, pod: GroupPod) -> bool:
         """Whether the pod may run: it passes the gate, or has passed it, and its node, if it has one, can be reached."""
         if self._pod_writes.is_starting(pod):
             return True

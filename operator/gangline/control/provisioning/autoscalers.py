@@ -14,7 +14,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import autoscalers
-from gangline.api.read.autoscalers import NodeGroup, NodePool
+from gangline.api.read.autoscalers import KarpenterNodePool, NodeGroup
 from gangline.api.read.reading import ParseError
 from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
@@ -53,7 +53,7 @@ class Autoscalers(Part):
                     log.exception("flavors could not be checked for cluster autoscalers")
             await asyncio.sleep(PERIOD)
 
-    async def _published(self) -> tuple[tuple[NodeGroup, ...], list[NodePool]]:
+    async def _published(self) -> tuple[tuple[NodeGroup, ...], list[KarpenterNodePool]]:
         try:
             groups = autoscalers.node_groups(
                 await self._client.get(kube.CONFIG_MAPS, *autoscalers.STATUS_MAP), self._now()
@@ -66,7 +66,7 @@ class Autoscalers(Part):
             listed = []
         return groups, [pool for pool in map(_readable, listed) if pool is not None]
 
-    def _tell(self, groups: tuple[NodeGroup, ...], pools: list[NodePool]) -> None:
+    def _tell(self, groups: tuple[NodeGroup, ...], pools: list[KarpenterNodePool]) -> None:
         growing = {key: by for key, flavor in self._flavors() if (by := self._growth(flavor, groups, pools))}
         before, self._mirror.growing = self._mirror.growing, growing
         for key in sorted(before.keys() ^ growing.keys()):
@@ -85,7 +85,7 @@ class Autoscalers(Part):
             if names.AUTOSCALED not in flavor.annotations
         ]
 
-    def _growth(self, flavor: Stored, groups: tuple[NodeGroup, ...], pools: list[NodePool]) -> str:
+    def _growth(self, flavor: Stored, groups: tuple[NodeGroup, ...], pools: list[KarpenterNodePool]) -> str:
         selected = flavor.spec.get("nodeLabels") or {}
         if not selected or not (groups or pools):
             return ""
@@ -94,7 +94,7 @@ class Autoscalers(Part):
         return autoscalers.growth(selected, mine, groups, pools)
 
 
-def _readable(obj: Stored) -> NodePool | None:
+def _readable(obj: Stored) -> KarpenterNodePool | None:
     try:
         return autoscalers.node_pool(obj)
     except ParseError as error:

@@ -10,7 +10,7 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
-from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, Record, RecordedSwap
+from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, RecordedSwap, SwapRecord
 from gangline.control.mirror.pod import Pod
 from gangline.objects import WorkloadObject
 
@@ -37,7 +37,7 @@ def is_lost(pod: Pod, swap: RecordedSwap) -> bool:
     return left is not None and pod.created <= left
 
 
-def is_fresh(pod: Pod, record: Record, swap: RecordedSwap) -> bool:
+def is_fresh(pod: Pod, record: SwapRecord, swap: RecordedSwap) -> bool:
     """Whether the pod belongs to the gang as it is after the swap."""
     if swap.how == RESTART:
         return pod.attempt >= record.attempt

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
-from gangline.api.read.workloads.swap_record import REQUEUE, RESTART, Record, RecordedSwap
+from gangline.api.read.workloads.swap_record import REQUEUE, RESTART, RecordedSwap, SwapRecord
 from gangline.control import decision_log
 from gangline.control.kernel.context import Context
 from gangline.control.kernel.reconciler import Reconciler
@@ -38,7 +38,7 @@ from gangline.kube.resources import Json, ObjectKey, Resource
 from gangline.objects import PodObject, WorkloadObject
 
 #: returns the new record for the current one; the same record = no write
-Amend: TypeAlias = Callable[[Record], Record]
+Amend: TypeAlias = Callable[[SwapRecord], SwapRecord]
 #: called with the Workload once its record is written, or with None if the record did not change
 Written: TypeAlias = Callable[[WorkloadObject | None], None]
 
@@ -223,7 +223,7 @@ class Recoveries(Reconciler[str]):
 
     def _reconcile(self, workload: str, now: int) -> None:
         raw = self._mirror.workloads.get(workload)
-        record = swap_record.of(raw) if raw is not None else Record()
+        record = swap_record.of(raw) if raw is not None else SwapRecord()
         if raw is None or not record.log:
             self._created.pop(workload, None)
             return
@@ -244,7 +244,7 @@ class Recoveries(Reconciler[str]):
         change = run_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
         self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
 
-    def _follow(self, workload: str, raw: WorkloadObject, record: Record, swap: RecordedSwap, now: int) -> None:
+    def _follow(self, workload: str, raw: WorkloadObject, record: SwapRecord, swap: RecordedSwap, now: int) -> None:
         if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
             self._evict_after_all(workload, raw, swap)
             return
@@ -319,7 +319,7 @@ class Recoveries(Reconciler[str]):
             kept=(),
         )
 
-        def amend(record: Record) -> Record:
+        def amend(record: SwapRecord) -> SwapRecord:
             return record.with_current(closed) if record.current == swap else record
 
         def done(answer: WorkloadObject | None) -> None:

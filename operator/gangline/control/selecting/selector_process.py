@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from gangline.api.selecting import Group, UnavailableError, Verdict
+from gangline.api.selecting import DeviceGroup, UnavailableError, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class SelectorProcess:
         answer = self._ask(expression, orjson.dumps([expression]))
         return _COSTLY if answer is None else str(answer)
 
-    def judge(self, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...]]:
+    def judge(self, expression: str, groups: Sequence[DeviceGroup]) -> list[tuple[Verdict, ...]]:
         """A verdict for each device of each group. Raises UnavailableError."""
         lines = [orjson.dumps([expression, len(groups)])]
         lines += [b"[%b,%b]" % (orjson.dumps(each.driver), each.devices) for each in groups]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from gangline.api.selecting import Group, Judge, UnavailableError, Verdict
+from gangline.api.selecting import DeviceGroup, Judge, UnavailableError, Verdict
 from gangline.control.selecting.selector_process import SelectorProcess
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Evaluator(Protocol):
     spent: float
 
     def fault(self, expression: str) -> str: ...
-    def judge(self, expression: str, groups: Sequence[Group]) -> Sequence[tuple[Verdict, ...]]: ...
+    def judge(self, expression: str, groups: Sequence[DeviceGroup]) -> Sequence[tuple[Verdict, ...]]: ...
     def kill(self) -> None: ...
     def close(self) -> None: ...
 
@@ -54,7 +54,7 @@ class _Question(NamedTuple):
     """A question: which devices of these groups an expression selects; without groups, why it does not compile."""
 
     expression: str
-    groups: tuple[Group, ...] = ()
+    groups: tuple[DeviceGroup, ...] = ()
 
 
 @dataclass(slots=True)
@@ -67,10 +67,10 @@ class _Asker:
     budget: float = BURST
     questions: OrderedDict[_Question, None] = field(default_factory=OrderedDict[_Question, None])
     #: the groups of these questions
-    asked: set[tuple[str, Group]] = field(default_factory=set[tuple[str, Group]])
+    asked: set[tuple[str, DeviceGroup]] = field(default_factory=set[tuple[str, DeviceGroup]])
     faults: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
-    verdicts: OrderedDict[tuple[str, Group], tuple[Verdict, ...]] = field(
-        default_factory=OrderedDict[tuple[str, Group], tuple[Verdict, ...]]
+    verdicts: OrderedDict[tuple[str, DeviceGroup], tuple[Verdict, ...]] = field(
+        default_factory=OrderedDict[tuple[str, DeviceGroup], tuple[Verdict, ...]]
     )
 
     def refill(self, now: float) -> None:
@@ -132,7 +132,7 @@ class SelectorQueue:
             self._ask(asker, _Question(expression))
             raise UnavailableError(self._why(asker))
 
-    def judge(self, namespace: str, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...] | None]:
+    def judge(self, namespace: str, expression: str, groups: Sequence[DeviceGroup]) -> list[tuple[Verdict, ...] | None]:
         with self._changed:
             asker = self._asker(namespace)
             found = [asker.verdicts.pop((expression, group), None) for group in groups]
@@ -262,7 +262,7 @@ class _Voice:
     def fault(self, expression: str) -> str:
         return self.queue.fault(self.namespace, expression)
 
-    def judge(self, expression: str, groups: Sequence[Group]) -> Sequence[tuple[Verdict, ...] | None]:
+    def judge(self, expression: str, groups: Sequence[DeviceGroup]) -> Sequence[tuple[Verdict, ...] | None]:
         return self.queue.judge(self.namespace, expression, groups)
 
 

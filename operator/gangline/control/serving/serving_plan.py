@@ -29,7 +29,7 @@ from gangline.control.status import run_changes, status_changes
 from gangline.jobs import workload as workloads
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import parent as parents
-from gangline.jobs.serving.parent import Group, ServingKind
+from gangline.jobs.serving.parent import ServingGroup, ServingKind
 from gangline.kube.resources import Json, key_of
 from gangline.objects import JobObject, WorkloadObject
 
@@ -65,10 +65,10 @@ def plan(view: ParentView, lookups: Lookups) -> list[Step]:
     steps: list[Step] = [DeleteWorkload(each) for each in surplus if not each.deleting]
     if not parents.comes_from_elsewhere(parent):
         missing = (index for index in range(size) if index not in present)
-        groups = (Group(kind.workload_name(parent, index), pod_sets, _index(view, index)) for index in missing)
+        groups = (ServingGroup(kind.workload_name(parent, index), pod_sets, _index(view, index)) for index in missing)
         steps += _make(view, list(islice(groups, AT_ONCE)), lookups)
     for index, workload in present.items():
-        group = Group(workload.name, pod_sets, _index(view, index))
+        group = ServingGroup(workload.name, pod_sets, _index(view, index))
         steps += _adapt(view, workload, group, lookups)
     return steps + _pods(view, size, pod_sets, present)
 
@@ -91,7 +91,7 @@ def _index(view: ParentView, index: int) -> int | None:
     return index if view.kind.has_many else None
 
 
-def _make(view: ParentView, groups: Sequence[Group], lookups: Lookups) -> list[Step]:
+def _make(view: ParentView, groups: Sequence[ServingGroup], lookups: Lookups) -> list[Step]:
     """The Workloads of groups that have none yet."""
     steps: list[Step] = []
     for group in groups if groups and groups[0].size else ():
@@ -112,7 +112,7 @@ def _make(view: ParentView, groups: Sequence[Group], lookups: Lookups) -> list[S
 # --- one Workload -----------------------------------------------------------------------------------------------------
 
 
-def _adapt(view: ParentView, workload: WorkloadObject, group: Group, lookups: Lookups) -> list[Step]:
+def _adapt(view: ParentView, workload: WorkloadObject, group: ServingGroup, lookups: Lookups) -> list[Step]:
     """Let a Workload follow its parent: who owns it, its queue and priority, and how many pods it counts."""
     if workload.deleting or workload.finished:
         return []
@@ -133,7 +133,7 @@ def _adapt(view: ParentView, workload: WorkloadObject, group: Group, lookups: Lo
     return _resize(view, workload, group)
 
 
-def _ownership(view: ParentView, workload: WorkloadObject, group: Group) -> Json:
+def _ownership(view: ParentView, workload: WorkloadObject, group: ServingGroup) -> Json:
     """The owner and annotations for a Workload that an older version, or a manager cluster, has made for the parent; {} if it has
     them.
     """
@@ -144,7 +144,7 @@ def _ownership(view: ParentView, workload: WorkloadObject, group: Group) -> Json
     return {"metadata": {"ownerReferences": [*owners, parents.owner(view.kind, view.parent)], "annotations": notes}}
 
 
-def _following(view: ParentView, workload: WorkloadObject, group: Group, lookups: Lookups) -> Json:
+def _following(view: ParentView, workload: WorkloadObject, group: ServingGroup, lookups: Lookups) -> Json:
     """The changes of a Workload's spec by which it follows its parent; queue and pods change only while it holds no quota."""
     spec, parent, reserved = workload.spec, view.parent, workload.holds_quota
     if not group.size or (reserved and not workloads.names_another_class(workload, parent)):
@@ -162,11 +162,11 @@ def _following(view: ParentView, workload: WorkloadObject, group: Group, lookups
     return changed
 
 
-def _is_of_shape(workload: WorkloadObject, group: Group) -> bool:
+def _is_of_shape(workload: WorkloadObject, group: ServingGroup) -> bool:
     return parents.same_pod_sets(group.pod_sets, workload.pod_sets)
 
 
-def _resize(view: ParentView, workload: WorkloadObject, group: Group) -> list[Step]:
+def _resize(view: ParentView, workload: WorkloadObject, group: ServingGroup) -> list[Step]:
     """Adapt quota to the size of the group: it is released when no pod uses it, and reserved for another number of pods only once
     it was released.
 
@@ -191,7 +191,7 @@ def _resize(view: ParentView, workload: WorkloadObject, group: Group) -> list[St
     return _reclaim(view, workload, group)
 
 
-def _reclaim(view: ParentView, workload: WorkloadObject, group: Group) -> list[Step]:
+def _reclaim(view: ParentView, workload: WorkloadObject, group: ServingGroup) -> list[Step]:
     """Give back quota of a group that runs and was made smaller, or warn that it was made larger than its quota."""
     counted = {row["name"]: row.get("count", 1) for row in workload.pod_sets}
     free = {row["name"]: row["count"] for row in workload.status.get("reclaimablePods") or ()}
@@ -211,7 +211,7 @@ def _reclaim(view: ParentView, workload: WorkloadObject, group: Group) -> list[S
     return [ChangeStatus(workload, "reclaim", run_changes.reclaim(fewer), doubt=True)]
 
 
-def _members(view: ParentView, group: Group) -> list[HeldPod]:
+def _members(view: ParentView, group: ServingGroup) -> list[HeldPod]:
     """The pods of a group that have not ended; those that are deleted and still run are among them."""
     return [pod for pod in view.pods if pod.group == group.workload and not pod.ended]
 
@@ -227,11 +227,11 @@ def _pods(view: ParentView, size: int, pod_sets: Sequence[Json], present: Mappin
             continue
         workload = present.get(index)
         name = workload.name if workload is not None else view.kind.workload_name(view.parent, index)
-        steps += _pod(view, Group(name, pod_sets, index), workload, pod)
+        steps += _pod(view, ServingGroup(name, pod_sets, index), workload, pod)
     return steps
 
 
-def _pod(view: ParentView, group: Group, workload: WorkloadObject | None, pod: HeldPod) -> list[Step]:
+def _pod(view: ParentView, group: ServingGroup, workload: WorkloadObject | None, pod: HeldPod) -> list[Step]:
     """Make the pod a member of its group; let it follow to another queue while it waits.
 
     A pod of an old revision that waits would keep its StatefulSet from rolling out the new one: it is replaced.

@@ -34,7 +34,7 @@ from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey
 from gangline.objects import JobObject, Stored, WorkloadObject
-from gangline.telemetry import Reading, Source, SourceError
+from gangline.telemetry import Reading, ReadingSource, SourceError
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class StallWatch(Part):
     name = "stalls"
 
     def __init__(
-        self, context: Context, observe: Callable[[model.Change], None], *, source: Source | None = None
+        self, context: Context, observe: Callable[[model.Change], None], *, source: ReadingSource | None = None
     ) -> None:
         self._quarantine = context.quarantine
         self._mirror = context.mirror

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gangline.control.process.metrics_endpoint import Options as MetricsOptions
     from gangline.control.process.operator_process import ForecastOptions
     from gangline.control.visibility.aggregated_api import Options as VisibilityOptions
-    from gangline.telemetry import Source
+    from gangline.telemetry import ReadingSource
 
 
 @click.command()
@@ -286,7 +286,7 @@ def _forecasts(history: str, model_file: Path | None, use_model: bool) -> Foreca
     return ForecastOptions(history, model_file or beside / "model.gz", use_model)
 
 
-def _telemetry(where: str, queries: Path | None) -> Source | None:
+def _telemetry(where: str, queries: Path | None) -> ReadingSource | None:
     from gangline.telemetry import open_source
 
     if not where:

@@ -13,7 +13,7 @@ from gangline import bounded
 from gangline.api import names
 from gangline.api.admission.syntax import dns_subdomain_faults
 from gangline.api.read import conditions
-from gangline.api.read.configuration.multikueue import MultiKueue
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue.clusters import kubeconfigs, profiles
@@ -53,7 +53,7 @@ class Clusters:
         mirror: Mirror,
         writes: Writes,
         recorder: EventRecorder,
-        settings: MultiKueue,
+        settings: MultiKueueSettings,
         kinds: Sequence[RunsElsewhere],
         *,
         changed: Callable[[str], None],

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import orjson
 
 from gangline.api.read.configuration.access_providers import AccessProvider
-from gangline.api.read.configuration.multikueue import MultiKueue
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
 from gangline.kube import config
 from gangline.kube import resources as kube
@@ -93,7 +93,7 @@ class Profiles:
     one.
     """
 
-    def __init__(self, client: ApiClient, settings: MultiKueue, changed: Callable[[str], None]) -> None:
+    def __init__(self, client: ApiClient, settings: MultiKueueSettings, changed: Callable[[str], None]) -> None:
         self._client = client
         self._namespace = settings.namespace
         self._providers = settings.access_providers

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gangline.api.read.configuration.multikueue import ALL_AT_ONCE, INCREMENTAL, MultiKueue
+from gangline.api.read.configuration.multikueue import ALL_AT_ONCE, INCREMENTAL, MultiKueueSettings
 from gangline.control.multikueue.plan.steps import Nominate, Step, Wait
 
 #: milliseconds of a round of the incremental dispatcher
@@ -14,7 +14,7 @@ ROUND = 300_000
 
 
 def nominate(
-    settings: MultiKueue,
+    settings: MultiKueueSettings,
     listed: Sequence[str],
     connected: Sequence[str],
     nominated: Sequence[str],
@@ -32,7 +32,7 @@ def nominate(
 
 
 def _more(
-    settings: MultiKueue, listed: Sequence[str], nominated: Sequence[str], round_at: int | None, now: int
+    settings: MultiKueueSettings, listed: Sequence[str], nominated: Sequence[str], round_at: int | None, now: int
 ) -> list[Step]:
     left = [name for name in listed if name not in nominated]
     if not left:

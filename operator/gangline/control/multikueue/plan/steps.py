@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gangline.api.read.configuration.multikueue import MultiKueue
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.control.multikueue.clusters.copies import Copy
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import RunsElsewhere
@@ -84,7 +84,7 @@ class View:
     owner: tuple[str, str] | None
     #: the owner's kind; None: its jobs run only here
     kind: RunsElsewhere | None
-    settings: MultiKueue
+    settings: MultiKueueSettings
     now: int
     #: when the last round of an incremental dispatcher began; None: not known
     round_at: int | None = None

@@ -12,7 +12,7 @@ import orjson
 from gangline.api import names
 from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import RunsElsewhere
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, PodObject, WorkloadObject
@@ -42,7 +42,7 @@ class LocalJobs:
         self,
         mirror: Mirror,
         external: Collection[Resource],
-        pods_of: Callable[[WorkloadObject], Sequence[Member]],
+        pods_of: Callable[[WorkloadObject], Sequence[GroupPod]],
     ) -> None:
         self._pods_of = pods_of
         self._mirror = mirror
@@ -77,7 +77,7 @@ def owner_of(workload: WorkloadObject) -> Json | None:
     return named or workload.controller or next(iter(refs), None)
 
 
-def _as_seen(pod: Member) -> PodObject:
+def _as_seen(pod: GroupPod) -> PodObject:
     found = _unpacked(pod.packed)
     meta = {**found["metadata"], "resourceVersion": pod.version}
     if pod.deleted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from gangline.api.read.configuration.multikueue import MultiKueue as Settings
+from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
 from gangline.control.checks.activity import UnusableError
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.multikueue import activity

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import settings
 from tests.controlplane import Kubectl, require_control_plane
 from tests.examples import examples
+from tests.reruns import Reruns
 
 from gangline.devcluster.building import build
+from gangline.devcluster.building.go_module import cache_root
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 
@@ -26,14 +28,8 @@ settings.register_profile("gangline", examples(100))
 settings.load_profile("gangline")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test on a control plane that fails gets a second run: its waits have limits, and a loaded machine passes some of them.
-
-    The log names it all the same: a test that needs its second run now and then has a race, or has found one.
-    """
-    for item in items:
-        if item.get_closest_marker("cluster") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Reruns(cache_root() / "test-runs.jsonl"), "gangline-reruns")
 
 
 #: of pytest or a plugin, or of a worker, which ends by it
@@ -57,6 +53,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         print(f"· {report.outcome}: {report.nodeid} ({report.when}) {why}")
         if report.outcome == "rerun" and crash:  # nothing else says what its first run found
             print("\n".join(line[:_WIDTH] for line in crash.message.splitlines()[1:_SHOWN]))
+    print(*config.pluginmanager.get_plugin("gangline-reruns").lines, sep="\n", end="\n")
 
 
 @pytest.fixture(scope="session")

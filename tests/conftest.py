@@ -53,7 +53,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         print(f"· {report.outcome}: {report.nodeid} ({report.when}) {why}")
         if report.outcome == "rerun" and crash:  # nothing else says what its first run found
             print("\n".join(line[:_WIDTH] for line in crash.message.splitlines()[1:_SHOWN]))
-    print(*config.pluginmanager.get_plugin("gangline-reruns").lines, sep="\n", end="\n")
+    for line in config.pluginmanager.get_plugin("gangline-reruns").lines:
+        print(line)
 
 
 @pytest.fixture(scope="session")

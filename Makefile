@@ -17,10 +17,9 @@ FUZZ := .venv-fuzz
 #: the mutation tester of `make mutants`
 MUTANTS := .venv-mutants
 BIN := $(VENV)/bin
-#: pytest workers; the tests that need the control plane share one per worker. One that has nothing left to do takes from another:
-#: handed out in order, all tests of tests/cluster would be one worker's
+#: pytest workers; the tests that need the control plane share one per worker. Which tests go together: tests/sharing.py
 WORKERS ?= 2
-SHARED := -n $(WORKERS) --dist worksteal
+SHARED := -n $(WORKERS) --dist loadfile
 PYTEST_ARGS ?=
 #: of run and bench-hotswap: NODES=real, on real nodes (root)
 NODES ?=

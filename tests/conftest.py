@@ -11,6 +11,7 @@ from hypothesis import settings
 from tests.controlplane import Kubectl, require_control_plane
 from tests.examples import examples
 from tests.reruns import Reruns
+from tests.sharing import longest, reorder, scheduler
 
 from gangline.devcluster.building import build
 from gangline.devcluster.building.go_module import cache_root
@@ -32,6 +33,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Reruns(cache_root() / "test-runs.jsonl"), "gangline-reruns")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        reorder(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    return scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 #: of pytest or a plugin, or of a worker, which ends by it
 _internal_errors: list[str] = []
 
@@ -45,6 +57,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
+    if config.getoption("durations"):
+        reports = (row for rows in reporter.stats.values() for row in rows if isinstance(row, pytest.TestReport))
+        print(*longest(reports), sep="\n")
     for text in _internal_errors[:1]:  # the second one is that a worker has ended by the first
         print("· internal error:", *text.splitlines()[-_SHOWN_OF_ERRORS:], sep="\n")
     for report in [row for kind in ("rerun", "failed", "error") for row in reporter.stats.get(kind, ())]:

@@ -17,10 +17,9 @@ FUZZ := .venv-fuzz
 #: the mutation tester of `make mutants`
 MUTANTS := .venv-mutants
 BIN := $(VENV)/bin
-#: pytest workers; the tests that need the control plane share one per worker. One that has nothing left to do takes from another:
-#: handed out in order, all tests of tests/cluster would be one worker's
+#: pytest workers; the tests that need the control plane share one per worker. Which tests go together: tests/sharing.py
 WORKERS ?= 2
-SHARED := -n $(WORKERS) --dist worksteal
+SHARED := -n $(WORKERS) --dist loadfile
 PYTEST_ARGS ?=
 #: of run and bench-hotswap: NODES=real, on real nodes (root)
 NODES ?=
@@ -36,6 +35,8 @@ ONLY ?=
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
 LOAD ?= baseline
 SIZE ?= full
+#: of bench-admission: GATE=1 fails if a figure is beyond the limits of bench/admission.yaml
+GATE ?=
 #: of bench-admission: a minimalkueue to run the same load against (docs/performance.md)
 KUEUE ?=
 #: of bench-soak and fuzz-cluster (and SEED of mutants and fuzz-cost); CALM=1: without faults
@@ -143,9 +144,9 @@ bench-webhooks: venv ## the webhooks under load: 200 reviews a second, a ramp, t
 	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m tests.bench.webhooks
 
-bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
+bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke GATE=1); JSON on stdout
 	@$(BIN)/gangline dev cluster build >&2
-	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE) $(if $(KUEUE),--kueue $(KUEUE))
+	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE) $(if $(KUEUE),--kueue $(KUEUE)) $(if $(GATE),--gate)
 
 bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); KINDS=all instead: what a gang of each kind costs; JSON on stdout
 	@$(BIN)/gangline dev cluster build >&2

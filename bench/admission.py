@@ -2,7 +2,8 @@
 
     python -m bench.admission --load baseline --size tenth
 
-A table goes to stderr, one JSON object to stdout. Exit status 1 where not every workload finished.
+A table goes to stderr, one JSON object to stdout. Exit status 1 where not every workload
+finished or, with --gate, a figure is beyond the limits of the parameter file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bench import report
 from bench.command import carried_out
 from bench.controllers import Floor, Gangline, Kueue
 from bench.measure import measured
-from bench.parameters import FILE, ParameterError, read
+from bench.parameters import FILE, ParameterError, gate, read
 
 
 def main(arguments: Sequence[str] | None = None, *, jobs: bool = False) -> int:
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None, *, jobs: bool = False) -> int:
 
 def _run(options: argparse.Namespace, jobs: bool) -> int:
     load = read(options.load, options.size, options.parameters)
+    limits = gate(options.parameters) if options.gate else {}
     kueue_binary = None if options.kueue is None else _program(options.kueue)
     measure = partial(measured, load, parameters=options.parameters)
     run = measure(Gangline(jobs, options.profile), track_fields=options.track_fields)
@@ -40,7 +42,10 @@ def _run(options: argparse.Namespace, jobs: bool) -> int:
         kueue = measure(Kueue(kueue_binary), track_fields=True)  # it does nothing about that
     result = report.combine(load, run, floor, kueue)
     report.show(result)
-    return 0 if result["complete"] else 1
+    broken = report.beyond(result, limits)
+    for line in broken:
+        print(f"beyond the gate: {line}", file=sys.stderr)
+    return 0 if result["complete"] and not broken else 1
 
 
 def _program(path: Path) -> Path:
@@ -62,6 +67,9 @@ def _parser(jobs: bool) -> argparse.ArgumentParser:
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     parser.add_argument("--track-fields", action="store_true", help="the API server keeps account of Workloads' fields")
     parser.add_argument("--no-floor", action="store_true", help="leave out the run with the null controller")
+    parser.add_argument(
+        "--gate", action="store_true", help="fail if a figure is beyond the limits of the parameter file"
+    )
     parser.add_argument("--profile", type=Path, help="sample the operator's stacks into this file")
     return parser
 

@@ -105,6 +105,18 @@ def read(name: str, size: str, path: Path = FILE) -> Load:
     return _resize(load, size, _section(sizes, size, f"{path}: sizes"), f"{path}: sizes.{size}")
 
 
+def gate(path: Path = FILE) -> dict[str, float]:
+    """The largest values of a run's figures that a pull request may show. Raises ParameterError."""
+    try:
+        limits = _section(yaml.safe_load(path.read_text()), "gate", str(path))
+    except (OSError, yaml.YAMLError) as error:
+        raise ParameterError(f"{path}: {error}") from error
+    for name, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
+            raise ParameterError(f"{path}: gate.{name}: a number above 0 is wanted, not {limit!r}")
+    return limits
+
+
 def _section(document: Any, key: str, where: str) -> Json:
     if not isinstance(document, Mapping) or not isinstance(document.get(key), Mapping):
         known = ", ".join(map(str, document)) if isinstance(document, Mapping) else "nothing"

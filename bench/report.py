@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +28,8 @@ def combine(load: Load, run: Json, floor: Json | None = None, kueue: Json | None
         "operator_cpu_ms_per_workload": 1000 * run["cpu_seconds"].get("operator", 0.0) / load.workloads,
         "complete": run["finished"] == load.workloads,
     }
+    if run["cpu_seconds"].get("kube-apiserver"):
+        result["operator_over_apiserver_cpu"] = run["cpu_seconds"]["operator"] / run["cpu_seconds"]["kube-apiserver"]
     if floor is not None:
         best = max(floor["wall_seconds"], load.capacity_bound)
         result["api_floor_seconds"] = floor["wall_seconds"]
@@ -37,6 +40,17 @@ def combine(load: Load, run: Json, floor: Json | None = None, kueue: Json | None
         result["wall_over_kueue"] = wall / kueue["wall_seconds"]
         result["kueue"] = kueue
     return rounded(result)
+
+
+def beyond(result: Json, limits: Mapping[str, float]) -> list[str]:
+    """One line for each figure of a run that is missing or larger than its limit."""
+    lines: list[str] = []
+    for name, limit in limits.items():
+        if name not in result:
+            lines.append(f"{name}: not measured; the limit is {limit:g}")
+        elif result[name] > limit:
+            lines.append(f"{name}: {result[name]:g}; the limit is {limit:g}")
+    return lines
 
 
 def rounded(value: Any) -> Any:

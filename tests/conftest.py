@@ -10,8 +10,11 @@ import pytest
 from hypothesis import settings
 from tests.controlplane import Kubectl, require_control_plane
 from tests.examples import examples
+from tests.reruns import Reruns
+from tests.sharing import longest, reorder, scheduler
 
 from gangline.devcluster.building import build
+from gangline.devcluster.building.go_module import cache_root
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 
@@ -26,14 +29,19 @@ settings.register_profile("gangline", examples(100))
 settings.load_profile("gangline")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test on a control plane that fails gets a second run: its waits have limits, and a loaded machine passes some of them.
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Reruns(cache_root() / "test-runs.jsonl"), "gangline-reruns")
 
-    The log names it all the same: a test that needs its second run now and then has a race, or has found one.
-    """
-    for item in items:
-        if item.get_closest_marker("cluster") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        reorder(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    return scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 #: of pytest or a plugin, or of a worker, which ends by it
@@ -49,6 +57,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
+    if config.getoption("durations"):
+        reports = (row for rows in reporter.stats.values() for row in rows if isinstance(row, pytest.TestReport))
+        print(*longest(reports), sep="\n")
     for text in _internal_errors[:1]:  # the second one is that a worker has ended by the first
         print("· internal error:", *text.splitlines()[-_SHOWN_OF_ERRORS:], sep="\n")
     for report in [row for kind in ("rerun", "failed", "error") for row in reporter.stats.get(kind, ())]:
@@ -57,6 +68,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         print(f"· {report.outcome}: {report.nodeid} ({report.when}) {why}")
         if report.outcome == "rerun" and crash:  # nothing else says what its first run found
             print("\n".join(line[:_WIDTH] for line in crash.message.splitlines()[1:_SHOWN]))
+    for line in config.pluginmanager.get_plugin("gangline-reruns").lines:
+        print(line)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from bench.load import Record, quantile, summary
-from bench.parameters import read
-from bench.report import combine, rounded
+from bench.parameters import gate, read
+from bench.report import beyond, combine, rounded
 from bench.usage import requests, samples, total, usage
 
 from bench import sampler
@@ -100,6 +100,27 @@ def test_kueue_stands_beside_the_run():
     result = combine(load, run, kueue={"wall_seconds": 400.0})
     assert result["wall_over_kueue"] == 0.3
     assert "wall_over_api_floor" not in result
+
+
+def test_the_gate_names_each_figure_that_is_beyond_its_limit_or_missing():
+    limits = gate()
+    run = {
+        "wall_seconds": 20.0,
+        "finished": 1500,
+        "workloads": 1500,
+        "cpu_seconds": {"operator": 3.0, "kube-apiserver": 20.0},
+        "writes_per_workload": 1.2,
+    }
+    good = combine(read("baseline", "tenth"), run, {"wall_seconds": 14.0})
+    assert good["operator_over_apiserver_cpu"] == 0.15
+    assert beyond(good, limits) == []
+    slow = combine(read("baseline", "tenth"), {**run, "writes_per_workload": 2.2}, {"wall_seconds": 8.0})
+    assert beyond(slow, limits) == [
+        "wall_over_api_floor: 2.5; the limit is 2",
+        "writes_per_workload: 2.2; the limit is 2",
+    ]
+    without = combine(read("baseline", "tenth"), run)
+    assert beyond(without, limits) == ["wall_over_api_floor: not measured; the limit is 2"]
 
 
 def test_rounding_reaches_everything():

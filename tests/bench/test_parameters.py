@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bench.parameters import FILE, ParameterError, read
+from bench.parameters import FILE, ParameterError, gate, read
 
 
 def test_the_baseline_is_kueues():
@@ -70,6 +70,16 @@ def test_an_unknown_topology_is_named(tmp_path: Path):
     path.write_text(yaml.safe_dump(document))
     with pytest.raises(ParameterError, match=r"small\.topologies: 'nearby'"):
         read("tas", "full", path)
+
+
+def test_a_wrong_limit_of_the_gate_is_named(tmp_path: Path):
+    path = tmp_path / "bench.yaml"
+    path.write_text("gate: {writes_per_workload: 0}")
+    with pytest.raises(ParameterError, match=r"gate\.writes_per_workload: a number above 0"):
+        gate(path)
+    path.write_text("loads: {}")
+    with pytest.raises(ParameterError, match="no 'gate'"):
+        gate(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +27,9 @@ POOLS = (
 
 
 Before: TypeAlias = Callable[[harness.Api], Awaitable[None]]
+
+#: a manager and two worker clusters
+TRIO = MANAGER, FIRST, SECOND = "manager", "worker-1", "worker-2"
 
 #: how a process of ours, or kopf within it, tells of a 403
 REFUSED = re.compile(r"was refused \(403\)|APIForbiddenError|is forbidden: User")
@@ -121,6 +124,46 @@ async def _prepare(kubeconfig: Path, crds: Sequence[harness.Json] | None, before
             await before(api)
         await install_kinds(api.client, crds)
         await create_pools(api.client, POOLS)
+
+
+@dataclass
+class Trio:
+    """A manager and two worker clusters, which run from the first test that asks for them to the last one in a row.
+
+    The modules that use them start their own operators there.
+    """
+
+    folders: pytest.TempPathFactory
+    _running: ExitStack = field(default_factory=ExitStack)
+    _systems: dict[str, System] = field(default_factory=dict)
+
+    def systems(self) -> dict[str, System]:
+        if not self._systems:
+            for name in TRIO:
+                self._systems[name] = self._running.enter_context(standing(self.folders.mktemp(name)))
+        return self._systems
+
+    def end(self) -> None:
+        self._systems = {}
+        self._running.close()
+
+
+@pytest.fixture(scope="session")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    trio = Trio(tmp_path_factory)
+    yield trio
+    trio.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Ends the three control planes where the next test does not need them: idle ones take a share of the CPU."""
+    trio = getattr(item, "funcargs", {}).get("trio")
+    try:
+        return (yield)
+    finally:
+        if isinstance(trio, Trio) and "trio" not in getattr(nextitem, "fixturenames", ()):
+            trio.end()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.accounts import RESOURCES
-from tests.cluster.conftest import System, standing
+from tests.cluster.conftest import FIRST, MANAGER, SECOND, System, Trio
 from tests.cluster.foreign_kinds import crd
 from tests.cluster.harness import (
     Api,
@@ -39,7 +39,6 @@ from gangline.kube.errors import NotFound
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 
-MANAGER, FIRST, SECOND = "manager", "worker-1", "worker-2"
 ROLE = "gangline-multikueue"
 ORIGIN = f"{names.MULTIKUEUE_ORIGIN}=multikueue"
 #: times of the manager in the tests
@@ -62,18 +61,29 @@ JOBS = configuration.load(CONFIGURATION).jobs
 
 
 @contextmanager
-def three(folders: pytest.TempPathFactory, **workers: Any) -> Iterator[dict[str, System]]:
-    """Three control planes; the workers with their operators, which are started with these options."""
-    with ExitStack() as stack:
-        found = {name: stack.enter_context(standing(folders.mktemp(name))) for name in (MANAGER, FIRST, SECOND)}
+def with_operators(found: dict[str, System], **workers: Any) -> Iterator[dict[str, System]]:
+    """The three clusters; the workers with their operators, which are started with these options and end with the block."""
+    for system in found.values():
+        system.new_refusals()
+        system.restarted = False
+    try:
         for name in (FIRST, SECOND):
-            found[name].operator(name, jobs=JOBS, **workers).wait_ready(60)
+            found[name].operator(name, **workers).wait_ready(60)
         yield found
+    finally:
+        for system in found.values():
+            system.kill_operators()
+            asyncio.run(withdraw_answers(system))
+
+
+async def withdraw_answers(system: System) -> None:
+    async with connect(system.kubeconfig) as api:
+        await api.withdraw_answers()
 
 
 @pytest.fixture(scope="module")
-def systems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, System]]:
-    with three(tmp_path_factory) as found:
+def systems(trio: Trio) -> Iterator[dict[str, System]]:
+    with with_operators(trio.systems(), jobs=JOBS) as found:
         yield found
 
 

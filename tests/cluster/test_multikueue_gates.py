@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.accounts import RESOURCES
-from tests.cluster.conftest import System
+from tests.cluster.conftest import FIRST, MANAGER, SECOND, System, Trio
 from tests.cluster.foreign_kinds import crd
 from tests.cluster.harness import cluster_queue, condition, condition_row, job, priority_class
-from tests.cluster.test_multikueue import FIRST, MANAGER, SECOND, Clusters, clusters, config, three
+from tests.cluster.test_multikueue import JOBS, Clusters, clusters, config, with_operators
 
 from gangline.api import names
 from gangline.api.read.configuration.access_providers import AccessProvider
@@ -32,9 +32,9 @@ ORCHESTRATED = model.Settings(gates={"MultiKueueOrchestratedPreemption": True})
 
 
 @pytest.fixture(scope="module")
-def systems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, System]]:
+def systems(trio: Trio) -> Iterator[dict[str, System]]:
     """As usual, but the workers heed preemption gates."""
-    with three(tmp_path_factory, settings=ORCHESTRATED) as found:
+    with with_operators(trio.systems(), jobs=JOBS, settings=ORCHESTRATED) as found:
         yield found
 
 
@@ -146,6 +146,7 @@ async def test_a_profile_leads_to_a_worker(clusters: Clusters, tmp_path: Path) -
     finally:
         name = f"{kube.CLUSTER_PROFILES.plural}.{kube.CLUSTER_PROFILES.group}"
         await manager.client.delete(kube.CUSTOM_RESOURCE_DEFINITIONS, None, name)
+        await manager.client.delete(kube.MULTI_KUEUE_CLUSTERS, None, FIRST)  # other tests name its kubeconfig
 
 
 def _decoded(text: str) -> str:

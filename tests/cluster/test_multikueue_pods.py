@@ -14,29 +14,18 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster import leader_worker_sets
-from tests.cluster.conftest import System, standing
+from tests.cluster.conftest import FIRST, MANAGER, SECOND, System, Trio
 from tests.cluster.harness import Api, WebhookProcess, cluster_queue, condition, connect, flavor, local_queue
 from tests.cluster.queued_pods import gang, pod
 from tests.cluster.serving import deployment, leader_worker_set, stateful_set
-from tests.cluster.test_multikueue import (
-    CHECK,
-    CHECKED,
-    FIRST,
-    MANAGER,
-    ORIGIN,
-    REPLACED,
-    SECOND,
-    Clusters,
-    config,
-    register,
-)
+from tests.cluster.test_multikueue import CHECK, CHECKED, ORIGIN, REPLACED, Clusters, config, register, with_operators
 
 from gangline.api import names
 from gangline.api.jobkinds import serving
 from gangline.api.read import configuration
 from gangline.api.read.configuration.multikueue import USUAL, MultiKueueSettings, sent
 from gangline.kube import resources as kube
-from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.resources import Resource
 
 pytestmark = pytest.mark.cluster
@@ -53,30 +42,27 @@ KINDS = (kube.WORKLOADS, kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS, kube.PODS)
 
 
 @pytest.fixture(scope="module")
-def systems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, System]]:
-    """Three control planes whose webhooks queue pods; the workers with their operators."""
+def systems(trio: Trio) -> Iterator[dict[str, System]]:
+    """The three clusters, whose webhooks queue pods; the workers with their operators."""
+    found = trio.systems()
     with ExitStack() as stack:
-        found = {
-            name: stack.enter_context(standing(tmp_path_factory.mktemp(name))) for name in (MANAGER, FIRST, SECOND)
-        }
-        for name, system in found.items():
+        for system in found.values():
             asyncio.run(serve_leader_worker_sets(system))
             file = Path(system.directory) / "config.yaml"
             file.write_text(yaml.safe_dump(CONFIGURATION))
             system.webhooks.stop()
+            stack.callback(system.webhooks.start)
             webhooks = WebhookProcess(
                 system.webhooks.kubeconfig, system.directory, arguments=("--config", str(file))
             ).start()
-            stack.callback(system.webhooks.start)
             stack.callback(webhooks.stop)
-            if name != MANAGER:
-                system.operator(name, jobs=JOBS).wait_ready(60)
-        yield found
+        yield stack.enter_context(with_operators(found, jobs=JOBS))
 
 
 async def serve_leader_worker_sets(system: System) -> None:
     async with connect(system.kubeconfig) as api:
-        await api.client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, leader_worker_sets.crd())
+        with suppress(Conflict):  # a first run of the same test has made it
+            await api.client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, leader_worker_sets.crd())
 
 
 class Pods(Clusters):

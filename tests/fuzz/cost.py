@@ -87,7 +87,7 @@ class Search:
         """Try objects of SOUGHT_AT KiB: new ones, and changes of the worst."""
         while not until():
             self.tried += 1
-            found = cost(self.subject, self._candidate(), SOUGHT_AT * 1024)
+            found = cost(self.subject, self._candidate(), SOUGHT_AT * 1024, tries=1)
             self.best.append(found)
             self.best.sort(key=lambda each: -each.per_kib)
             del self.best[2 * FINALISTS :]
@@ -118,12 +118,12 @@ class Search:
                 return (*worst[:2], fresh)
 
 
-def cost(subject: Subject, burdens: tuple[Burden, ...], size: int) -> Found:
-    """What one object costs, the less of two tries."""
+def cost(subject: Subject, burdens: tuple[Burden, ...], size: int, *, tries: int = 2) -> Found:
+    """What one object costs: the least of so many tries."""
     obj = costly.burdened(subject.seed, burdens, size)
     length = len(orjson.dumps(obj))
     took: list[float] = []
-    for _ in range(2):
+    for _ in range(tries):
         work = subject.prepare(obj)
         gc.freeze()  # what else this process holds is not looked through, as in one that holds little
         begun = time.thread_time()
@@ -141,7 +141,7 @@ def kept(subject: Subject, found: Found) -> float:
     length = len(orjson.dumps(obj))
     work = subject.prepare(obj)
     del obj
-    gc.collect()
+    gc.freeze()  # to look through what else this process holds takes most of a second
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -151,6 +151,7 @@ def kept(subject: Subject, found: Found) -> float:
         del stays
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
     return (after - before) / length
 
 

@@ -24,6 +24,7 @@ from gangline.api import names
 from gangline.control.controller import Controller
 from gangline.control.isolation import intake
 from gangline.control.isolation.intake import Intake
+from gangline.control.mirror.cluster_feed import ClusterFeed
 from gangline.control.plan import job_plan
 from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, Own, PatchJob, PatchWorkload
 from gangline.control.process import memory
@@ -279,7 +280,8 @@ async def test_a_namespace_stores_so_much_and_what_is_beyond_waits_for_room() ->
         async def get(self, resource: Resource, namespace: str, name: str) -> Json:
             return copy.deepcopy(written[name])
 
-    controller.writes._client = Server()  # type: ignore[assignment]
+    [feed] = [part for part in controller.parts if isinstance(part, ClusterFeed)]
+    feed._client = Server()  # type: ignore[assignment]
     for name in ("j0", "j1", "j2"):
         controller.sink(kube.JOBS)(Removed(f"ns/{name}", f"uid-{name}", written[name]))
     for _ in range(5):

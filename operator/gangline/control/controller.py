@@ -42,10 +42,12 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kernel.context import Context
 from gangline.control.metrics.gauges import Scrape, Sheets
 from gangline.control.metrics.workload_tally import WorkloadTally
+from gangline.control.mirror.cluster_feed import ClusterFeed
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodFeed, PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.mirror.tracking import Tracking
 from gangline.control.multikueue.manager_quotas import ManagerQuotas
 from gangline.control.multikueue.multikueue import MultiKueue
 from gangline.control.notify.notices import Notices
@@ -92,7 +94,6 @@ from gangline.control.serving.serving_planning import ServingPlanning
 from gangline.control.stall.refused_pods import RefusedPods
 from gangline.control.stall.stall_watch import StallWatch
 from gangline.control.variants.variants import Variants
-from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
 from gangline.control.writes.writer import Writer
@@ -185,7 +186,11 @@ class Controller:
             rules=RequestRules(resources, selectors),
             managed=managed,
         )
-        self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
+        tracking = Tracking()
+        self.writes = writes = Writes(
+            client, writer, mirror, tracking, now=now, messages=messages, older_words=older_words
+        )
+        cluster = ClusterFeed(client, mirror, tracking, messages, quarantine)
         # what metrics show
         tally = WorkloadTally(metrics.kueue, now, metrics.forget_queue, engine.cohorts)
         metrics.kueue.attach(mirror.get, engine.cohorts_of)
@@ -224,7 +229,10 @@ class Controller:
         )
 
         inventory = InventoryFeed(
-            context, count_anew=writes.count_anew, tell=lambda cards: self._observe(of_node(cards)), selectors=selectors
+            context,
+            count_anew=cluster.count_anew,
+            tell=lambda cards: self._observe(of_node(cards)),
+            selectors=selectors,
         )
         #: the cards of nodes, and who sits on them
         self.cards = inventory.cards
@@ -288,7 +296,7 @@ class Controller:
         #: from them, decisions before the plans that carry them out, and a part that marks objects for another comes before it.
         self.parts: tuple[Part, ...] = (
             # facts
-            ClusterFeed(writes, quarantine),  # feeds the mirror with everything but pods
+            cluster,  # feeds the mirror with everything but pods
             tally,  # counts Workloads for metrics
             PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
             inventory,  # cards of nodes, and who sits on them

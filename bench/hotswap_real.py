@@ -36,7 +36,7 @@ from gangline.api import names
 from gangline.api.read.workloads import swap_record
 from gangline.console.run import example, training_image
 from gangline.console.stack import stack
-from gangline.control.recovery.silent_nodes import is_silent
+from gangline.control.nodes.recovery.silent_nodes import is_silent
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.connection import Connection, local_connection
 from gangline.devcluster.errors import DevClusterError

@@ -23,7 +23,7 @@ from gangline.api.read.configuration.managed_jobs import FRAMEWORKS
 from gangline.api.read.configuration.manager import LeaseSettings, Manager
 from gangline.api.read.configuration.metrics_settings import LONGEST_VALUE, UNTRACKED, MetricsSettings
 from gangline.api.read.configuration.versions import VERSIONS
-from gangline.control.recovery import stuck_pods, unhealthy_nodes
+from gangline.control.nodes.recovery import stuck_pods, unhealthy_nodes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource

@@ -43,11 +43,11 @@ ROLE = "gangline-multikueue"
 ORIGIN = f"{names.MULTIKUEUE_ORIGIN}=multikueue"
 #: times of the manager in the tests
 REPLACED = {
-    "gangline.control.multikueue.clusters.remote_cluster:PROBE": 1.0,
-    "gangline.control.multikueue.clusters.remote_cluster:FIRST_PAUSE": 0.5,
-    "gangline.control.multikueue.clusters.remote_cluster:REREAD": 2.0,
-    "gangline.control.multikueue.clusters.remote_cluster:ABSENT_RETRY": 1.0,
-    "gangline.control.multikueue.plan.dispatchers:ROUND": 2000,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:PROBE": 1.0,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:FIRST_PAUSE": 0.5,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:REREAD": 2.0,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:ABSENT_RETRY": 1.0,
+    "gangline.control.checks.multikueue.plan.dispatchers:ROUND": 2000,
 }
 
 

@@ -477,7 +477,7 @@ async def test_a_pod_that_may_be_deleted_by_force_is_reported_as_failed(
     system.operator(
         "recovering",
         settings=settings,
-        replaced={"gangline.control.recovery.stuck_pods:PATIENCE": 1_000},
+        replaced={"gangline.control.nodes.recovery.stuck_pods:PATIENCE": 1_000},
     ).wait_ready()
     await api.client.delete(kube.PODS, "default", "left")
 

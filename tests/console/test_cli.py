@@ -122,7 +122,7 @@ def test_commands_that_ask_load_no_operator(name: str) -> None:
     module = cli.main.entries[name].where.partition(":")[0]
     script = f"import json, sys\nimport gangline.console.commands.{module}\nprint(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
-    heavy = ("gangline.control.mirror", "gangline.engine.engine", "gangline.forecast", "pydantic", "sqlalchemy", "rich")
+    heavy = ("gangline.control.feed", "gangline.engine.engine", "gangline.forecast", "pydantic", "sqlalchemy", "rich")
     assert [each for each in loaded if each in heavy] == []
 
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.tracking import Tracking
+from gangline.control.feed.changes import JobRef
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.tracking import Tracking
 from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.writes import writer as writer_module
 from gangline.control.writes import writes as writes_module

@@ -23,10 +23,10 @@ from gangline.api.read import configuration
 from gangline.api.read.configuration import ConfigurationError
 from gangline.api.read.configuration.access_providers import AccessProvider
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
-from gangline.control.multikueue.clusters import kubeconfigs, profiles, remote_cluster
-from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.clusters.profiles import Access, Profiles, access_of
-from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
+from gangline.control.checks.multikueue.clusters import kubeconfigs, profiles, remote_cluster
+from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.checks.multikueue.clusters.profiles import Access, Profiles, access_of
+from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.kube import tokens
 from gangline.kube.client import ApiClient
 

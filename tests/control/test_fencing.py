@@ -10,13 +10,13 @@ from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 from tests.objects import PodObject
 
 from gangline.api import names
-from gangline.control.mirror import pod as pods
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import read_pod
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.recovery import fencing
-from gangline.control.recovery.fencing import Fencing, started_pods
-from gangline.control.recovery.swap_rules import are_in_the_way
+from gangline.control.feed import pod as pods
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod import read_pod
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.nodes.recovery import fencing
+from gangline.control.nodes.recovery.fencing import Fencing, started_pods
+from gangline.control.nodes.recovery.swap_rules import are_in_the_way
 from gangline.engine import model
 from gangline.kube import resources as kube
 

@@ -14,12 +14,12 @@ from tests.objects import Stored
 from gangline.api.admission.findings import AdmissionFacts
 from gangline.api.admission.of_queues import queuepolicy
 from gangline.api.read import policy_reader
+from gangline.control.feed.mirror import Mirror
 from gangline.control.floor import floor_watch
 from gangline.control.floor.floor_process import Beginning, FloorProcess, Turn, Verdict, serve
 from gangline.control.floor.floor_watch import PAUSE, FloorWatch
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import FactObserved, Messages
-from gangline.control.status import policy_status
+from gangline.control.writes.status import policy_status
 from gangline.engine import FLOOR_LEAST, POLICY, Engine, FallenBack, model
 from gangline.kube import resources as kube
 

@@ -16,12 +16,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.control.test_forecasts import START, World
 
 from gangline.console.commands.future import eta
+from gangline.control.answers.api.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.control.forecasting import forecasting as module
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json, alias
 from gangline.control.forecasting.group_coverage import LEAST, Coverage, Group, Groups
 from gangline.control.forecasting.runtime_facts import Record
-from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.engine import Engine
 from gangline.forecast import Forecast, ForecastSource, HistoryStore, Run
 from gangline.kube import resources as kube

@@ -11,12 +11,12 @@ from tests.control.test_unhealthy import HOST, a_workload
 from tests.objects import PodObject, altered
 
 from gangline.api import names
-from gangline.control.gates.elastic_gates import ElasticGates
-from gangline.control.gates.gate_removal import GateRemoval
-from gangline.control.gates.pod_gates import PodGates
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.feed.pod_owners import PodOwners
+from gangline.control.nodes.gates.elastic_gates import ElasticGates
+from gangline.control.nodes.gates.gate_removal import GateRemoval
+from gangline.control.nodes.gates.pod_gates import PodGates
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, Forbidden
 

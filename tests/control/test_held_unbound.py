@@ -10,10 +10,10 @@ from tests.control.gang_pods import T, a_pod
 from tests.control.test_unhealthy import a_workload
 from tests.objects import PodObject, altered
 
-from gangline.control.gates.held_unbound import HeldUnbound
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import GATE
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod import GATE
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.nodes.gates.held_unbound import HeldUnbound
 from gangline.kube import resources as kube
 
 

@@ -13,9 +13,9 @@ from tests.jobs.foreign import CASES
 from tests.objects import JobObject
 
 from gangline.api import admission, names
-from gangline.control.plan import elastic_plan, job_plan
-from gangline.control.plan.plan_steps import ChangeStatus
-from gangline.control.status import status_changes
+from gangline.control.kinds import elastic_plan, job_plan
+from gangline.control.kinds.steps import ChangeStatus
+from gangline.control.writes.status import status_changes
 from gangline.jobs import kind_of
 from gangline.jobs.base import Children
 from gangline.kube.resources import condition_of

@@ -9,12 +9,12 @@ from tests.context import a_context
 
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
+from gangline.control.checks.multikueue.clusters.remote_queues import RemoteQueues
+from gangline.control.checks.multikueue.manager_quotas import PERIOD, ManagerQuotas
+from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue.clusters.remote_queues import RemoteQueues
-from gangline.control.multikueue.manager_quotas import PERIOD, ManagerQuotas
 from gangline.control.parts.messages import Messages, QuotaAutomationChanged, RemoteQuotasMoved
-from gangline.control.status.queue_status import Automation
+from gangline.control.writes.status.queue_status import Automation
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource

@@ -11,11 +11,11 @@ from gangline.api import jobkinds, names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueueSettings
 from gangline.control.checks.activity import Activity
-from gangline.control.multikueue import activity
-from gangline.control.multikueue.clusters import copies
-from gangline.control.multikueue.clusters.copies import Copy
-from gangline.control.multikueue.plan import dispatchers, planning, stopping
-from gangline.control.multikueue.plan.steps import (
+from gangline.control.checks.multikueue import activity
+from gangline.control.checks.multikueue.clusters import copies
+from gangline.control.checks.multikueue.clusters.copies import Copy
+from gangline.control.checks.multikueue.plan import dispatchers, planning, stopping
+from gangline.control.checks.multikueue.plan.steps import (
     Choose,
     ClusterView,
     Family,
@@ -33,7 +33,7 @@ from gangline.control.multikueue.plan.steps import (
     Wait,
     Withdraw,
 )
-from gangline.control.multikueue.workloads import local_changes
+from gangline.control.checks.multikueue.workloads import local_changes
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, PodObject, Stored, WorkloadObject

@@ -16,18 +16,18 @@ from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read import configuration
 from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
+from gangline.control.checks.multikueue.clusters import clusters as clusters_module
+from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.checks.multikueue.clusters.remote_cluster import CONNECTED, State
+from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore
+from gangline.control.checks.multikueue.multikueue import MultiKueue
+from gangline.control.feed import watched_kinds
+from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror import watched_kinds
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue.clusters import clusters as clusters_module
-from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.clusters.remote_cluster import CONNECTED, State
-from gangline.control.multikueue.clusters.remote_store import RemoteStore
-from gangline.control.multikueue.multikueue import MultiKueue
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kinds.group_index import GroupIndex
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages
-from gangline.control.pod_groups.group_index import GroupIndex
 from gangline.control.writes.outgoing import Write
 from gangline.jobs import elsewhere
 from gangline.jobs.serving import BY_RESOURCE

@@ -15,12 +15,12 @@ from tests.control.test_multikueue_part import START, Room, Worker
 from gangline.api import names
 from gangline.api.read import conditions, configuration
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
-from gangline.control.multikueue.clusters import clusters as clusters_module
-from gangline.control.multikueue.clusters import copies
-from gangline.control.multikueue.clusters.copies import Copy
-from gangline.control.multikueue.plan import planning
-from gangline.control.multikueue.plan.preemption import ALONE
-from gangline.control.multikueue.plan.steps import (
+from gangline.control.checks.multikueue.clusters import clusters as clusters_module
+from gangline.control.checks.multikueue.clusters import copies
+from gangline.control.checks.multikueue.clusters.copies import Copy
+from gangline.control.checks.multikueue.plan import planning
+from gangline.control.checks.multikueue.plan.preemption import ALONE
+from gangline.control.checks.multikueue.plan.steps import (
     Chain,
     ClusterView,
     Family,

@@ -14,10 +14,10 @@ from tests.objects import PodObject, altered
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
-from gangline.control.gates.node_gates import NodeGates, Places, destinations, ungated
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import GATE, Pod, only_node, read_pod
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod import GATE, Pod, only_node, read_pod
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.nodes.gates.node_gates import NodeGates, Places, destinations, ungated
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict

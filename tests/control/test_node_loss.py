@@ -18,9 +18,9 @@ from gangline.api import admission, jobkinds, names
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import REPLACE, RESTART, RecordedSwap, SwapRecord
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import JobView, PatchJob
-from gangline.control.status import status_changes
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import JobView, PatchJob
+from gangline.control.writes.status import status_changes
 from gangline.engine import model
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads

@@ -20,10 +20,10 @@ from tests.objects import Stored, altered
 from gangline import bounded
 from gangline.api import names
 from gangline.api.read import policy_reader
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.placing.extender import LONGEST, MOST_NODES, Extender
-from gangline.control.placing.plugins import GROUP, PAUSE, Guarded, Plugins
-from gangline.control.status import policy_status
+from gangline.control.feed.mirror import Mirror
+from gangline.control.nodes.placing.extender import LONGEST, MOST_NODES, Extender
+from gangline.control.nodes.placing.plugins import GROUP, PAUSE, Guarded, Plugins
+from gangline.control.writes.status import policy_status
 from gangline.engine import Engine, OwnScorers, model
 from gangline.kube import resources as kube
 

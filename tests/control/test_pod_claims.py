@@ -10,7 +10,7 @@ from tests.control.test_gate_removal import World
 from tests.control.test_unhealthy import HOST, a_workload
 
 from gangline.api import names
-from gangline.control.gates.pod_claims import claim_of
+from gangline.control.nodes.gates.pod_claims import claim_of
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, Forbidden
 

@@ -16,9 +16,12 @@ from tests.merging import merge_patch as merged
 from tests.objects import PodObject, Stored, WorkloadObject
 
 from gangline.api import names
+from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.intake import Intake
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan.plan_steps import (
+from gangline.control.kinds import group_plan
+from gangline.control.kinds.group_index import GroupIndex
+from gangline.control.kinds.group_plan import GroupView
+from gangline.control.kinds.steps import (
     ChangeStatus,
     CreateWorkload,
     DeletePod,
@@ -30,10 +33,7 @@ from gangline.control.plan.plan_steps import (
     PatchWorkload,
     Step,
 )
-from gangline.control.pod_groups import group_plan
-from gangline.control.pod_groups.group_index import GroupIndex
-from gangline.control.pod_groups.group_plan import GroupView
-from gangline.control.status import run_changes, status_changes
+from gangline.control.writes.status import run_changes, status_changes
 from gangline.engine import model
 from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition

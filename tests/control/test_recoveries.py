@@ -13,15 +13,15 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap, SwapRecord
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.nodes.recovery import swap_rules
+from gangline.control.nodes.recovery.swap_rules import describe, holds_back, wanted_pods
+from gangline.control.nodes.recovery.swaps import Recoveries
 from gangline.control.parts.messages import EvictionWanted, Messages
-from gangline.control.recovery import swap_rules
-from gangline.control.recovery.swap_rules import describe, holds_back, wanted_pods
-from gangline.control.recovery.swaps import Recoveries
-from gangline.control.status import run_changes
+from gangline.control.writes.status import run_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 

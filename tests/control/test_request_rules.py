@@ -11,8 +11,8 @@ from gangline.api.read.counting.device_claims import Devices, DeviceSource
 from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.api.read.reading import ParseError
 from gangline.api.selecting import LocalJudge
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.request_rules import RequestRules
 from gangline.engine import model
 from gangline.kube import resources as kube
 

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from gangline.api.selecting import DeviceGroup, LocalJudge, UnavailableError
-from gangline.control.selecting import selector_process
-from gangline.control.selecting.selector_process import PAUSE, SelectorProcess
+from gangline.control.feed import selector_process
+from gangline.control.feed.selector_process import PAUSE, SelectorProcess
 
 GROUPS = [
     DeviceGroup(

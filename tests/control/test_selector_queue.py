@@ -17,10 +17,10 @@ from tests.control.test_selector_process import children
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.api.selecting import DeviceGroup, UnavailableError, Verdict
-from gangline.control.mirror import request_rules
-from gangline.control.mirror.request_rules import RequestRules
-from gangline.control.selecting import SelectorQueue, selector_queue
-from gangline.control.selecting.selector_process import SelectorProcess
+from gangline.control.feed import request_rules, selector_queue
+from gangline.control.feed.request_rules import RequestRules
+from gangline.control.feed.selector_process import SelectorProcess
+from gangline.control.feed.selector_queue import SelectorQueue
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Upsert
 

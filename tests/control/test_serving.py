@@ -13,8 +13,14 @@ from tests.objects import PodObject, Stored, WorkloadObject, as_stored
 
 from gangline.api import admission, names
 from gangline.api.admission import AdmissionFacts
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan.plan_steps import (
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import group_plan
+from gangline.control.kinds.demand import Demand
+from gangline.control.kinds.group_plan import GroupView
+from gangline.control.kinds.serving_parents import Families
+from gangline.control.kinds.serving_plan import ParentView, plan
+from gangline.control.kinds.serving_pods import HeldIndex
+from gangline.control.kinds.steps import (
     ChangeStatus,
     CreateWorkload,
     DeletePod,
@@ -25,13 +31,7 @@ from gangline.control.plan.plan_steps import (
     PatchWorkload,
     Step,
 )
-from gangline.control.pod_groups import group_plan
-from gangline.control.pod_groups.demand import Demand
-from gangline.control.pod_groups.group_plan import GroupView
-from gangline.control.serving.families import Families
-from gangline.control.serving.held_index import HeldIndex
-from gangline.control.serving.serving_plan import ParentView, plan
-from gangline.control.status import run_changes
+from gangline.control.writes.status import run_changes
 from gangline.jobs.base import JobError, UnknownClassError
 from gangline.jobs.pods import held, member
 from gangline.jobs.pods.group import PodGroup

@@ -9,8 +9,8 @@ from tests.context import a_context
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 from tests.objects import NodeObject, PodObject
 
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.recovery.stuck_pods import PATIENCE, StuckPods
+from gangline.control.feed.mirror import Mirror
+from gangline.control.nodes.recovery.stuck_pods import PATIENCE, StuckPods
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict
 from gangline.kube.reflector import Removed, Upsert

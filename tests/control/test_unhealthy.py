@@ -11,14 +11,14 @@ from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_nod
 from tests.objects import PodObject, WorkloadObject
 
 from gangline.api.read import conditions
-from gangline.control.gates.pod_gates import PodGates
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.feed.pod_owners import PodOwners
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
-from gangline.control.recovery.stray_pods import StrayPods, awaited_host
-from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes, in_order, listed
+from gangline.control.nodes.gates.pod_gates import PodGates
+from gangline.control.nodes.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
+from gangline.control.nodes.recovery.stray_pods import StrayPods, awaited_host
+from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes, in_order, listed
 from gangline.engine import model
 from gangline.kube import resources as kube
 

@@ -14,17 +14,17 @@ from tests.objects import Stored, WorkloadObject, as_stored
 from gangline.api.read import conditions
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.fresh_workloads import WAITS, FreshWorkloads
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod import Pod, read_pod
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import Pod, read_pod
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kinds.class_priorities import ClassPriorities
+from gangline.control.kinds.cleared_gates import ClearedGates
+from gangline.control.kinds.unowned_workloads import PATIENCE, UnownedWorkloads
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.plan.class_priorities import ClassPriorities
-from gangline.control.plan.cleared_gates import ClearedGates
-from gangline.control.plan.unowned_workloads import PATIENCE, UnownedWorkloads
-from gangline.control.status import gate_changes, run_changes, status_changes
-from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Write
+from gangline.control.writes.status import gate_changes, run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, Forbidden

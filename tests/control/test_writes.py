@@ -11,15 +11,15 @@ from typing import Any
 
 from tests.kube.fake_server import Answer, FakeServer
 
+from gangline.control.feed.changes import JobRef
+from gangline.control.feed.cluster_feed import ClusterFeed
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.tracking import Tracking
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.cluster_feed import ClusterFeed
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.tracking import Tracking
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.status import run_changes, status_changes
-from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.status import run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import model

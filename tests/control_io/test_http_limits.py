@@ -15,12 +15,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.http_connections import stays_open_while_used
 
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.nodes.stall.progress_reports import BadReportError
 from gangline.control.process import metrics_endpoint, progress_endpoint
 from gangline.control.process.health import Health
 from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
-from gangline.control.stall.progress_reports import BadReportError
 from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
 from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 

@@ -16,9 +16,8 @@ from gangline.api import admission, names
 from gangline.api.admission import AdmissionFacts
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read.conditions import timestamp
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import CreateWorkload, JobView
-from gangline.control.serving import serving_plan
+from gangline.control.kinds import job_plan, serving_plan
+from gangline.control.kinds.steps import CreateWorkload, JobView
 from gangline.jobs import kind_of
 from gangline.jobs.base import Children
 from gangline.jobs.pods import composition

@@ -16,7 +16,7 @@ from gangline import jobs
 from gangline.api import admission, jobkinds
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import DESCRIPTION, at, put
-from gangline.control.multikueue.clusters import copies
+from gangline.control.checks.multikueue.clusters import copies
 from gangline.jobs import elsewhere, kind_of
 from gangline.jobs.base import Children, JobKind, PodSetInfo, RunsElsewhere
 from gangline.jobs.external import ExternalKind

@@ -18,10 +18,10 @@ from gangline.api.read import configuration
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.control.answers.workloads import unqueued
-from gangline.control.mirror import watched_kinds
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import CreateWorkload, JobView, Note, Own, PatchJob
+from gangline.control.feed import watched_kinds
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import CreateWorkload, JobView, Note, Own, PatchJob
 from gangline.install import rights
 from gangline.jobs import kind_of, owners
 from gangline.jobs.base import Children, Delete

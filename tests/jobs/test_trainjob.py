@@ -14,9 +14,9 @@ from gangline.api import admission
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH, UNKNOWN_FIELDS, at
 from gangline.api.jobkinds.trainjob import MANAGER
 from gangline.api.jobkinds.trainjob import TRAIN_JOB as DECLARED
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import JobView, Note
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import JobView, Note
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children, JobError, PodSetInfo

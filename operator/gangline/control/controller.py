@@ -26,34 +26,58 @@ from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJo
 from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.checks.active_checks import ActiveChecks
+from gangline.control.checks.multikueue.manager_quotas import ManagerQuotas
+from gangline.control.checks.multikueue.multikueue import MultiKueue
+from gangline.control.checks.provisioning.activity import CONTROLLER as BY_PROVISIONING
+from gangline.control.checks.provisioning.autoscalers import Autoscalers
+from gangline.control.checks.provisioning.provisioning import Provisioning
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
 from gangline.control.decisions.fresh_workloads import FreshWorkloads
 from gangline.control.decisions.troubles import Troubles
+from gangline.control.feed.cluster_feed import ClusterFeed
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodFeed, PodIndex
+from gangline.control.feed.pod_owners import PodOwners
+from gangline.control.feed.request_rules import RequestRules
+from gangline.control.feed.selector_queue import SelectorQueue
+from gangline.control.feed.tracking import Tracking
 from gangline.control.floor.floor_watch import FloorWatch
-from gangline.control.gates.elastic_gates import ElasticGates
-from gangline.control.gates.held_unbound import HeldUnbound
-from gangline.control.gates.node_gates import NodeGates
-from gangline.control.gates.pod_gates import PodGates
-from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
 from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kernel.context import Context
+from gangline.control.kinds.class_priorities import ClassPriorities
+from gangline.control.kinds.cleared_gates import ClearedGates
+from gangline.control.kinds.group_index import GroupIndex
+from gangline.control.kinds.group_planning import GroupPlanning
+from gangline.control.kinds.job_planning import JobPlanning
+from gangline.control.kinds.leaving_jobs import LeavingJobs
+from gangline.control.kinds.replaced_slices import ReplacedSlices
+from gangline.control.kinds.retention import Retainer
+from gangline.control.kinds.serving_parents import Families
+from gangline.control.kinds.serving_planning import ServingPlanning
+from gangline.control.kinds.serving_pods import HeldIndex
+from gangline.control.kinds.unowned_workloads import UnownedWorkloads
+from gangline.control.kinds.variants import Variants
 from gangline.control.metrics.gauges import Scrape, Sheets
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.metrics.workload_tally import WorkloadTally
-from gangline.control.mirror.cluster_feed import ClusterFeed
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodFeed, PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.mirror.request_rules import RequestRules
-from gangline.control.mirror.tracking import Tracking
-from gangline.control.multikueue.manager_quotas import ManagerQuotas
-from gangline.control.multikueue.multikueue import MultiKueue
-from gangline.control.notify.notices import Notices
-from gangline.control.notify.outbox import Outbox
-from gangline.control.notify.secrets import SecretReader
-from gangline.control.operator_metrics import Metrics
+from gangline.control.nodes.cards.inventory_feed import InventoryFeed, of_node
+from gangline.control.nodes.gates.elastic_gates import ElasticGates
+from gangline.control.nodes.gates.held_unbound import HeldUnbound
+from gangline.control.nodes.gates.node_gates import NodeGates
+from gangline.control.nodes.gates.pod_gates import PodGates
+from gangline.control.nodes.recovery import stuck_pods, unhealthy_nodes
+from gangline.control.nodes.recovery.departed_workloads import DepartedWorkloads
+from gangline.control.nodes.recovery.fencing import Fencing, out_of_reach_since
+from gangline.control.nodes.recovery.silent_nodes import SilentNodes
+from gangline.control.nodes.recovery.stray_pods import StrayPods
+from gangline.control.nodes.recovery.stuck_pods import StuckPods
+from gangline.control.nodes.recovery.swaps import Recoveries
+from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
+from gangline.control.nodes.stall.refused_pods import RefusedPods
+from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.control.parts.messages import (
     DeliveryFailed,
     FactObserved,
@@ -64,38 +88,14 @@ from gangline.control.parts.messages import (
     WriteResolved,
 )
 from gangline.control.parts.part import Part
-from gangline.control.plan.class_priorities import ClassPriorities
-from gangline.control.plan.cleared_gates import ClearedGates
-from gangline.control.plan.job_planning import JobPlanning
-from gangline.control.plan.leaving_jobs import LeavingJobs
-from gangline.control.plan.replaced_slices import ReplacedSlices
-from gangline.control.plan.retention import Retainer
-from gangline.control.plan.unowned_workloads import UnownedWorkloads
-from gangline.control.pod_groups.group_index import GroupIndex
-from gangline.control.pod_groups.group_planning import GroupPlanning
-from gangline.control.provisioning.activity import CONTROLLER as BY_PROVISIONING
-from gangline.control.provisioning.autoscalers import Autoscalers
-from gangline.control.provisioning.provisioning import Provisioning
 from gangline.control.queues.objects_in_use import ObjectsInUse
 from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
-from gangline.control.recovery import stuck_pods, unhealthy_nodes
-from gangline.control.recovery.departed_workloads import DepartedWorkloads
-from gangline.control.recovery.fencing import Fencing, out_of_reach_since
-from gangline.control.recovery.silent_nodes import SilentNodes
-from gangline.control.recovery.stray_pods import StrayPods
-from gangline.control.recovery.stuck_pods import StuckPods
-from gangline.control.recovery.swaps import Recoveries
-from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes
-from gangline.control.selecting import SelectorQueue
-from gangline.control.serving.families import Families
-from gangline.control.serving.held_index import HeldIndex
-from gangline.control.serving.serving_planning import ServingPlanning
-from gangline.control.stall.refused_pods import RefusedPods
-from gangline.control.stall.stall_watch import StallWatch
-from gangline.control.variants.variants import Variants
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
+from gangline.control.writes.notify.notices import Notices
+from gangline.control.writes.notify.outbox import Outbox
+from gangline.control.writes.notify.secrets import SecretReader
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, IsolatedEngine, model

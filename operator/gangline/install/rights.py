@@ -17,11 +17,11 @@ from gangline.api.jobkinds.others import others
 from gangline.api.read.autoscalers import STATUS_MAP as AUTOSCALER_STATUS
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.schema.kinds import CONVERTED
+from gangline.control.answers.api import api_service, discovery, front_proxy
+from gangline.control.answers.api.access_review import REVIEWS
+from gangline.control.nodes.recovery.node_leases import NAMESPACE as NODE_LEASES
 from gangline.control.process import leader_endpoint
 from gangline.control.process.token_review import TOKEN_REVIEWS
-from gangline.control.recovery.node_leases import NAMESPACE as NODE_LEASES
-from gangline.control.visibility import api_service, discovery, front_proxy
-from gangline.control.visibility.access_review import REVIEWS
 from gangline.jobs.serving import BY_RESOURCE as SERVING
 from gangline.kube import field_tracking, ownership
 from gangline.kube import resources as kube

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import aiohttp
 
 from gangline import bounded
-from gangline.control.visibility.api_service import ENDPOINT_SLICES
+from gangline.control.answers.api.api_service import ENDPOINT_SLICES
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gangline.api import jobkinds
 from gangline.api.read.counting import NamespaceRules
 from gangline.api.read.counting.resource_rules import ResourceRules
-from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.feed.request_rules import RequestRules
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from gangline.console.views import asking
-from gangline.control.visibility.discovery import ANSWERS
+from gangline.control.answers.api.discovery import ANSWERS
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Expired
 from gangline.kube.resources import Json, Resource

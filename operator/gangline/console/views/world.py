@@ -18,18 +18,18 @@ from gangline.api.read.parse import ParseError
 from gangline.console.views import reach
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import Source
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.feed.watched_kinds import INVENTORY, optional, resources, selector, unqueued
 from gangline.control.forecasting.evacuations import Move, evacuation
 from gangline.control.forecasting.forecasting import alias
 from gangline.control.forecasting.preemptions import Preemption, preemption
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
 from gangline.control.forecasting.runtime_facts import Forecasts
-from gangline.control.inventory.card_inventory import CardInventory
-from gangline.control.inventory.inventory_feed import of_node, put
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.watched_kinds import INVENTORY, optional, resources, selector, unqueued
-from gangline.control.status import fallen_back
+from gangline.control.nodes.cards.card_inventory import CardInventory
+from gangline.control.nodes.cards.inventory_feed import of_node, put
+from gangline.control.writes.status import fallen_back
 from gangline.engine import HORIZON, POLICY, Engine, Mode, Outlook, model, outlook
 from gangline.forecast import Forecast
 from gangline.forecast.history.runs import Run

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 
 from gangline.control.decisions.carrying_out import Decisions
+from gangline.control.feed.watched_kinds import READERS
 from gangline.control.isolation.quarantine import describe
 from gangline.control.kernel.context import Context
-from gangline.control.mirror.watched_kinds import READERS
 from gangline.control.parts.messages import ObjectQuarantined
 from gangline.engine import Fault, model
 from gangline.kube import resources as kube

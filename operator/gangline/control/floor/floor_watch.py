@@ -19,11 +19,11 @@ from typing import Final, Protocol
 
 from gangline.api.read import policy_reader
 from gangline.api.read.parse import ParseError
+from gangline.control.feed.mirror import Mirror
 from gangline.control.floor.floor_process import Beginning, FloorProcess, Turn, Verdict
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import FactObserved, Messages
 from gangline.control.parts.part import Part
-from gangline.control.status import fallen_back as statuses
+from gangline.control.writes.status import fallen_back as statuses
 from gangline.engine import FLOOR_LEAST, POLICY, Comparison, Engine, FallenBack, Mode, has_floor, model
 from gangline.kube import resources as kube
 from gangline.objects import Stored

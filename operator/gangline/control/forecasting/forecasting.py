@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Forecasts, Record
 from gangline.control.forecasting.tallies import Tallies
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import FactObserved, Messages, OwnPaceEnded
 from gangline.control.parts.part import Part
 from gangline.control.writes.events import EventRecorder

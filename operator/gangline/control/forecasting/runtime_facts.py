@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from gangline.control.feed import slices
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.watched_kinds import JOB_KINDS
 from gangline.control.forecasting import by_flavor, run_facts
 from gangline.control.forecasting.by_flavor import differs
 from gangline.control.forecasting.group_coverage import Groups
-from gangline.control.mirror import slices
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.history.runs import flavor_of

@@ -21,8 +21,8 @@ from gangline.control.kernel.context import Context
 from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.part import Part
-from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority, Verb, Write
+from gangline.control.writes.status.change import Change
 from gangline.control.writes.writes import Done, Failed
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from gangline.control.answers.api.pending_view import Visibility
 from gangline.control.controller import Controller
-from gangline.control.placing.extender import Extender
+from gangline.control.nodes.placing.extender import Extender
+from gangline.control.nodes.stall import progress_reports
 from gangline.control.process import metrics_endpoint
 from gangline.control.process.front_door import FrontDoor, bind
 from gangline.control.process.health import Health
 from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
-from gangline.control.stall import progress_reports
-from gangline.control.visibility.pending_view import Visibility
 from gangline.tls.connections import of_aiohttp, runner_of
 
 

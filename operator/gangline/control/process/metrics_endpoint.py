@@ -18,9 +18,9 @@ from typing import Final
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from gangline.control.operator_metrics import Metrics
+from gangline.control.answers.api.access_review import PathAccess, Reviews
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.process.token_review import TokenReviews
-from gangline.control.visibility.access_review import PathAccess, Reviews
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.tls import certificates

@@ -7,9 +7,9 @@ from typing import Final
 
 from aiohttp import web
 
-from gangline.control.stall import progress_reports
-from gangline.control.stall.progress_reports import BadReportError
-from gangline.control.stall.stall_watch import StallWatch
+from gangline.control.nodes.stall import progress_reports
+from gangline.control.nodes.stall.progress_reports import BadReportError
+from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.tls.requests import Bodies, BusyError, TooLargeError
 
 #: The body of a report has to arrive within this time, in seconds.

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from gangline.api import quantity
 from gangline.api.read import merge
 from gangline.control.kernel.context import Context
+from gangline.control.nodes.placing.plugins import PLUGINS
 from gangline.control.parts.messages import QuotaAutomationChanged
 from gangline.control.parts.part import Part
-from gangline.control.placing.plugins import PLUGINS
-from gangline.control.status import policy_status, queue_status
-from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.status import policy_status, queue_status
+from gangline.control.writes.status.queue_status import Automation
 from gangline.engine import BACKFILL, FallenBack
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias, cast
 import orjson
 
 from gangline.api.read import conditions, merge
-from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.tracking import Tracking
+from gangline.control.feed.changes import JobRef
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.tracking import Tracking
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.status import older_words
-from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority, Verb, Write
+from gangline.control.writes.status import older_words
+from gangline.control.writes.status.change import Change
 from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient

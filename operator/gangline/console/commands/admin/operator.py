@@ -20,9 +20,9 @@ from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:
     from gangline.api.read.configuration.manager import Manager
+    from gangline.control.answers.api.aggregated_api import Options as VisibilityOptions
     from gangline.control.process.metrics_endpoint import Options as MetricsOptions
     from gangline.control.process.operator_process import ForecastOptions
-    from gangline.control.visibility.aggregated_api import Options as VisibilityOptions
     from gangline.telemetry import ReadingSource
 
 
@@ -265,7 +265,7 @@ def _check_writable(history: str) -> None:
 
 
 def _visibility(listen: str, host: str) -> VisibilityOptions | None:
-    from gangline.control.visibility.aggregated_api import Options
+    from gangline.control.answers.api.aggregated_api import Options
 
     if not listen:
         return None

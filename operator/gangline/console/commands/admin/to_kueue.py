@@ -17,8 +17,8 @@ from gangline.api.read.workloads import card_levels
 from gangline.api.read.workloads.topology_slices import SlicesError
 from gangline.console.output import terminal
 from gangline.console.views import access
-from gangline.control.gates.node_gates import ungated
-from gangline.control.mirror.pod import claimed_workload, read_pod, waits_at_node_gate
+from gangline.control.feed.pod import claimed_workload, read_pod, waits_at_node_gate
+from gangline.control.nodes.gates.node_gates import ungated
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Conflict, NotFound

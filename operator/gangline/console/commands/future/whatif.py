@@ -12,8 +12,8 @@ from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, own_rights
+from gangline.control.answers.api.discovery import ANSWERS
 from gangline.control.answers.workloads.words import age, runtime_text
-from gangline.control.visibility.discovery import ANSWERS
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobKind
 from gangline.kube.client import ApiClient

@@ -15,8 +15,8 @@ from gangline.console.doctor.changeover import settings
 from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, failure, ok, some, warning
-from gangline.control.mirror.watched_kinds import READERS
-from gangline.control.provisioning import activity
+from gangline.control.checks.provisioning import activity
+from gangline.control.feed.watched_kinds import READERS
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 

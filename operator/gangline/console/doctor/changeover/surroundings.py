@@ -10,8 +10,8 @@ from gangline import bounded
 from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, ok, some, warning
+from gangline.control.answers.api import api_service, discovery
 from gangline.control.metrics.kueue_table import TABLE
-from gangline.control.visibility import api_service, discovery
 from gangline.install import cluster_kinds
 
 _METRIC: Final = re.compile(r"\bkueue_[a-z_]+")

@@ -13,7 +13,7 @@ from gangline.console.doctor.cluster import PATIENCE, ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import failure, ok, some, unknown, warning
 from gangline.console.doctor.installation import configuration
-from gangline.control.visibility.access_review import REVIEWS
+from gangline.control.answers.api.access_review import REVIEWS
 from gangline.install import rights
 from gangline.install.cluster_kinds import SERVICE_ACCOUNTS
 from gangline.install.rights import Right, ServiceAccount

@@ -12,7 +12,7 @@ from gangline.console.doctor.cluster import PATIENCE, ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, warning
 from gangline.console.doctor.installation import endpoints
-from gangline.control.mirror import watched_kinds
+from gangline.control.feed import watched_kinds
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, condition_of, true_condition

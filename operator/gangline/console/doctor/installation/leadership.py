@@ -13,7 +13,7 @@ from gangline.console.doctor.finding import Finding, failure, ok, short, unknown
 from gangline.console.doctor.installation import endpoints, metrics
 from gangline.console.doctor.kueue_names import NAMESPACE as KUEUES_NAMESPACE
 from gangline.console.views import reach
-from gangline.control.visibility import api_service, discovery
+from gangline.control.answers.api import api_service, discovery
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import Json, condition_of

@@ -30,7 +30,7 @@ NOW = 1_700_000_000_000
 
 
 @dataclass
-class World:
+class DoubtedWrites:
     server: FakeServer
     writes: Writes
     mirror: Mirror
@@ -59,7 +59,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(*, older_words: bool = False) -> AsyncIterator[World]:
+async def world(*, older_words: bool = False) -> AsyncIterator[DoubtedWrites]:
     async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client) as writer:
         told: list[model.Change] = []
         mirror = Mirror(observe=told.append)
@@ -72,7 +72,7 @@ async def world(*, older_words: bool = False) -> AsyncIterator[World]:
             spec={"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": {"spec": {}}}]},
             status={},
         )
-        subject = World(server, writes, mirror, told)
+        subject = DoubtedWrites(server, writes, mirror, told)
         subject.watch()
         yield subject
 
@@ -284,7 +284,7 @@ GROUP: JobRef = (PODS, "ns/g")
 
 
 @contextlib.asynccontextmanager
-async def behind_another(*script: Answer) -> AsyncIterator[tuple[World, list[tuple[JobRef | None, str]]]]:
+async def behind_another(*script: Answer) -> AsyncIterator[tuple[DoubtedWrites, list[tuple[JobRef | None, str]]]]:
     """A status change in flight, behind which other writes of the Workload wait; and the results of these, by their owners."""
     async with world() as here:
         told: list[tuple[JobRef | None, str]] = []
@@ -299,7 +299,7 @@ async def behind_another(*script: Answer) -> AsyncIterator[tuple[World, list[tup
         yield here, told
 
 
-def patched(here: World, owner: JobRef, name: str, *, doubt: bool = False) -> None:
+def patched(here: DoubtedWrites, owner: JobRef, name: str, *, doubt: bool = False) -> None:
     body = {"metadata": {"annotations": {name: "set"}}}
     here.writes.send(
         ObjectKey.parse(WORKLOADS, KEY), "patch", body, priority=Priority.LIFECYCLE, owner=owner, doubt=doubt

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import NOW, Entry
 from tests.console.texts import happened, texts
 from tests.objects import PodObject
-from tests.worlds import NOW, Entry
 
 from gangline.console.commands.admin import audit, swap, swap_now
 from gangline.console.commands.change import preempt
@@ -37,7 +37,7 @@ from gangline.kube import resources as kube
 Json = dict[str, Any]
 FOLDER: Final = Path(__file__).parents[1] / "data" / "screens"
 WIDTHS: Final = (80, 120, 200)
-GPU: Final = worlds.GPU
+GPU: Final = clusters.GPU
 
 
 def busy() -> Any:
@@ -49,11 +49,11 @@ def busy() -> Any:
         f"couldn't assign flavors to pod set worker: insufficient quota for {GPU} in flavor h100, previously considered "
         "podsets requests (0) + current podset request (512) > maximum capacity (64)"
     )
-    return worlds.world_of(
+    return clusters.world_of(
         flavor("h100"),
-        *worlds.queue("language-models", 64, cohort="lab"),
-        *worlds.queue("vision", 16, cohort="lab"),
-        *worlds.submitted(
+        *clusters.queue("language-models", 64, cohort="lab"),
+        *clusters.queue("vision", 16, cohort="lab"),
+        *clusters.submitted(
             "llama-3-70b-pretrain-continued-0017", 4, "6h", ago=9000, started=8000, queue="language-models"
         ),
         *named("llama-3-70b-pretrain-continued-0018", 4, "2h", ago=4000, started=3600, queue="language-models"),
@@ -88,7 +88,7 @@ def node(name: str) -> Entry:
 
 def named(name: str, workers: int, expected: str, *, user: str = "mira", **more: Any) -> list[Entry]:
     """A job whose label names its user."""
-    entries = worlds.submitted(name, workers, expected, **more)
+    entries = clusters.submitted(name, workers, expected, **more)
     entries[0][1]["metadata"].setdefault("labels", {})["gangline.io/user"] = user
     return entries
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.builders.engine import gang
 from tests.control.test_audit import Recorded
-from tests.engine.world import gang
 
 from gangline.console.run import example as examples
 from gangline.console.run import promises

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 import pytest
-from tests import worlds
-from tests.worlds import NOW, gpujob
+from tests.builders import clusters
+from tests.builders.clusters import NOW, gpujob
 
 from gangline.console.commands.admin import forecast as forecast_command
 from gangline.console.commands.future import eta, plan, whatif
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 async def jobs(here: Any = None) -> list[Json]:
-    return (await (here or worlds.busy()).answers().jobs(Everybody(), Wish("ml", times=True))).items
+    return (await (here or clusters.busy()).answers().jobs(Everybody(), Wish("ml", times=True))).items
 
 
 async def test_the_table_is_in_the_order_of_starts() -> None:
@@ -57,7 +57,7 @@ def test_words_for_starts() -> None:
 
 
 async def test_the_flavor_is_named_where_it_makes_a_difference() -> None:
-    told = {item["jobName"]: times.runtime_text(item) for item in await jobs(worlds.several_flavors())}
+    told = {item["jobName"]: times.runtime_text(item) for item in await jobs(clusters.several_flavors())}
     assert told["waits"] == "40m – 120m on v100" and "on" not in told["runs"]
 
 
@@ -70,7 +70,7 @@ async def test_queue_shows_times_before_its_last_column() -> None:
 
 
 async def planned() -> list[Json]:
-    return (await worlds.busy().answers().plan(Everybody(), "", "", 86_400)).items
+    return (await clusters.busy().answers().plan(Everybody(), "", "", 86_400)).items
 
 
 async def test_the_plan_draws_what_runs_and_what_will() -> None:
@@ -99,7 +99,7 @@ async def test_a_plan_as_json_names_no_hidden_workload() -> None:
 
 
 async def test_what_if_prints_the_start_and_what_gains(capsys: pytest.CaptureFixture[str]) -> None:
-    whatif._show(await worlds.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 2, "1h")))
+    whatif._show(await clusters.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 2, "1h")))
     told = capsys.readouterr().out
     assert told.startswith("Submitted now to queue a, it would start in ")
     assert "(Hint, from 0 finished runs)." in told
@@ -107,7 +107,7 @@ async def test_what_if_prints_the_start_and_what_gains(capsys: pytest.CaptureFix
 
 
 async def test_what_if_says_why_nothing_helps(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = await worlds.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 200, "1h"))
+    answer = await clusters.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 200, "1h"))
     whatif._show({**answer, "suggestions": [], "unexamined": 2})
     told = capsys.readouterr()
     assert "no start within the horizon: " in told.out and "maximum capacity" in told.out
@@ -225,7 +225,7 @@ async def test_what_a_queue_follows_instead_of_its_policy_is_said() -> None:
         "spec": {"clusterQueues": {"names": ["a"]}, "order": {"key": "ShortestFirst"}},
         "status": {"fallenBack": [row]},
     }
-    here = worlds.busy()
+    here = clusters.busy()
     here.mirror.upsert(kube.QUEUE_POLICIES, policy)
     queue = here.engine._store.cluster_queues["a"]  # pyright: ignore[reportPrivateUsage]
     assert queue.fallen_back == "Easy", "without an operator, too, times are those of the mode"
@@ -249,7 +249,7 @@ async def test_what_a_queue_follows_instead_of_its_policy_is_said() -> None:
 
 @pytest.mark.parametrize("status", [{"fallenBack": 7}, {"fallenBack": [{"mode": "Easy", "since": "noon"}]}])
 async def test_a_strange_status_of_a_policy_is_no_mode(status: Json) -> None:
-    here = worlds.busy()
+    here = clusters.busy()
     spec = {"clusterQueues": {"names": ["a"]}, "order": {"key": "ShortestFirst"}}
     here.mirror.upsert(kube.QUEUE_POLICIES, {"metadata": {"name": "p", "uid": "p"}, "spec": spec, "status": status})
     assert {item["fallenBack"] for item in await jobs(here)} == {None}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.builders.clusters import NOW
 from tests.console.objects import NOW as LATER
 from tests.console.test_swap import OPEN, OVER, struck
-from tests.worlds import NOW
 
 from gangline.console.commands.admin import audit, forecast_report, replay_report, swap
 from gangline.console.commands.future import eta, whatif

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import NOW, SECRET, key_of
 from tests.control.test_answers import Reader
-from tests.worlds import NOW, SECRET, key_of
 
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.answers import NoSuchQueueError, NotWaitingError
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 def shared() -> Any:
     """The other team's queue and ours share a cohort; two of our jobs name their user."""
-    here = worlds.shared()
+    here = clusters.shared()
     for name, user in (("runs", "mira"), ("next", "tom")):
         job = here.mirror.objects[kube.GPU_JOBS][f"ml/{name}"]
         job["metadata"]["labels"]["gangline.io/user"] = user
@@ -95,7 +95,7 @@ async def test_another_teams_names_are_not_told_with_its_numbers() -> None:
 
 
 async def test_shares_of_one_queue_have_its_cohort_and_no_more() -> None:
-    here = worlds.busy()
+    here = clusters.busy()
     assert by_level(await shares(here, Everybody(), "ml", "b")) == [("ClusterQueue", "b"), ("LocalQueue", "b")]
     with pytest.raises(NoSuchQueueError, match="leads to a ClusterQueue 'c'"):
         await shares(here, Everybody(), "ml", "c")
@@ -200,13 +200,13 @@ def ready(entries: list[Any]) -> list[Any]:
 
 def contested(policy: str, *, priority: int = 100, waits: int = 8) -> Any:
     """A full queue with two running jobs of priority 0; one of `priority` waits."""
-    entries = worlds.queue("a", 16)
+    entries = clusters.queue("a", 16)
     entries[0][1]["spec"]["preemption"] = {"withinClusterQueue": policy}
-    waiting = worlds.submitted("urgent", waits // 8, "1h", ago=50)
+    waiting = clusters.submitted("urgent", waits // 8, "1h", ago=50)
     waiting[1][1]["spec"]["priority"] = priority
-    first = ready(worlds.submitted("older", 1, "4h", ago=8000, started=7200))
-    second = ready(worlds.submitted("newer", 1, "4h", ago=4000, started=3600))
-    return worlds.world_of(worlds.flavor("h100"), *entries, *first, *second, *waiting)
+    first = ready(clusters.submitted("older", 1, "4h", ago=8000, started=7200))
+    second = ready(clusters.submitted("newer", 1, "4h", ago=4000, started=3600))
+    return clusters.world_of(clusters.flavor("h100"), *entries, *first, *second, *waiting)
 
 
 async def victims(here: Any, name: str = "urgent", asker: Any = None) -> Json:
@@ -229,27 +229,27 @@ async def test_where_nobody_is_preempted_it_is_said_why() -> None:
 
 
 async def test_who_waits_before_it_is_no_obstacle_and_room_needs_no_victims() -> None:
-    here = worlds.world_of(
-        worlds.flavor("h100"),
-        *worlds.queue("a", 16),
-        *worlds.submitted("first", 2, "1h", ago=90),
-        *worlds.submitted("second", 1, "1h", ago=50),
+    here = clusters.world_of(
+        clusters.flavor("h100"),
+        *clusters.queue("a", 16),
+        *clusters.submitted("first", 2, "1h", ago=90),
+        *clusters.submitted("second", 1, "1h", ago=50),
     )
     assert await victims(here, "second") == {"starts": True, "victims": [], "obstacle": ""}
 
 
 async def test_a_hidden_victim_is_reduced_to_its_size_and_times() -> None:
-    entries = worlds.queue("a", 16)
+    entries = clusters.queue("a", 16)
     entries[0][1]["spec"]["preemption"] = {"withinClusterQueue": "LowerPriority"}
-    waiting = worlds.submitted("urgent", 1, "1h", ago=50)
+    waiting = clusters.submitted("urgent", 1, "1h", ago=50)
     waiting[1][1]["spec"]["priority"] = 100
     away: Json = {"namespace": SECRET, "ago": 4000, "started": 3600}
-    here = worlds.world_of(
-        worlds.flavor("h100"),
+    here = clusters.world_of(
+        clusters.flavor("h100"),
         *entries,
-        worlds.local_queue("a", "a", SECRET),
+        clusters.local_queue("a", "a", SECRET),
         *waiting,
-        *ready(worlds.submitted(SECRET, 2, "4h", **away)),
+        *ready(clusters.submitted(SECRET, 2, "4h", **away)),
     )
     told = await victims(here, asker=Reader("ml"))
     (victim,) = told["victims"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests import worlds
-from tests.worlds import NOW, SECRET, key_of
+from tests.builders import clusters
+from tests.builders.clusters import NOW, SECRET, key_of
 
 from gangline.control.answers.ahead import times
 from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, NotReadableError, Wish
@@ -48,7 +48,7 @@ async def jobs(here: Any, asker: Any = None, **wish: Any) -> dict[str, Json]:
 
 
 async def test_a_waiting_job_hears_when_after_whom_and_for_how_long() -> None:
-    told = await jobs(worlds.busy(), namespace="ml", times=True)
+    told = await jobs(clusters.busy(), namespace="ml", times=True)
     first = told["next"]
     assert 1200 < first["expectedStart"]["p50"] - NOW < 3600 < first["expectedStart"]["p90"] - NOW
     assert first["because"] == "after runs ends"
@@ -58,12 +58,12 @@ async def test_a_waiting_job_hears_when_after_whom_and_for_how_long() -> None:
     assert (running["elapsedSeconds"], running["expectedStart"]) == (1200.0, None)
     assert running["forecast"]["p50"] > 1200
     assert [item["position"] for item in told.values()] == [None, 0, 1]
-    assert "expectedStart" not in (await jobs(worlds.busy(), namespace="ml"))["next"], "only where it is asked for"
+    assert "expectedStart" not in (await jobs(clusters.busy(), namespace="ml"))["next"], "only where it is asked for"
 
 
 async def test_one_job_is_found_by_all_its_names() -> None:
-    answers = worlds.busy().answers()
-    workload = key_of(worlds.busy(), "next").partition("/")[2]
+    answers = clusters.busy().answers()
+    workload = key_of(clusters.busy(), "next").partition("/")[2]
     for kind, name in (("", "next"), ("gpujob", "next"), ("gpujobs", "next"), ("workload", workload), ("", workload)):
         job = await answers.job(Everybody(), "ml", kind, name, with_times=True)
         assert (job["jobName"], job["because"]) == ("next", "after runs ends")
@@ -77,7 +77,7 @@ async def test_one_job_is_found_by_all_its_names() -> None:
 
 
 def test_a_running_job_is_told_no_more_than_its_limit() -> None:
-    here = worlds.busy()
+    here = clusters.busy()
     value = here.mirror.workload_value(key_of(here, "runs"))
     assert value is not None
     forecast = Forecast(600, 1800, 3600, 7200, 9000, "Hint", 0)
@@ -88,7 +88,7 @@ def test_a_running_job_is_told_no_more_than_its_limit() -> None:
 
 
 def test_the_operators_estimates_outrank_our_own() -> None:
-    here = worlds.busy()
+    here = clusters.busy()
     key = key_of(here, "runs")
     here.forecast({key: {"quantiles": [1500, 1800, 1900, 2000, 2100], "source": "Model", "samples": 7}})
     assert here.from_operator
@@ -99,7 +99,7 @@ def test_the_operators_estimates_outrank_our_own() -> None:
 
 
 async def test_of_several_flavors_it_is_said_which_one_it_will_be_and_what_it_takes_there() -> None:
-    told = await jobs(worlds.several_flavors(), namespace="ml", times=True)
+    told = await jobs(clusters.several_flavors(), namespace="ml", times=True)
     forecast = told["waits"]["forecast"]
     assert (forecast["p50"], forecast["p90"], forecast["flavor"]) == (2400, 7200, "v100")
     assert told["runs"]["forecast"]["flavor"] is None
@@ -109,7 +109,7 @@ async def test_of_several_flavors_it_is_said_which_one_it_will_be_and_what_it_ta
 
 
 async def test_the_plan_has_what_runs_and_what_will() -> None:
-    runs = (await worlds.busy().answers().plan(Everybody(), "ml", "", 86_400)).items
+    runs = (await clusters.busy().answers().plan(Everybody(), "ml", "", 86_400)).items
     assert [(run["job"], run["gpus"], run["after"]) for run in runs] == [
         ("runs", 32, []),
         ("next", 32, ["runs"]),
@@ -121,24 +121,24 @@ async def test_the_plan_has_what_runs_and_what_will() -> None:
         ("", "a", "Pending"),
         ("", "a", "Pending"),
     ]
-    soon = (await worlds.busy().answers().plan(Everybody(), "", "a", 60)).items
+    soon = (await clusters.busy().answers().plan(Everybody(), "", "a", 60)).items
     assert [run["job"] for run in soon] == ["runs"]
-    assert (await worlds.busy().answers().plan(Everybody(), "ml", "b", 60)).items == []
+    assert (await clusters.busy().answers().plan(Everybody(), "ml", "b", 60)).items == []
     with pytest.raises(NoSuchQueueError, match="no LocalQueue of namespace other leads to a ClusterQueue 'a'"):
-        await worlds.busy().answers().plan(Everybody(), "other", "a", 60)
+        await clusters.busy().answers().plan(Everybody(), "other", "a", 60)
     with pytest.raises(NoSuchQueueError, match="there is no ClusterQueue 'c' "):
-        await worlds.busy().answers().plan(Everybody(), "", "c", 60)
+        await clusters.busy().answers().plan(Everybody(), "", "c", 60)
 
 
 async def test_what_was_read_beforehand_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = worlds.busy().answers()
+    answers = clusters.busy().answers()
     await answers.prepare()
     monkeypatch.setattr(briefs, "brief_of", lambda raw: pytest.fail("it was read before"))
     assert len((await answers.jobs(Everybody(), Wish(namespace="ml"))).items) == 3
 
 
 async def test_lists_come_in_pages() -> None:
-    answers = worlds.busy().answers()
+    answers = clusters.busy().answers()
     names: list[str] = []
     for offset, left in ((0, 1), (2, 0), (4, 0)):
         found = await answers.jobs(Everybody(), Wish("ml", page=Page(offset, 2)))
@@ -157,7 +157,7 @@ def everything_said(*answers: Any) -> str:
 
 
 async def test_no_answer_tells_a_name_of_another_team() -> None:
-    here, reader = worlds.shared(), Reader("ml")
+    here, reader = clusters.shared(), Reader("ml")
     answers = here.answers()
     told = [
         (await answers.jobs(reader, Wish("ml", times=True))).items,
@@ -166,7 +166,7 @@ async def test_no_answer_tells_a_name_of_another_team() -> None:
         [line.text for line in (await answers.why(reader, "ml", "", "next"))[1]],
         (await answers.plan(reader, "ml", "", 86_400)).items,
         (await answers.story(reader, "ml", "", "next"))[1],
-        await answers.what_if(reader, "ml", worlds.gpujob("mine", 2, "1h")),
+        await answers.what_if(reader, "ml", clusters.gpujob("mine", 2, "1h")),
     ]
     assert SECRET not in everything_said(told)
     assert SECRET in reader.asked, "it was asked whether they may be seen"
@@ -175,7 +175,7 @@ async def test_no_answer_tells_a_name_of_another_team() -> None:
 
 
 async def test_a_hidden_job_has_its_size_its_times_and_its_place() -> None:
-    here = worlds.shared()
+    here = clusters.shared()
     told = (await here.answers().jobs(Reader("ml"), Wish("ml", "a", times=True))).items
     (hidden,) = [item for item in told if item["hidden"]]
     assert (hidden["gpus"], hidden["pods"], hidden["position"], hidden["state"]) == (8, 1, 0, "Pending")
@@ -187,7 +187,7 @@ async def test_a_hidden_job_has_its_size_its_times_and_its_place() -> None:
 
 
 async def test_why_is_true_without_the_names_of_others() -> None:
-    item, lines = await worlds.shared().answers().why(Reader("ml"), "ml", "", "next")
+    item, lines = await clusters.shared().answers().why(Reader("ml"), "ml", "", "next")
     told = {line.label: line.text for line in lines}
     assert item["position"] == 1 and "2nd of 2 waiting in ClusterQueue a (cohort lab)" in told["state"]
     assert told["ahead"].startswith("hidden-") and told["ahead"].endswith("(8 GPUs)")
@@ -196,7 +196,7 @@ async def test_why_is_true_without_the_names_of_others() -> None:
 
 
 async def test_a_label_is_the_same_in_all_answers_and_tells_nothing() -> None:
-    here = worlds.shared()
+    here = clusters.shared()
     answers, reader = here.answers(), Reader("ml")
     _, lines = await answers.why(reader, "ml", "", "next")
     runs = (await answers.plan(reader, "ml", "", 86_400)).items
@@ -207,7 +207,7 @@ async def test_a_label_is_the_same_in_all_answers_and_tells_nothing() -> None:
 
 
 async def test_of_a_namespace_that_may_not_be_read_no_job_is_named() -> None:
-    answers = worlds.shared().answers()
+    answers = clusters.shared().answers()
     for name in ("next", "none"):
         with pytest.raises(NotReadableError):
             await answers.why(Reader(SECRET), "ml", "", name)
@@ -234,7 +234,7 @@ def test_a_hidden_view_keeps_nothing_but_size_times_and_state() -> None:
         "latest_end",
     }
     labels = {"name", "uid", "job_name", "cluster_queue"}
-    here = worlds.shared()
+    here = clusters.shared()
     raw = here.mirror.objects[kube.WORKLOADS][key_of(here, f"{SECRET}-waits")]
     view = replace(workload_view(raw, {}), position=3, priority=7, cluster_queue="theirs", evicted="x", warnings=("y",))
     hidden = Sight().workload(view)
@@ -273,7 +273,7 @@ def test_an_administrator_sees_all_texts_as_they_are() -> None:
 
 
 async def test_an_item_can_be_read_back() -> None:
-    for here in (worlds.busy(), worlds.shared()):
+    for here in (clusters.busy(), clusters.shared()):
         for item in (await here.answers().jobs(Reader("ml"), Wish(times=True))).items:
             view = items.of_json(orjson.loads(orjson.dumps(item)))
             assert items.as_json(view).items() <= item.items()
@@ -284,7 +284,7 @@ async def test_an_item_can_be_read_back() -> None:
 
 
 async def test_promises_are_told_with_the_queues_record_and_without_others_names() -> None:
-    here = worlds.shared()
+    here = clusters.shared()
     answers, ledger = here.answers(), Ledger()
     seen = here.outlook()
     ledger.told(seen.starts.values(), NOW * 1000)
@@ -301,11 +301,11 @@ async def test_promises_are_told_with_the_queues_record_and_without_others_names
     planned = {run["job"]: run["record"] for run in (await answers.plan(Everybody(), "ml", "", 86_400)).items}
     assert planned["next"]["starts"] == 412
     with pytest.raises(NoForecastsError):
-        await worlds.shared().answers().promises(Reader("ml"), "ml", "", "next")
+        await clusters.shared().answers().promises(Reader("ml"), "ml", "", "next")
 
 
 async def test_asking_for_promises_makes_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = worlds.shared()
+    here = clusters.shared()
     here.ledger = ledger = Ledger()
     foresee = here.outlook
 

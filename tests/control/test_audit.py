@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pytest
 from click.testing import CliRunner
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, gang, group
 from tests.controlplane import eventually
-from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 
 from gangline import files
 from gangline.console.commands.admin.audit import command
@@ -155,7 +155,7 @@ def test_a_line_that_cannot_be_read_says_what_is_wrong(line: bytes, complaint: s
         from_line(line)
 
 
-class Recorded(World):
+class Recorded(EngineWorld):
     """A world whose engine is recorded."""
 
     def __init__(self, path: Path, **options: Any) -> None:
@@ -425,7 +425,7 @@ def test_a_workload_that_is_left_out_begins_another_run(tmp_path: Path, monkeypa
 
     path = tmp_path / "audit.jsonl"
     record = AuditLog(path)
-    world = World()
+    world = EngineWorld()
     world.engine = RecordedEngine(model.Settings(pods_ready=None), record, at=START)
     world.put(Flavor("a100"), cluster_queue("q", 8), gang("w1"), gang("bad"))
     with monkeypatch.context() as patch:

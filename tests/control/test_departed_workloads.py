@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.builders.objects import T, a_node, a_pod
 from tests.context import a_context
-from tests.control.gang_pods import T, a_node, a_pod
 from tests.objects import WorkloadObject
 
 from gangline.control.feed.mirror import Mirror

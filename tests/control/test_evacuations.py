@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.builders.clusters import NOW, key_of
 from tests.console import screens
 from tests.control.test_answers import Reader
 from tests.engine.node_world import NodeWorld, node, plain, queue
-from tests.worlds import NOW, key_of
 
 from gangline.console.views.world import _OwnForesight
 from gangline.control.answers.answers import NoSuchNodeError

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
 from tests.control import test_stall_watch
-from tests.control.test_forecasts import START, World
+from tests.control.test_forecasts import START, ForecastWorld
 from tests.jobs import every_kind
 from tests.jobs.every_kind import NAMES, gang
 from tests.jobs.foreign import OWN
@@ -38,7 +38,7 @@ def own_kind() -> Iterator[None]:
     jobs.declare([])
 
 
-def taken_in(here: World, made: every_kind.Gang, workload: Json | None = None) -> None:
+def taken_in(here: ForecastWorld, made: every_kind.Gang, workload: Json | None = None) -> None:
     if made.job is not None:
         here.put(*made.job)
     here.put(kube.WORKLOADS, workload or made.workload)
@@ -51,7 +51,7 @@ def test_its_author_is_heard(name: str) -> None:
     made = gang(name, created=START)
     value = parse.workload(made.workload)
     assert value.checkpoint_seconds == 1800
-    here = World()
+    here = ForecastWorld()
     here.policy()
     taken_in(here, made)
     estimate = here.forecasts.estimate(made.key)
@@ -75,7 +75,7 @@ def test_it_is_learned_from_by_its_pods(name: str) -> None:
     assert (run.gpus, run.user) == (made.gpus, "ada") and run.image in images
     assert run.name == ("mine-0" if name == "Pod" else "mine")
 
-    here = World()
+    here = ForecastWorld()
     here.policy()
     for number in range(20):
         created = START - 40_000 + 1000 * number
@@ -89,7 +89,7 @@ def test_it_is_learned_from_by_its_pods(name: str) -> None:
         here.seconds = created + 600
         ran = before.admitted(created)
         end = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
-        ran["status"]["conditions"].append({**end, "lastTransitionTime": worlds.timestamp((created + 600) * 1000)})
+        ran["status"]["conditions"].append({**end, "lastTransitionTime": clusters.timestamp((created + 600) * 1000)})
         taken_in(here, before, ran)
     here.seconds = START
     again = gang(name, created=START)
@@ -103,17 +103,17 @@ def test_it_is_learned_from_by_its_pods(name: str) -> None:
 
 @each_kind
 async def test_it_hears_when_it_starts_and_why_it_waits(name: str) -> None:
-    made = gang(name, created=worlds.NOW - 600)
+    made = gang(name, created=clusters.NOW - 600)
     others = -(-made.gpus // 8)
-    queue, local = worlds.queue("a", 8 * others)
+    queue, local = clusters.queue("a", 8 * others)
     plenty = [{"name": each, "nominalQuota": "1T"} for each in ("cpu", "memory")]
     group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "any", "resources": plenty}]}
     queue[1]["spec"]["resourceGroups"].append(group)
-    here = worlds.world_of(
-        worlds.flavor("h100"),
-        worlds.flavor("any"),
+    here = clusters.world_of(
+        clusters.flavor("h100"),
+        clusters.flavor("any"),
         *(queue, local),
-        *worlds.submitted("runs", others, "1h", ago=1300, started=1200),
+        *clusters.submitted("runs", others, "1h", ago=1300, started=1200),
         *([] if made.job is None else [made.job]),
         (kube.WORKLOADS, made.workload),
         managed=ManagedJobs(unlisted=frozenset()),
@@ -128,7 +128,7 @@ async def test_it_hears_when_it_starts_and_why_it_waits(name: str) -> None:
     ]
     assert (item["state"], item["gpus"], item["pods"]) == ("Pending", made.gpus, made.pods)
     assert item["because"] == "after runs ends"
-    assert 1200 < item["expectedStart"]["p50"] - worlds.NOW < 3600
+    assert 1200 < item["expectedStart"]["p50"] - clusters.NOW < 3600
     assert item["forecast"]["source"] == "Hint"
     _, lines = await here.answers().why(Everybody(), "ml", item["jobKind"], item["jobName"])
     told = {line.label: line.text for line in lines}

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.engine import gang
 from tests.engine.test_outlook import world as played
-from tests.engine.world import gang
 
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.ahead import whatif
@@ -42,7 +42,7 @@ class Sent:
         return taken
 
 
-class World:
+class ExpectedStartWorld:
     def __init__(self) -> None:
         self.clock = 1000.0
         self.looks = 0
@@ -94,14 +94,14 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
+def world() -> ExpectedStartWorld:
+    made = ExpectedStartWorld()
     made.gpujob()
     made.workload()
     return made
 
 
-async def test_a_waiting_gpujob_is_told_once_when_it_runs_and_for_how_long(world: World) -> None:
+async def test_a_waiting_gpujob_is_told_once_when_it_runs_and_for_how_long(world: ExpectedStartWorld) -> None:
     (status,) = await world.turn()
     assert status["forecast"] == {"p50": 600, "p90": 1200, "source": "Hint", "samples": 0}
     assert status["expectedStart"] == {
@@ -113,7 +113,7 @@ async def test_a_waiting_gpujob_is_told_once_when_it_runs_and_for_how_long(world
     assert await world.turn() == []
 
 
-async def test_a_start_that_moves_a_little_is_not_told_again(world: World) -> None:
+async def test_a_start_that_moves_a_little_is_not_told_again(world: ExpectedStartWorld) -> None:
     await world.turn()
     world.clock += 1000
     world.start = ExpectedStart("ml/w", NOW + HOUR + 299_000, NOW + 2 * HOUR)
@@ -125,7 +125,7 @@ async def test_a_start_that_moves_a_little_is_not_told_again(world: World) -> No
     assert "forecast" not in status
 
 
-async def test_a_far_start_may_move_by_a_tenth_of_the_wait(world: World) -> None:
+async def test_a_far_start_may_move_by_a_tenth_of_the_wait(world: ExpectedStartWorld) -> None:
     world.start = ExpectedStart("ml/w", NOW + 100 * HOUR, None)
     await world.turn()
     world.clock += 1000
@@ -136,7 +136,7 @@ async def test_a_far_start_may_move_by_a_tenth_of_the_wait(world: World) -> None
     assert len(await world.turn()) == 1
 
 
-async def test_no_status_is_written_twice_within_a_minute(world: World) -> None:
+async def test_no_status_is_written_twice_within_a_minute(world: ExpectedStartWorld) -> None:
     await world.turn()
     world.clock += module.PERIOD - 1
     world.start = ExpectedStart("ml/w", NOW + 9 * HOUR, NOW + 10 * HOUR)
@@ -147,7 +147,7 @@ async def test_no_status_is_written_twice_within_a_minute(world: World) -> None:
 
 
 async def test_what_the_status_says_already_is_not_said_again_after_a_restart() -> None:
-    world = World()
+    world = ExpectedStartWorld()
     said = {"from": timestamp(NOW + HOUR), "to": timestamp(NOW + 2 * HOUR)}
     world.gpujob({"expectedStart": said, "forecast": {"p50": 600, "p90": 1200, "source": "Hint", "samples": 0}})
     world.workload()
@@ -156,7 +156,7 @@ async def test_what_the_status_says_already_is_not_said_again_after_a_restart() 
 
 
 async def test_nobody_looks_ahead_while_nobody_waits_or_asks() -> None:
-    world = World()
+    world = ExpectedStartWorld()
     assert not world.expected.due
     world.expected.ask()
     assert world.expected.due
@@ -170,7 +170,7 @@ async def test_nobody_looks_ahead_while_nobody_waits_or_asks() -> None:
     assert not world.expected.due, "whoever asked has gone"
 
 
-async def test_started_jobs_are_told_no_start_and_count_for_the_accuracy(world: World) -> None:
+async def test_started_jobs_are_told_no_start_and_count_for_the_accuracy(world: ExpectedStartWorld) -> None:
     await world.turn()
     world.workload(started=NOW + HOUR + 90_000)
     told = world.expected.accuracy
@@ -182,7 +182,9 @@ async def test_started_jobs_are_told_no_start_and_count_for_the_accuracy(world: 
     assert "expectedStart" not in status and status["forecast"]["source"] == "History"
 
 
-async def test_an_outlook_that_fails_leaves_the_last_one(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outlook_that_fails_leaves_the_last_one(
+    world: ExpectedStartWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     await world.turn()
 
     def fails(request: bytes) -> Outlook:
@@ -208,7 +210,7 @@ def test_a_process_of_its_own_makes_the_outlook() -> None:
 # --- for clients --------------------------------------------------------------------------------------------------------
 
 
-async def test_clients_share_an_outlook_while_it_is_valid(world: World) -> None:
+async def test_clients_share_an_outlook_while_it_is_valid(world: ExpectedStartWorld) -> None:
     first, second = await asyncio.gather(world.expected.latest(), world.expected.latest())
     assert first is not None and first is second and world.looks == 1
     world.workload(started=NOW)
@@ -223,7 +225,7 @@ async def test_clients_share_an_outlook_while_it_is_valid(world: World) -> None:
     assert world.looks == 3, "runs that take longer than expected move starts all the same"
 
 
-async def test_an_outlook_from_before_a_jobs_submission_says_nothing_about_it(world: World) -> None:
+async def test_an_outlook_from_before_a_jobs_submission_says_nothing_about_it(world: ExpectedStartWorld) -> None:
     await world.expected.latest()
     world.clock += 1
     await world.expected.latest("ml/new")
@@ -233,7 +235,7 @@ async def test_an_outlook_from_before_a_jobs_submission_says_nothing_about_it(wo
     assert world.looks == 2, "but not one after the other without a pause"
 
 
-async def test_an_outlook_that_fails_is_none(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outlook_that_fails_is_none(world: ExpectedStartWorld, caplog: pytest.LogCaptureFixture) -> None:
     await world.expected.latest()
 
     def broken(_: bytes) -> Outlook:
@@ -249,8 +251,8 @@ async def test_an_outlook_that_fails_is_none(world: World, caplog: pytest.LogCap
 
 
 def test_rehearsals_are_played_in_the_process_and_end_in_time() -> None:
-    here = worlds.busy()
-    (original, *variants) = whatif._variants(here.answers().source, "ml", worlds.gpujob("mine", 2, "1h"))
+    here = clusters.busy()
+    (original, *variants) = whatif._variants(here.answers().source, "ml", clusters.gpujob("mine", 2, "1h"))
     rehearsals = [variant.rehearsal for variant in (original, *variants)]
     engine = here.engine
     done = in_process(rehearsal_request(engine.facts(), engine.settings, here.now, rehearsals, 10.0))

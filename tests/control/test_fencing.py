@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.context import a_context
-from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
+from tests.builders.objects import Json, T, a_node, a_pod
+from tests.builders.parts import PartWorld
 from tests.objects import PodObject
 
 from gangline.api import names
 from gangline.control.feed import pod as pods
-from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod import read_pod
-from gangline.control.feed.pod_index import PodIndex
 from gangline.control.nodes.recovery import fencing
 from gangline.control.nodes.recovery.fencing import Fencing, started_pods
 from gangline.control.nodes.recovery.swap_rules import are_in_the_way
@@ -23,20 +21,15 @@ from gangline.kube import resources as kube
 OLD = T - 60_000
 
 
-class World:
+class FencingWorld(PartWorld):
+    """Nodes and pods, of whose gangs all have one recovery policy."""
+
     def __init__(self, *nodes: Json, pods: tuple[PodObject, ...], **policy: Any) -> None:
-        self.mirror = Mirror(observe=lambda change: None)
-        self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {})
-        self.writer, self.recorder = Listener(), Recorder()
+        super().__init__()
         self.policy: model.Recovery | None = model.Recovery(**policy)
-        self.fencing = Fencing(
-            a_context(mirror=self.mirror, pods=self.pods, writer=self.writer, recorder=self.recorder),
-            lambda workload: self.policy,
-        )
-        for node in nodes:
-            self.mirror.upsert(kube.NODES, node)
-        for pod in pods:
-            self.pods.upsert(pod)
+        self.fencing = Fencing(self.context(), lambda workload: self.policy)
+        self.put(kube.NODES, *nodes)
+        self.put(kube.PODS, *pods)
 
     def act(self, now: int = T) -> list[tuple[str, str, Any]]:
         self.fencing.act(now)
@@ -48,7 +41,7 @@ def going(name: str = "p", node: str = "n1", **more: Any) -> PodObject:
 
 
 def test_a_pod_that_cannot_be_ended_is_left_behind_not_deleted() -> None:
-    world = World(a_node("n1", ready="Unknown"), pods=(going(), a_pod("stays")))
+    world = FencingWorld(a_node("n1", ready="Unknown"), pods=(going(), a_pod("stays")))
     [(verb, name, body)] = world.act()
     assert (verb, name) == ("patch", "p")
     meta = body["metadata"]
@@ -66,7 +59,7 @@ def test_a_pod_that_cannot_be_ended_is_left_behind_not_deleted() -> None:
 def test_other_finalizers_are_somebody_elses() -> None:
     pod = going()
     pod["metadata"]["finalizers"].append("example.com/mine")
-    [(_, _, body)] = World(a_node("n1", ready="False"), pods=(pod,)).act()
+    [(_, _, body)] = FencingWorld(a_node("n1", ready="False"), pods=(pod,)).act()
     assert body["metadata"]["finalizers"] == ["example.com/mine"]
 
 
@@ -79,12 +72,12 @@ def test_other_finalizers_are_somebody_elses() -> None:
     ],
 )
 def test_where_it_cannot_be_running_it_is_deleted_by_force(node: Json | None) -> None:
-    world = World(*([node] if node else []), pods=(going(),))
+    world = FencingWorld(*([node] if node else []), pods=(going(),))
     assert world.act() == [("delete", "p", {"uid": "uid-p", "grace_seconds": 0})]
 
 
 def test_consent_is_needed_on_a_node_that_is_only_out_of_reach_and_grace_is_kept() -> None:
-    world = World(a_node("n1", ready="Unknown"), pods=(a_pod("p", due=T + 10_000),), force_delete=True)
+    world = FencingWorld(a_node("n1", ready="Unknown"), pods=(a_pod("p", due=T + 10_000),), force_delete=True)
     assert world.act() == []
     assert world.fencing.due == T + 10_000 + fencing.EXTRA_GRACE
     assert world.act(T + 13_000) == [("delete", "p", {"uid": "uid-p", "grace_seconds": 0})]
@@ -92,17 +85,17 @@ def test_consent_is_needed_on_a_node_that_is_only_out_of_reach_and_grace_is_kept
 
 def test_nothing_is_done_to_pods_that_were_not_told_to_go_or_have_ended() -> None:
     pods = (a_pod("runs"), going("ended", phase="Failed"))
-    assert World(a_node("n1", ready="Unknown"), pods=pods).act() == []
+    assert FencingWorld(a_node("n1", ready="Unknown"), pods=pods).act() == []
 
 
 def test_a_node_that_answers_ends_its_pods_itself() -> None:
-    world = World(a_node("n1"), pods=(going(),))
+    world = FencingWorld(a_node("n1"), pods=(going(),))
     assert world.act() == []
     assert world.fencing.due is None
 
 
 def test_a_node_gets_a_moment_to_come_back() -> None:
-    world = World(a_node("n1", ready="False", since=T - 1000), pods=(going(),))
+    world = FencingWorld(a_node("n1", ready="False", since=T - 1000), pods=(going(),))
     assert world.act() == []
     assert world.fencing.due == T - 1000 + fencing.PATIENCE
     assert len(world.act(T + 1000)) == 1
@@ -111,21 +104,21 @@ def test_a_node_gets_a_moment_to_come_back() -> None:
 
 
 def test_a_pod_with_a_write_under_way_is_asked_for_again_later() -> None:
-    world = World(a_node("n1", ready="Unknown"), pods=(going(),))
+    world = FencingWorld(a_node("n1", ready="Unknown"), pods=(going(),))
     world.writer.busy.add(kube.ObjectKey(kube.PODS, "ns", "p"))
     assert world.act() == []
     assert world.fencing.due == T + fencing.RETRY
 
 
 def test_a_policy_may_leave_all_that_to_kubernetes() -> None:
-    assert World(a_node("n1", ready="Unknown"), pods=(going(),), enabled=False).act() == []
-    world = World(a_node("n1", ready="Unknown"), pods=(going(),))
+    assert FencingWorld(a_node("n1", ready="Unknown"), pods=(going(),), enabled=False).act() == []
+    world = FencingWorld(a_node("n1", ready="Unknown"), pods=(going(),))
     world.policy = None
     assert world.act() == []
 
 
 def test_a_node_fails_while_its_pod_is_going() -> None:
-    world = World(a_node("n1"), pods=(going(),))
+    world = FencingWorld(a_node("n1"), pods=(going(),))
     assert world.act() == []
     world.mirror.upsert(kube.NODES, a_node("n1", ready="Unknown", since=T))
     assert world.act(T + 5000) != []
@@ -173,7 +166,7 @@ def owned(name: str, kind: str, **meta: Any) -> PodObject:
 def test_a_pod_whose_successor_has_another_name_is_left_behind_without_the_labels_of_its_kind(
     pod: Json, label: str
 ) -> None:
-    [(verb, _, body)] = World(a_node("n1", ready="Unknown"), pods=(pod,)).act()
+    [(verb, _, body)] = FencingWorld(a_node("n1", ready="Unknown"), pods=(pod,)).act()
     assert verb == "patch"
     assert body["metadata"]["labels"][label] is None
 
@@ -181,7 +174,7 @@ def test_a_pod_whose_successor_has_another_name_is_left_behind_without_the_label
 @pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "SparkApplication", "StatefulSet"])
 def test_for_a_pod_whose_successor_needs_its_name_the_gang_waits_and_says_so_once(kind: str) -> None:
     pod = owned("c-worker-0", kind, **({"generateName": "c-worker-"} if kind == "StatefulSet" else {}))
-    world = World(a_node("n1", ready="Unknown"), pods=(pod,))
+    world = FencingWorld(a_node("n1", ready="Unknown"), pods=(pod,))
     world.mirror.upsert(
         kube.WORKLOADS,
         {"metadata": {"name": "w", "namespace": "ns", "uid": "uw", "resourceVersion": "1"}, "spec": {}, "status": {}},

@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from tests.engine.world import START, cluster_queue, gang
+from tests.builders.engine import START, cluster_queue, gang
 from tests.objects import Stored
 
 from gangline.api.admission.findings import AdmissionFacts
@@ -62,7 +62,7 @@ class Player:
         self.ended = True
 
 
-class World:
+class WatchedFloor:
     def __init__(self, *policies: Json) -> None:
         self.clock = 0.0
         self.players: list[Player] = []
@@ -119,14 +119,14 @@ def facts(turn: Turn) -> list[model.ClusterQueue]:
 
 
 def test_a_process_is_started_for_policies_with_a_floor_and_workloads_to_compare() -> None:
-    few = World(policy())
+    few = WatchedFloor(policy())
     few.pass_()
     assert not few.players
-    refused = World(policy(floor="Off"))
+    refused = WatchedFloor(policy(floor="Off"))
     refused.crowd()
     refused.pass_()
     assert not refused.players
-    world = World(policy())
+    world = WatchedFloor(policy())
     world.crowd()
     world.pass_()
     [player] = world.players
@@ -143,7 +143,7 @@ def test_a_process_is_started_for_policies_with_a_floor_and_workloads_to_compare
 
 
 def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_there() -> None:
-    world = World(policy())
+    world = WatchedFloor(policy())
     world.crowd()
     world.pass_()
     assert world.queue.ordering is not None
@@ -162,7 +162,7 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     row = {"clusterQueue": "q", "mode": "BestEffort", "since": "2026-01-01T00:00:00Z", "message": "it is too slow"}
     assert status["fallenBack"] == [row]
     assert status["conditions"][0]["message"].startswith("In force for 1 ClusterQueue(s); 1 of them follow")
-    again = World(policy(status))
+    again = WatchedFloor(policy(status))
     assert again.queue.fallen_back == "BestEffort", "before the first decision"
     again.crowd()
     again.pass_()
@@ -178,16 +178,16 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     "status", [{"fallenBack": 7}, {"fallenBack": [3, {"mode": "x"}]}, {"fallenBack": [{"mode": "Easy"}]}]
 )
 def test_a_strange_status_is_no_mode(status: Json) -> None:
-    assert World(policy(status)).watch.mode_of("q") == POLICY
+    assert WatchedFloor(policy(status)).watch.mode_of("q") == POLICY
 
 
 def test_a_time_that_is_none_does_not_keep_an_operator_from_leading() -> None:
     row = {"clusterQueue": "q", "mode": "Easy", "since": "noon"}
-    assert World(policy({"fallenBack": [row]})).watch.mode_of("q") == POLICY
+    assert WatchedFloor(policy({"fallenBack": [row]})).watch.mode_of("q") == POLICY
 
 
 def test_a_failed_process_begins_again_later_and_the_queue_stays_as_it_is() -> None:
-    world = World(policy())
+    world = WatchedFloor(policy())
     world.crowd()
     world.pass_()
     world.players[0].answer = Verdict({"q": FallenBack("Easy", START)}, {})
@@ -203,14 +203,14 @@ def test_a_failed_process_begins_again_later_and_the_queue_stays_as_it_is() -> N
 
 def test_what_is_too_much_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor_watch, "MOST_FACTS", 2)
-    world = World(policy())
+    world = WatchedFloor(policy())
     world.crowd()
     world.pass_()
     for number in range(3):
         world.mirror.observe(model.Put(gang(f"g{number}")))
     assert world.players[0].ended
     monkeypatch.setattr(floor_watch, "MOST_WORKLOADS", FLOOR_LEAST)
-    crowded = World(policy())
+    crowded = WatchedFloor(policy())
     crowded.crowd(FLOOR_LEAST + 1)
     crowded.pass_()
     assert not crowded.players

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from tests.control.test_forecasts import START, World
+from tests.control.test_forecasts import START, ForecastWorld
 
 from gangline.console.commands.future import eta
 from gangline.control.answers.api.pending_view import NoQueueError, Page, PageError, Visibility
@@ -37,7 +37,7 @@ class Recorder:
         self.said.append((kind, reason))
 
 
-class Service(World):
+class Service(ForecastWorld):
     """The world of test_forecasts with the service around it."""
 
     def __init__(self, directory: Path, *, leads: bool = True, use_model: bool = True) -> None:

@@ -26,7 +26,7 @@ def stamp(seconds: int) -> str:
     return timestamp(seconds * 1000)
 
 
-class World:
+class ForecastWorld:
     """A mirror with a forecaster behind it, and a clock."""
 
     def __init__(self, **options: Any) -> None:
@@ -129,7 +129,7 @@ def median(fact: model.RuntimeForecast) -> float:
 
 
 def test_a_finished_workload_becomes_one_run_with_all_that_is_known_of_it() -> None:
-    world = World()
+    world = ForecastWorld()
     world.ran("train-1", 600, created=START)
     (run,) = world.stored
     assert (run.uid, run.namespace, run.queue, run.gpus) == ("uid-train-1", "ml", "lq", 8)
@@ -137,7 +137,7 @@ def test_a_finished_workload_becomes_one_run_with_all_that_is_known_of_it() -> N
     assert (run.submit, run.start, run.seconds) == (START, START + 10, 600.0)
 
 
-def preempted(world: World, checkpoint: str = "") -> None:
+def preempted(world: ForecastWorld, checkpoint: str = "") -> None:
     """`long` runs for 95 minutes, while its likes take 10, and is preempted."""
     world.policy()
     for number in range(5):
@@ -153,14 +153,14 @@ def preempted(world: World, checkpoint: str = "") -> None:
 
 
 def test_what_was_preempted_is_known_to_take_longer_than_it_ran() -> None:
-    world = World()
+    world = ForecastWorld()
     preempted(world)
     assert median(world.facts("long")[0]) < 1200
     assert median(world.facts("long")[-1]) > 5700, "all of it is done again"
 
 
 def test_what_was_saved_is_not_done_again() -> None:
-    world = World()
+    world = ForecastWorld()
     preempted(world, "30m")
     left = median(world.facts("long")[-1])
     assert 300 < left < 5700, "more than the five minutes that were lost; 90 minutes of it are done"
@@ -168,7 +168,7 @@ def test_what_was_saved_is_not_done_again() -> None:
 
 def test_a_run_is_learned_as_one_with_what_it_saved_before() -> None:
     """The accuracy of the last forecast is that of what was left."""
-    world = World()
+    world = ForecastWorld()
     preempted(world, "30m")
     again = world.seconds + 600
     known = {"created": START + 10_000, "checkpoint": "30m", "past": 5700, "preempted": 1}
@@ -186,13 +186,13 @@ def test_a_run_is_learned_as_one_with_what_it_saved_before() -> None:
 
 
 def test_of_several_runs_from_the_start_the_mean_is_the_least() -> None:
-    world = World()
+    world = ForecastWorld()
     world.workload("long", past=6000, preempted=3)
     value = world.mirror.workload_value("ml/long")
     assert value is not None and (value.saved, run_facts.least(value)) == (0, 2000.0)
 
 
-def offer(world: World, *flavors: str) -> None:
+def offer(world: ForecastWorld, *flavors: str) -> None:
     """The queue has these flavors of GPUs, and one of cpu."""
     quotas = [{"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]} for name in flavors]
     cpus = {"coveredResources": ["cpu"], "flavors": [{"name": "cpus", "resources": []}]}
@@ -202,14 +202,14 @@ def offer(world: World, *flavors: str) -> None:
     world.put(kube.LOCAL_QUEUES, local)
 
 
-def compare(world: World, **offsets: float) -> None:
+def compare(world: ForecastWorld, **offsets: float) -> None:
     """It was learned how flavors compare: offsets of log runtime."""
     world.forecasts.forecaster.tracker.rescale(FlavorScale(offsets))
 
 
-def told_apart(**offsets: float) -> World:
+def told_apart(**offsets: float) -> ForecastWorld:
     """Workload `w` waits, and was told, where a queue offers flavors that compare like this."""
-    world = World()
+    world = ForecastWorld()
     world.policy()
     offer(world, *offsets)
     compare(world, **offsets)
@@ -220,7 +220,7 @@ def told_apart(**offsets: float) -> World:
 
 def test_where_a_queue_has_one_flavor_a_waiting_job_is_forecast_for_that() -> None:
     def forecast(*flavors: str) -> model.RuntimeForecast:
-        world = World()
+        world = ForecastWorld()
         world.policy()
         offer(world, *flavors)
         compare(world, h100=-0.5, v100=0.5)
@@ -237,7 +237,7 @@ def test_where_a_queue_has_one_flavor_a_waiting_job_is_forecast_for_that() -> No
 
 
 def test_flavors_that_make_no_difference_are_not_told_apart() -> None:
-    world = World()
+    world = ForecastWorld()
     world.policy()
     offer(world, "h100", "v100")
     world.workload("unknown")
@@ -286,7 +286,7 @@ def test_what_its_flavor_was_told_to_take_is_what_its_end_is_compared_with() -> 
 
 
 def test_the_operators_answer_tells_flavors_apart_too() -> None:
-    world = World()
+    world = ForecastWorld()
     world.policy()
     offer(world, "h100", "v100")
     world.workload("before")
@@ -300,7 +300,7 @@ def test_the_operators_answer_tells_flavors_apart_too() -> None:
 
 
 def test_what_had_ended_before_a_restart_is_stored_once_whoever_saw_it() -> None:
-    world = World()
+    world = ForecastWorld()
     world.forecasts.stored.add("uid-known")
     world.workload("known", started=START + 1, ended=START + 60)
     world.workload("new", started=START + 1, ended=START + 90)
@@ -311,7 +311,7 @@ def test_what_had_ended_before_a_restart_is_stored_once_whoever_saw_it() -> None
 
 
 def test_one_that_ends_and_is_gone_before_anybody_looked_is_not_lost() -> None:
-    world = World()
+    world = ForecastWorld()
     world.workload("brief")
     world.workload("brief", started=START + 1)
     world.workload("brief", started=START + 1, ended=START + 3)
@@ -321,7 +321,7 @@ def test_one_that_ends_and_is_gone_before_anybody_looked_is_not_lost() -> None:
 
 
 def test_without_a_policy_a_gpujob_or_a_question_nothing_is_estimated() -> None:
-    world = World()
+    world = ForecastWorld()
     world.workload("quiet")
     world.turn()
     assert world.told == []
@@ -331,7 +331,7 @@ def test_without_a_policy_a_gpujob_or_a_question_nothing_is_estimated() -> None:
 
 
 def test_estimates_follow_what_finishes_and_are_repeated_only_when_they_moved() -> None:
-    world = World()
+    world = ForecastWorld()
     world.policy()
     world.workload("next")
     world.turn()
@@ -350,7 +350,7 @@ def test_estimates_follow_what_finishes_and_are_repeated_only_when_they_moved() 
 
 
 def test_the_engine_is_told_of_whole_runtimes_however_long_a_run_has_run() -> None:
-    world = World()
+    world = ForecastWorld()
     world.policy()
     world.workload("long")
     world.turn()
@@ -362,7 +362,7 @@ def test_the_engine_is_told_of_whole_runtimes_however_long_a_run_has_run() -> No
 
 
 def test_a_gpujob_says_steps_times_seconds_and_may_change_its_mind() -> None:
-    world = World()
+    world = ForecastWorld()
     world.gpujob("llm", steps=2000, secondsPerStep="1500m")
     world.workload("gpujob-llm-1", owner="llm")
     world.turn()
@@ -375,7 +375,7 @@ def test_a_gpujob_says_steps_times_seconds_and_may_change_its_mind() -> None:
 
 
 def test_a_preempted_run_begins_anew_and_only_its_last_stretch_counts() -> None:
-    world = World()
+    world = ForecastWorld()
     world.workload("w")
     world.workload("w", started=START + 10)
     world.turn()
@@ -389,7 +389,7 @@ def test_a_preempted_run_begins_anew_and_only_its_last_stretch_counts() -> None:
 
 
 def test_what_is_over_or_gone_is_taken_back_from_the_engine() -> None:
-    world = World()
+    world = ForecastWorld()
     world.policy()
     world.workload("ends", started=START)
     world.workload("goes")
@@ -403,7 +403,7 @@ def test_what_is_over_or_gone_is_taken_back_from_the_engine() -> None:
 
 
 def test_how_estimates_turned_out_is_counted_by_their_source() -> None:
-    world = World()
+    world = ForecastWorld()
     world.policy()
     for i in range(6):
         world.ran(f"past-{i}", 1000, created=START + 2000 * i)
@@ -425,7 +425,7 @@ def test_a_workload_that_cannot_be_read_keeps_no_other_from_its_forecast(
         return real(value, *rest)
 
     monkeypatch.setattr(run_facts, "run_of", picky)
-    world = World()
+    world = ForecastWorld()
     world.policy()
     world.ran("before", 600, created=START)
     world.workload("odd")
@@ -436,7 +436,7 @@ def test_a_workload_that_cannot_be_read_keeps_no_other_from_its_forecast(
 
 
 def test_a_finished_run_is_remembered_for_as_long_as_it_can_be_seen() -> None:
-    world = World()
+    world = ForecastWorld()
     for name in ("watched", "unseen"):
         if name == "watched":
             world.workload(name, started=START + 5)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.context import a_context
-from tests.control.gang_pods import Listener, Recorder, Requests, T, a_pod
+from tests.builders.objects import T, a_pod
+from tests.builders.parts import PartWorld
 from tests.control.test_unhealthy import HOST, a_workload
 from tests.objects import PodObject, altered
 
 from gangline.api import names
-from gangline.control.feed.mirror import Mirror
-from gangline.control.feed.pod_index import PodIndex
-from gangline.control.feed.pod_owners import PodOwners
 from gangline.control.nodes.gates.elastic_gates import ElasticGates
 from gangline.control.nodes.gates.gate_removal import GateRemoval
 from gangline.control.nodes.gates.pod_gates import PodGates
@@ -23,30 +20,12 @@ from gangline.kube.errors import Conflict, Forbidden
 HOSTS = ("n1", "n2", "n3", "n4")
 
 
-class World:
+class GatedGang(PartWorld):
     """A gang of four with a place on each of `HOSTS`, and an API server that answers when the test says so."""
 
     def __init__(self, gates: type[GateRemoval] = PodGates) -> None:
-        self.mirror = Mirror(observe=lambda change: None)
-        self.owners = PodOwners(self.mirror)
-        self.pods = PodIndex(lambda change: None, self.mirror.pod_counts)
-        self.writer = Listener()
-        self.writes = Requests()
-        self.recorder = Recorder()
-        self.woken = False
-        self.gates = gates(
-            a_context(
-                mirror=self.mirror,
-                pods=self.pods,
-                owners=self.owners,
-                writes=self.writes,
-                writer=self.writer,
-                recorder=self.recorder,
-                now=lambda: T,
-                wake=lambda: setattr(self, "woken", True),
-            )
-        )
-        self.mirror.upsert(kube.WORKLOADS, a_workload(*HOSTS, owner="train"))
+        super().__init__((kube.WORKLOADS, a_workload(*HOSTS, owner="train")))
+        self.gates = gates(self.context())
         self.at: dict[str, PodObject] = {}
 
     def comes(self, name: str) -> None:
@@ -89,7 +68,7 @@ class World:
 
 
 def test_each_pod_gets_a_place_of_its_own_whenever_it_comes() -> None:
-    world = World()
+    world = GatedGang()
     for name in ("d", "b", "a", "c"):  # each sorts before or after one that is on its way
         world.comes(name)
         assert world.look() == [name]
@@ -99,7 +78,7 @@ def test_each_pod_gets_a_place_of_its_own_whenever_it_comes() -> None:
 
 
 def test_each_pod_of_a_host_gets_a_card_of_its_own_whenever_it_comes() -> None:
-    world = World()
+    world = GatedGang()
     workload = a_workload("n1", "n1", owner="train", version=2)
     cards = [
         {
@@ -121,7 +100,7 @@ def test_each_pod_of_a_host_gets_a_card_of_its_own_whenever_it_comes() -> None:
 
 
 def test_a_conflict_may_hide_that_an_earlier_try_came_through() -> None:
-    world = World()
+    world = GatedGang()
     world.comes("d")
     world.look()
     world.answer("d", Conflict(409, "Conflict", "the object has been modified"), came_through=True)
@@ -140,7 +119,7 @@ def test_a_conflict_may_hide_that_an_earlier_try_came_through() -> None:
 
 def test_a_conflict_is_forgotten_for_the_next_try() -> None:
     """That one is not forgotten with it: its pod still has the place for which it was asked."""
-    world = World()
+    world = GatedGang()
     world.comes("d")
     world.look()
     world.answer("d", Conflict(409, "Conflict", "the object has been modified"))
@@ -156,7 +135,7 @@ def test_a_conflict_is_forgotten_for_the_next_try() -> None:
 
 def test_a_conflict_with_a_version_that_was_seen_before_its_answer_came() -> None:
     """The scheduler says that a new pod waits at its gate, just as the gate is taken off: nothing else happens afterwards."""
-    world = World()
+    world = GatedGang()
     world.comes("d")
     world.look()
     world.at["d"]["metadata"] = {**world.at["d"]["metadata"], "resourceVersion": "3"}
@@ -170,7 +149,7 @@ def test_a_conflict_with_a_version_that_was_seen_before_its_answer_came() -> Non
 
 
 def test_a_pod_whose_start_was_refused_is_tried_again() -> None:
-    world = World()
+    world = GatedGang()
     world.comes("d")
     world.look()
     world.answer("d", Forbidden(403, "Forbidden", "no"))
@@ -181,7 +160,7 @@ def test_a_pod_whose_start_was_refused_is_tried_again() -> None:
 
 
 def test_a_place_that_was_refused_is_free_again() -> None:
-    world = World()
+    world = GatedGang()
     world.comes("d")
     world.look()
     world.answer("d", Forbidden(403, "Forbidden", "no"))
@@ -194,7 +173,7 @@ def test_a_place_that_was_refused_is_free_again() -> None:
 
 
 def test_no_more_pods_of_an_elastic_job_start_than_are_admitted() -> None:
-    world = World(ElasticGates)
+    world = GatedGang(ElasticGates)
     asked: list[str] = []
     for name in ("e", "d", "c", "b", "a"):
         world.comes(name)
@@ -207,7 +186,7 @@ def test_no_more_pods_of_an_elastic_job_start_than_are_admitted() -> None:
 
 
 def test_no_pod_of_an_elastic_job_starts_while_its_workload_may_be_cut() -> None:
-    world = World(ElasticGates)
+    world = GatedGang(ElasticGates)
     world.comes("a")
     world.writes.waiting = True
     assert world.look() == []

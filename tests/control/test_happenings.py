@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import NOW, SECRET, key_of
 from tests.control.test_answers import Reader, everything_said
-from tests.worlds import NOW, SECRET, key_of
 
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.answers import Answers, NoEventsError, NoSuchQueueError
@@ -21,11 +21,11 @@ from gangline.kube.reflector import Removed, Upsert
 Json = dict[str, Any]
 
 
-class World:
+class LeaderLog:
     """A cluster, and the log of a leader that begins now."""
 
     def __init__(self) -> None:
-        self.here = worlds.shared()
+        self.here = clusters.shared()
         self.messages = Messages()
         self.part = Happenings(self.here.mirror, self.messages, lambda: NOW * 1000)
         self.part.lead()
@@ -72,7 +72,7 @@ RUNS = (
 
 
 async def test_each_change_of_state_is_an_event_with_its_cause() -> None:
-    world = World()
+    world = LeaderLog()
     assert await world.told() == [], "what is there already has not just happened"
     world.write("next", *RUNS)
     world.write("next", *RUNS, ("PodsReady", "True", "Started", "All pods are ready"))
@@ -91,8 +91,8 @@ async def test_each_change_of_state_is_an_event_with_its_cause() -> None:
 
 
 async def test_what_is_submitted_waits_and_is_deleted_is_told() -> None:
-    world = World()
-    for _, raw in worlds.submitted("new", 1, "1h", ago=0)[1:]:
+    world = LeaderLog()
+    for _, raw in clusters.submitted("new", 1, "1h", ago=0)[1:]:
         world.here.mirror.upsert(kube.WORKLOADS, raw | {"metadata": {**raw["metadata"], "resourceVersion": "5000"}})
         world.part.observe(kube.WORKLOADS, Upsert(raw))
     world.write("new", ("QuotaReserved", "False", "WaitingForQuota", "8 more needed"))
@@ -105,7 +105,7 @@ async def test_what_is_submitted_waits_and_is_deleted_is_told() -> None:
 
 
 async def test_an_inactive_job_is_told_once_and_not_with_what_it_waited_for_before() -> None:
-    world = World()
+    world = LeaderLog()
     waits = ("QuotaReserved", "False", "WaitingForQuota", "8 more needed")
     world.write("next", waits)
     key = key_of(world.here, "next")
@@ -117,7 +117,7 @@ async def test_an_inactive_job_is_told_once_and_not_with_what_it_waited_for_befo
 
 
 async def test_others_jobs_are_reduced_to_size_and_time() -> None:
-    world = World()
+    world = LeaderLog()
     world.write(f"{SECRET}-waits", *RUNS)
     world.messages.publish(
         StartMoved(world.here.mirror.objects[kube.WORKLOADS][key_of(world.here, "next")], "now later")
@@ -132,8 +132,8 @@ async def test_others_jobs_are_reduced_to_size_and_time() -> None:
 
 
 async def test_an_eviction_names_the_preemptor_to_those_who_may_see_it() -> None:
-    world = World()
-    job, raw = (obj for _, obj in worlds.submitted(f"{SECRET}-waits", 1, "30m", ago=700, namespace=SECRET))
+    world = LeaderLog()
+    job, raw = (obj for _, obj in clusters.submitted(f"{SECRET}-waits", 1, "30m", ago=700, namespace=SECRET))
     uid = job["metadata"]["uid"]
     cause = f"Preempted to accommodate a workload (UID: {raw['metadata']['uid']}, JobUID: {uid}) due to prioritization"
     world.write("next", *RUNS, ("Evicted", "True", "Preempted", cause), ("Preempted", "True", "InCohort", cause))
@@ -143,7 +143,7 @@ async def test_an_eviction_names_the_preemptor_to_those_who_may_see_it() -> None
 
 
 async def test_recoveries_are_events_and_a_standby_notes_none() -> None:
-    world = World()
+    world = LeaderLog()
     raw = world.here.mirror.objects[kube.WORKLOADS][key_of(world.here, "runs")]
     world.messages.publish(Recovered(raw, "node-1 replaced by node-2"))
     (told,) = await world.told()
@@ -155,7 +155,7 @@ async def test_recoveries_are_events_and_a_standby_notes_none() -> None:
 
 
 async def test_an_object_that_cannot_be_read_costs_its_event_alone() -> None:
-    world = World()
+    world = LeaderLog()
     world.here.mirror.objects[kube.WORKLOADS]["ml/bad"] = {"metadata": {}}
     world.here.mirror.changes.workloads.add("ml/bad")
     world.write("next", *RUNS)
@@ -163,11 +163,11 @@ async def test_an_object_that_cannot_be_read_costs_its_event_alone() -> None:
 
 
 async def test_where_nobody_remembers_that_is_said_and_wrong_queues_are_refused() -> None:
-    answers = worlds.shared().answers()
+    answers = clusters.shared().answers()
     with pytest.raises(NoEventsError):
         answers.check_events("ml", "")
     with pytest.raises(NoSuchQueueError):
-        World().answers().check_events("ml", "none")
+        LeaderLog().answers().check_events("ml", "none")
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.context import a_context
-from tests.control.gang_pods import T, a_pod
+from tests.builders.objects import a_pod
+from tests.builders.parts import PartWorld
 from tests.control.test_unhealthy import a_workload
 from tests.objects import PodObject, altered
 
-from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod import GATE
-from gangline.control.feed.pod_index import PodIndex
 from gangline.control.nodes.gates.held_unbound import HeldUnbound
 from gangline.kube import resources as kube
 
@@ -26,14 +24,12 @@ def waiting(name: str, *, gated: bool = False, reason: str = "") -> PodObject:
     return pod
 
 
-class World:
+class HeldGang(PartWorld):
     """A gang with 16 GPUs."""
 
     def __init__(self, **conditions: Any) -> None:
-        self.mirror = Mirror(observe=lambda change: None)
-        self.pods = PodIndex(lambda change: None, self.mirror.pod_counts)
-        self.part = HeldUnbound(a_context(mirror=self.mirror, pods=self.pods))
-        self.now = T
+        super().__init__()
+        self.part = HeldUnbound(self.context())
         self.workload = a_workload(owner="train")
         row = {"name": "main", "count": 2, "flavors": {}, "resourceUsage": {"nvidia.com/gpu": "16", "cpu": "4"}}
         self.workload["status"]["admission"]["podSetAssignments"] = [row]
@@ -50,7 +46,7 @@ class World:
 
 @pytest.mark.parametrize("pod", [waiting("a", gated=True), waiting("a", reason="Unschedulable")])
 def test_all_that_the_gang_holds_counts_until_its_last_pod_is_bound(pod: PodObject) -> None:
-    world = World()
+    world = HeldGang()
     assert world.after(5, a_pod("b", "n1")) == 0
     assert world.after(5, pod) == 80
     assert world.part.holding() == {"ns/w": 16}
@@ -68,11 +64,11 @@ def test_all_that_the_gang_holds_counts_until_its_last_pod_is_bound(pod: PodObje
     ],
 )
 def test_a_pod_that_may_yet_be_bound_or_has_ended_costs_nothing(pod: PodObject) -> None:
-    assert World().after(5, pod) == 0
+    assert HeldGang().after(5, pod) == 0
 
 
 def test_a_gang_that_holds_no_quota_costs_nothing() -> None:
-    world = World()
+    world = HeldGang()
     assert world.after(1, waiting("a", reason="Unschedulable")) == 16
     status = world.workload["status"]
     rows = [row for row in status["conditions"] if row["type"] != "Admitted"]

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from tests import worlds
 from tests.api.test_inventory import ROWS, claim, given_device, gpu, in_v1beta1, slice_of
+from tests.builders import clusters
+from tests.builders.clusters import SECRET, key_of
 from tests.control.test_parts import an_object, leader, show
 from tests.objects import NodeObject, PodObject
-from tests.worlds import SECRET, key_of
 
 from gangline.api.names import GPU_MEM, GPU_MILLI
 from gangline.api.read.reading import ParseError
@@ -428,11 +428,11 @@ class Reader:
 
 def crowded() -> Any:
     """A card that a gang and a pod of another team share, and one that is free; and a node of which nothing is known."""
-    resource, flavor = worlds.flavor("h100")
-    here = worlds.world_of(
+    resource, flavor = clusters.flavor("h100")
+    here = clusters.world_of(
         (resource, flavor),
-        *worlds.queue("a", 16),
-        *worlds.submitted("gang", 1, "1h", ago=100, started=60),
+        *clusters.queue("a", 16),
+        *clusters.submitted("gang", 1, "1h", ago=100, started=60),
         (kube.NODES, node("n1", gpus=8, annotations={"hami.io/node-nvidia-register": ROWS})),
         (kube.NODES, node("n2", gpus=8)),
     )
@@ -485,7 +485,7 @@ async def test_another_teams_pods_on_a_card_have_no_name() -> None:
 
 
 async def test_cards_are_a_table_of_their_own() -> None:
-    shown = node_cards.listing(3).rows(node_cards.of(await nodes(Everybody())), worlds.NOW)
+    shown = node_cards.listing(3).rows(node_cards.of(await nodes(Everybody())), clusters.NOW)
     one, two, some = (dict(zip(shown.header, row, strict=True)) for row in shown.cells)
     assert (one["NODE"], one["CARD"], one["UUID"], one["MODEL"]) == ("n1", "0", "GPU-1", "NVIDIA-A10")
     assert (one["STATE"], one["USED"], one["FREE"], one["MEMORY"], one["PODS"]) == (
@@ -500,7 +500,7 @@ async def test_cards_are_a_table_of_their_own() -> None:
 async def test_a_card_that_has_failed_is_red_and_names_are_cut() -> None:
     found = await nodes(Everybody())
     found[0]["cards"][0]["healthy"] = False
-    shown = node_cards.listing(1).rows(node_cards.of(found), worlds.NOW)
+    shown = node_cards.listing(1).rows(node_cards.of(found), clusters.NOW)
     assert (shown.styles[0], shown.cells[0][4]) == ("red", "Failed")
     assert shown.cells[0][9] == "ml/gang (300m, 4Gi) and 1 more"
 
@@ -511,11 +511,11 @@ async def test_a_card_that_has_failed_is_red_and_names_are_cut() -> None:
 def two_cards(*taken: int) -> Any:
     """A node with two cards of 24 GiB by HAMi, of each of which so many MiB are taken; a gang of one pod waits for 8 GiB."""
     register = "".join(f"GPU-{i},10,24576,100,NVIDIA-A10,0,true,{i},hami-core:" for i in (1, 2))
-    resource, flavor = worlds.flavor("h100")
-    here = worlds.world_of(
+    resource, flavor = clusters.flavor("h100")
+    here = clusters.world_of(
         (resource, flavor),
-        *worlds.queue("a", 16),
-        *worlds.submitted("gang", 1, "1h", ago=100, started=60),
+        *clusters.queue("a", 16),
+        *clusters.submitted("gang", 1, "1h", ago=100, started=60),
         (kube.NODES, node("n1", gpus=20, annotations={"hami.io/node-nvidia-register": register})),
     )
     workload = here.mirror.objects[kube.WORKLOADS][key_of(here, "gang")]
@@ -535,7 +535,7 @@ def two_cards(*taken: int) -> Any:
         other = pod(f"other-{i}", annotations=given, gpu="1", gpumem=str(memory), gpucores="10")
         put(here.cards, kube.PODS, f"team/other-{i}", other)
     here.cards.refresh()
-    here.engine.decide(worlds.NOW * 1000)
+    here.engine.decide(clusters.NOW * 1000)
     return here
 
 

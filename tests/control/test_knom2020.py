@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
 from tests.engine.test_placing import APART, CARD, MEMORY, TOGETHER, TRIALS, UTILISATION
 
 from gangline.api.read.conditions import timestamp
@@ -23,7 +23,7 @@ CARDS = [f"GPU-{number}" for number in range(4)]
 MEASURED_LAMMPS = 5_600
 
 
-def node() -> worlds.Entry:
+def node() -> clusters.Entry:
     rows = "".join(f"{card},10,{CARD},100,TITAN Xp,0,true,{number},hami-core:" for number, card in enumerate(CARDS))
     meta = {
         "name": "n",
@@ -40,13 +40,13 @@ def node() -> worlds.Entry:
     }
 
 
-def policy(placement: Json | None) -> list[worlds.Entry]:
+def policy(placement: Json | None) -> list[clusters.Entry]:
     body = {"kind": "QueuePolicy", "metadata": {"name": "knom", "uid": "knom"}}
     spec = {"clusterQueues": {"names": ["q"]}, "placement": placement}
     return [(kube.QUEUE_POLICIES, {**body, "spec": spec})] if placement else []
 
 
-def queue() -> list[worlds.Entry]:
+def queue() -> list[clusters.Entry]:
     quotas = [{"name": "titan", "resources": [{"name": "cpu", "nominalQuota": 6}]}]
     spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": quotas}]}
     active = {"type": "Active", "status": "True", "reason": "Ready", "message": ""}
@@ -56,11 +56,11 @@ def queue() -> list[worlds.Entry]:
             kube.CLUSTER_QUEUES,
             {"kind": "ClusterQueue", "metadata": meta, "spec": spec, "status": {"conditions": [active]}},
         ),
-        worlds.local_queue("q", "q"),
+        clusters.local_queue("q", "q"),
     ]
 
 
-def workload(number: int, kind: str, memory: int, **names: str) -> worlds.Entry:
+def workload(number: int, kind: str, memory: int, **names: str) -> clusters.Entry:
     """The jobs arrive one second after the other."""
     told = {
         **{f"gangline.io/gpu-{key.replace('_', '-')}": name for key, name in names.items()},
@@ -74,7 +74,7 @@ def workload(number: int, kind: str, memory: int, **names: str) -> worlds.Entry:
         "name": f"{kind}{number}",
         "namespace": "ml",
         "uid": f"{kind}{number}",
-        "creationTimestamp": timestamp((worlds.NOW - 100 + number) * 1000),
+        "creationTimestamp": timestamp((clusters.NOW - 100 + number) * 1000),
     }
     spec = {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": template}]}
     return kube.WORKLOADS, {"kind": "Workload", "metadata": meta, "spec": spec}
@@ -84,9 +84,9 @@ def placed(placement: Json, kinds: str, names: dict[str, str] | None = None, **m
     """The kinds of work on each card, once all are admitted in the order of their arrival. `names` of all their shares."""
     memory = MEMORY | measured
     jobs = [workload(number, kind, memory[kind], **(names or {})) for number, kind in enumerate(kinds)]
-    cluster = worlds.world_of(worlds.flavor("titan"), node(), *queue(), *policy(placement), *jobs)
+    cluster = clusters.world_of(clusters.flavor("titan"), node(), *queue(), *policy(placement), *jobs)
     found: dict[str, list[str]] = defaultdict(list)
-    for decision in cluster.engine.decide(worlds.NOW * 1000):
+    for decision in cluster.engine.decide(clusters.NOW * 1000):
         assert isinstance(decision, Admit), decision
         (pod_set,) = decision.admission.pod_sets
         assert pod_set.topology is not None

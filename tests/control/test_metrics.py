@@ -41,7 +41,7 @@ def millis(seconds: int) -> int:
     return 1_767_225_600_000 + 1000 * seconds
 
 
-class World:
+class MeteredLeader:
     """A leader without an API server: two queues of a cohort with a parent, each with a LocalQueue in `ns`."""
 
     def __init__(self, configuration: Configured | None = None, **labels: dict[str, str]) -> None:
@@ -147,7 +147,7 @@ def test_the_table_has_every_metric_of_kueue_with_buckets_where_they_belong() ->
 
 
 async def test_the_text_has_the_families_of_the_table_and_each_sample_its_labels() -> None:
-    world = World({**FAIR, "admissionFairSharing": {"usageHalfLifeTime": "1h"}})
+    world = MeteredLeader({**FAIR, "admissionFairSharing": {"usageHalfLifeTime": "1h"}})
     drive_everything(world)
     text = await world.text()
     shown = {_in_table(family): family for family in text_string_to_metric_families(text)}
@@ -169,7 +169,7 @@ def _in_table(family: Family) -> str:
     return f"{family.name}_total" if family.type == "counter" else family.name
 
 
-def drive_everything(world: World) -> None:
+def drive_everything(world: MeteredLeader) -> None:
     """Let every metric have a series."""
     kueue = world.metrics.kueue
     world.workload("waits", queue="b")
@@ -207,7 +207,7 @@ def drive_everything(world: World) -> None:
 
 
 async def test_gauges_are_read_off_the_ledger() -> None:
-    world = World(FAIR)
+    world = MeteredLeader(FAIR)
     world.workload("runs", RESERVED, ADMITTED)
     world.workload("checked", RESERVED)
     world.workload("waits", queue="b")
@@ -246,7 +246,7 @@ async def test_gauges_are_read_off_the_ledger() -> None:
 
 
 async def test_nothing_of_a_stopped_queue_is_active() -> None:
-    world = World()
+    world = MeteredLeader()
     world.workload("waits")
     queue = world.controller.mirror.objects[kube.CLUSTER_QUEUES]["a"]
     world.show(kube.CLUSTER_QUEUES, "a", **queue["spec"], stopPolicy="Hold")
@@ -259,7 +259,7 @@ async def test_nothing_of_a_stopped_queue_is_active() -> None:
 
 
 async def test_workloads_that_are_not_admitted_are_counted_by_their_reasons() -> None:
-    world = World()
+    world = MeteredLeader()
     world.workload("new")
     world.workload("waits", ("QuotaReserved", False, "WaitingForQuota", 5))
     world.workload("checked", RESERVED, ("Admitted", False, "UnsatisfiedChecks", 5))
@@ -275,7 +275,7 @@ async def test_workloads_that_are_not_admitted_are_counted_by_their_reasons() ->
 
 
 async def test_a_restart_shows_what_there_is_and_counts_from_zero() -> None:
-    world = World()
+    world = MeteredLeader()
     world.workload("ended", RESERVED, ADMITTED, ("Finished", True, "Succeeded", 50))
     assert await world.value("kueue_finished_workloads", cluster_queue="a") == 1
     assert await world.value("kueue_finished_workloads_total", cluster_queue="a") is None
@@ -288,7 +288,7 @@ async def test_a_restart_shows_what_there_is_and_counts_from_zero() -> None:
 async def test_a_scrape_goes_on_while_queues_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     from gangline.control.metrics import operator_metrics
 
-    world = World()
+    world = MeteredLeader()
     monkeypatch.setattr(operator_metrics, "SLICE", -1.0)
     for number in range(20):
         world.show(kube.CLUSTER_QUEUES, f"more-{number}", namespaceSelector={}, cohortName=f"c-{number}")
@@ -308,7 +308,7 @@ async def test_a_scrape_goes_on_while_queues_come_and_go(monkeypatch: pytest.Mon
 
 
 async def test_transitions_are_counted_once_with_their_times() -> None:
-    world = World()
+    world = MeteredLeader()
     mine = {"cluster_queue": "a", "priority_class": "high"}
     world.now = millis(60)
     world.workload("w")
@@ -332,7 +332,7 @@ async def test_transitions_are_counted_once_with_their_times() -> None:
 
 
 async def test_a_standby_counts_what_it_sees_under_its_role() -> None:
-    world = World()
+    world = MeteredLeader()
     world.metrics.kueue.role = FOLLOWER
     world.workload("w", RESERVED, ADMITTED)
     world.workload("w", RESERVED, ADMITTED, READY)
@@ -344,7 +344,7 @@ async def test_a_standby_counts_what_it_sees_under_its_role() -> None:
 
 async def test_a_deleted_cohort_that_another_cohort_names_again_is_shown() -> None:
     """A tree that named it only as `parentName` was not shown any more."""
-    world = World()
+    world = MeteredLeader()
     world.show(kube.COHORTS, "all")
     world.remove(kube.COHORTS, "all")
     assert await world.value("kueue_cohort_subtree_quota", cohort="all", resource="cpu") is None, "as in Kueue"
@@ -354,7 +354,7 @@ async def test_a_deleted_cohort_that_another_cohort_names_again_is_shown() -> No
 
 
 async def test_a_cohort_without_an_object_takes_its_counts_with_it() -> None:
-    world, metric = World(), "kueue_cohort_subtree_admitted_workloads_total"
+    world, metric = MeteredLeader(), "kueue_cohort_subtree_admitted_workloads_total"
     world.metrics.kueue.reserved(world.workload("w", RESERVED), "a", 1, admitted=True)
     assert await world.value(metric, cohort="all") == 1
     world.show(kube.COHORTS, "team")
@@ -364,7 +364,7 @@ async def test_a_cohort_without_an_object_takes_its_counts_with_it() -> None:
 
 
 async def test_also_where_nobody_has_looked_before_it_is_named_again() -> None:
-    world, metric = World(), "kueue_cohort_subtree_admitted_workloads_total"
+    world, metric = MeteredLeader(), "kueue_cohort_subtree_admitted_workloads_total"
     [tally] = (part for part in world.controller.parts if part.name == "metrics")
     world.metrics.kueue.reserved(world.workload("w", RESERVED), "a", 1, admitted=True)
     for parent in ("", "all"):
@@ -375,7 +375,7 @@ async def test_also_where_nobody_has_looked_before_it_is_named_again() -> None:
 
 
 async def test_admission_is_counted_for_queue_local_queue_and_cohorts() -> None:
-    world = World()
+    world = MeteredLeader()
     workload = world.workload("w", RESERVED)
     world.metrics.kueue.reserved(workload, "a", 10, admitted=False)
     assert await world.value("kueue_admission_wait_time_seconds_count") is None
@@ -393,7 +393,7 @@ async def test_admission_is_counted_for_queue_local_queue_and_cohorts() -> None:
 
 
 async def test_an_eviction_counts_once_per_reason_and_cause() -> None:
-    world = World()
+    world = MeteredLeader()
     for count in (1, 2, 3):
         rows = [
             {"reason": "Deactivated", "underlyingCause": "RequeuingLimitExceeded", "count": 1},
@@ -411,7 +411,7 @@ async def test_an_eviction_counts_once_per_reason_and_cause() -> None:
 
 
 async def test_an_eviction_that_releases_at_once_counts_for_the_queue_that_it_leaves() -> None:
-    world = World()
+    world = MeteredLeader()
     held = world.workload("w", RESERVED, ADMITTED, READY)
     released = ("PodsReady", False, "WaitForStart", 80), ("Evicted", True, "Preempted", 80)
     gone = world.workload("w", ("QuotaReserved", False, "Pending", 80), *released)
@@ -421,7 +421,7 @@ async def test_an_eviction_that_releases_at_once_counts_for_the_queue_that_it_le
 
 
 async def test_only_new_jobs_have_a_time_until_their_workload() -> None:
-    world = World()
+    world = MeteredLeader()
     workload = world.workload("w")
     job = an_object(kube.JOBS, "j")
     job["metadata"]["creationTimestamp"] = "2025-12-31T23:59:58Z"
@@ -436,7 +436,7 @@ async def test_only_new_jobs_have_a_time_until_their_workload() -> None:
 
 
 async def test_the_series_of_deleted_queues_and_cohorts_are_removed() -> None:
-    world = World(FAIR)
+    world = MeteredLeader(FAIR)
     drive_everything(world)
     world.metrics.recovered("a", {"total": 1.0})
     for resource, key, gone in (
@@ -452,7 +452,7 @@ async def test_the_series_of_deleted_queues_and_cohorts_are_removed() -> None:
 
 async def test_the_quota_of_a_deleted_cohort_is_shown_again_when_a_queue_of_it_changes() -> None:
     """As in Kueue: the queues that name it share their quota without it, and its series go until then."""
-    world = World(FAIR)
+    world = MeteredLeader(FAIR)
     quota = {"cohort": "team", "resource": "cpu"}
     assert await world.value("kueue_cohort_subtree_quota", **quota) == 8
     world.remove(kube.COHORTS, "team")
@@ -468,7 +468,7 @@ async def test_the_quota_of_a_deleted_cohort_is_shown_again_when_a_queue_of_it_c
 
 
 async def test_names_that_others_write_make_no_series() -> None:
-    world = World()
+    world = MeteredLeader()
     for number in range(100):
         ref = {"name": f"made-up-{number}"}
         workload = world.workload("w", RESERVED, ADMITTED, queue=f"made-up-{number}", priorityClassRef=ref)
@@ -496,7 +496,7 @@ def test_an_object_has_a_bounded_number_of_series() -> None:
 
 async def test_local_queues_have_metrics_as_they_are_selected() -> None:
     selector = {"matchLabels": {"team": "x"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
-    world = World({"metrics": {"localQueueMetrics": {"enable": True, "localQueueSelector": selector}}})
+    world = MeteredLeader({"metrics": {"localQueueMetrics": {"enable": True, "localQueueSelector": selector}}})
     world.show(kube.LOCAL_QUEUES, "lq-b", labels={"team": "x"}, clusterQueue="b")
     for queue in ("a", "b"):
         world.metrics.kueue.reserved(world.workload(f"w-{queue}", queue=queue), queue, 1, admitted=True)
@@ -504,7 +504,7 @@ async def test_local_queues_have_metrics_as_they_are_selected() -> None:
     assert 'name="lq-b"' in text
     assert 'name="lq-a"' not in text
     for off in ({"metrics": {"localQueueMetrics": {}}}, {"featureGates": {"LocalQueueMetrics": False}}):
-        world = World(off)
+        world = MeteredLeader(off)
         world.metrics.kueue.reserved(world.workload("w"), "a", 1, admitted=True)
         assert "kueue_local_queue" not in await world.text()
 
@@ -514,7 +514,7 @@ def labelled(*rows: Json) -> Configured:
 
 
 async def test_added_labels_show_what_the_objects_say() -> None:
-    world = World(
+    world = MeteredLeader(
         labelled(
             {"name": "team"},
             {"name": "note", "sourceKind": "LocalQueue", "sourceLabelKey": "x.io/note", "trackedValues": ["known"]},

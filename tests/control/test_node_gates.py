@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from tests.context import a_context
-from tests.control.gang_pods import Json, Listener, Requests, T, a_node, a_pod
+from tests.builders.objects import Json, T, a_node, a_pod
+from tests.builders.parts import PartWorld
 from tests.control.test_unhealthy import a_workload
 from tests.objects import PodObject, altered
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
-from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod import GATE, Pod, only_node, read_pod
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.nodes.gates.node_gates import NodeGates, Places, destinations, ungated
@@ -199,14 +198,13 @@ def test_the_scheduler_refuses_a_pod_for_want_of_room_on_its_node_alone() -> Non
 # --- the part ---------------------------------------------------------------------------------------------------------
 
 
-class World:
+class NodeGateWorld(PartWorld):
     """An engine, the index that feeds it, and a gang of four pods of 2 CPUs on two nodes with 4 CPUs each."""
 
     def __init__(self) -> None:
         self.engine = Engine()
-        self.mirror = Mirror(observe=self.engine.observe)
-        self.pods = PodIndex(self.engine.observe, self.mirror.pod_counts)
-        self.writer, self.woken = Listener(), False
+        self.observe = self.engine.observe
+        super().__init__()
         self.gates = self.part()
         flavor = {"metadata": {"name": "cpu"}, "spec": {"nodeLabels": {"pool": "a"}}}
         self.mirror.upsert(kube.RESOURCE_FLAVORS, flavor)
@@ -225,17 +223,7 @@ class World:
         self.mirror.upsert(kube.WORKLOADS, self.workload)
 
     def part(self) -> NodeGates:
-        return NodeGates(
-            a_context(
-                mirror=self.mirror,
-                pods=self.pods,
-                writes=Requests(),
-                writer=self.writer,
-                now=lambda: T,
-                wake=lambda: setattr(self, "woken", True),
-                engine=self.engine,
-            )
-        )
+        return NodeGates(self.context(engine=self.engine))
 
     def comes(self, pod: PodObject) -> None:
         self.at[pod.name] = pod
@@ -274,7 +262,7 @@ class World:
 
 
 def test_each_pod_gets_room_of_its_own_whenever_it_comes() -> None:
-    world = World()
+    world = NodeGateWorld()
     for name in ("d", "b", "a", "c"):  # each sorts before or after one that is on its way
         world.comes(waiting(name))
         assert world.look() == [name]
@@ -286,7 +274,7 @@ def test_each_pod_gets_room_of_its_own_whenever_it_comes() -> None:
 
 
 def test_room_is_not_given_twice_while_the_engine_has_not_decided_again() -> None:
-    world = World()
+    world = NodeGateWorld()
     for name in ("a", "b"):
         world.comes(waiting(name))
     assert world.look() == ["a", "b"]
@@ -302,13 +290,13 @@ def test_room_is_not_given_twice_while_the_engine_has_not_decided_again() -> Non
 
 def test_another_process_sends_the_rest_where_there_is_room_left() -> None:
     """Pods that were sent and are not bound yet are where they were sent to, for a new leader as well."""
-    world = World()
+    world = NodeGateWorld()
     for name in ("a", "b", "c"):
         world.comes(waiting(name))
     world.look()
     for name in ("a", "b", "c"):
         world.answer(name)
-    again = World()
+    again = NodeGateWorld()
     for pod in world.at.values():
         again.comes(pod)
     again.comes(waiting("d"))
@@ -322,7 +310,7 @@ def test_pods_with_volumes_go_where_the_scheduler_finds_them_once_a_node_has_ref
     avoid: tuple[str, ...], node: str
 ) -> None:
     """A volume may exist for some nodes only."""
-    world = World()
+    world = NodeGateWorld()
     workload = altered(world.workload, metadata={**world.workload.metadata, "resourceVersion": "2"})
     template = workload["spec"]["podSets"][0]["template"]["spec"]
     template["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
@@ -339,7 +327,7 @@ def test_pods_with_volumes_go_where_the_scheduler_finds_them_once_a_node_has_ref
 
 
 def test_a_conflict_is_followed_by_another_look() -> None:
-    world = World()
+    world = NodeGateWorld()
     world.comes(waiting("a"))
     assert world.look() == ["a"]
     world.answer("a", Conflict(409, "Conflict", "the object has been modified"))
@@ -355,7 +343,7 @@ def test_a_conflict_is_followed_by_another_look() -> None:
 )
 def test_no_pod_of_a_gang_that_stops_loses_its_gate(condition: str | None, goes: bool) -> None:
     """It would be bound before its Job has it deleted, and its room may be another's by then."""
-    world = World()
+    world = NodeGateWorld()
     if condition is not None:
         row = {"type": condition, "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         workload = altered(world.workload, metadata={**world.workload.metadata, "resourceVersion": "2"})
@@ -367,7 +355,7 @@ def test_no_pod_of_a_gang_that_stops_loses_its_gate(condition: str | None, goes:
 
 
 def test_pods_of_nobody_and_of_a_gang_that_is_gone_go_anywhere() -> None:
-    world = World()
+    world = NodeGateWorld()
     world.comes(waiting("nobodys", workload=""))
     world.comes(waiting("orphan", workload="unknown"))
     assert world.look() == ["nobodys", "orphan"]
@@ -377,7 +365,7 @@ def test_pods_of_nobody_and_of_a_gang_that_is_gone_go_anywhere() -> None:
 
 
 def test_a_new_leader_looks_at_every_waiting_pod() -> None:
-    world = World()
+    world = NodeGateWorld()
     world.comes(waiting("a"))
     world.gates = world.part()  # it has seen no change
     assert world.look() == []
@@ -401,7 +389,7 @@ def test_pods_that_end_or_lose_their_gate_do_not_wait() -> None:
 
 
 def test_the_engine_counts_a_pod_where_it_was_sent() -> None:
-    world = World()
+    world = NodeGateWorld()
     world.comes(waiting("a"))
     world.look()
     world.answer("a")

@@ -48,7 +48,7 @@ class Writes:
         done(None)
 
 
-class World:
+class ObjectInUse:
     def __init__(self) -> None:
         engine = Engine()
         self.mirror, self.writes = Mirror(engine.observe), Writes()
@@ -80,7 +80,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("kind", "spec", "user", "using"), KINDS, ids=[row[0] for row in KINDS])
 def test_it_gets_a_finalizer_which_goes_when_the_last_user_does(kind: str, spec: Json, user: str, using: Json) -> None:
-    world = World()
+    world = ObjectInUse()
     world.put(kind, spec, finalizers=["example.com/other"])
     assert world.act() == [(kind, "a", ["example.com/other", OURS])]
     world.put(kind, spec, finalizers=["example.com/other", OURS], resourceVersion="2")
@@ -94,13 +94,13 @@ def test_it_gets_a_finalizer_which_goes_when_the_last_user_does(kind: str, spec:
 
 
 def test_an_object_that_is_being_deleted_gets_none() -> None:
-    world = World()
+    world = ObjectInUse()
     world.put("AdmissionCheck", {"controllerName": "example.com/c"}, deletionTimestamp="2026-01-01T00:00:00Z")
     assert world.act() == []
 
 
 def test_a_new_leader_looks_at_all() -> None:
-    world = World()
+    world = ObjectInUse()
     world.put("AdmissionCheck", {"controllerName": "example.com/c"})
     world.act()
     world.part.lead()
@@ -109,11 +109,11 @@ def test_a_new_leader_looks_at_all() -> None:
 
 def test_a_conflict_is_followed_by_another_round_and_a_refusal_is_not() -> None:
     for refusal, rounds in ((Conflict(409, "Conflict", "newer"), 1), (Forbidden(403, "Forbidden", "no"), 0)):
-        world = World()
+        world = ObjectInUse()
         world.put("AdmissionCheck", {"controllerName": "example.com/c"})
         world.writes.refusals = [refusal]
         assert (world.act(), world.woken) == ([], rounds)
-    world = World()
+    world = ObjectInUse()
     gone = {"finalizers": [OURS], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     world.put("ResourceFlavor", {}, **gone)
     world.writes.refusals = [Conflict(409, "Conflict", "newer")]

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests.control.gang_pods import a_pod
+from tests.builders.objects import a_pod
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job, role
 from tests.objects import JobObject, PodObject, Stored, WorkloadObject

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.control.gang_pods import Json, T, a_pod
-from tests.control.test_gate_removal import World
+from tests.builders.objects import Json, T, a_pod
+from tests.control.test_gate_removal import GatedGang
 from tests.control.test_unhealthy import HOST, a_workload
 
 from gangline.api import names
@@ -22,7 +22,7 @@ ASKED = {
 ROWS = [{"name": "gangline-gpu", "resourceClaimTemplateName": "written-by-gangline"}]
 
 
-class Claims(World):
+class Claims(GatedGang):
     """A gang of two with a card each, both on one host."""
 
     def __init__(self, *cards: str) -> None:
@@ -62,14 +62,14 @@ class Claims(World):
         sent, self.writes.sent = self.writes.sent, []
         for name, body, done, _ in sent:
             if "spec" in body:
-                self.put(body)
+                self.stored(body)
                 done(body)
             else:
                 self.mirror.remove(kube.RESOURCE_CLAIMS, f"ns/{name}")
                 done(None)
         return [body for _, body, _, _ in sent]
 
-    def put(self, claim: Json, **meta: Any) -> None:
+    def stored(self, claim: Json, **meta: Any) -> None:
         stored = {"uid": claim["metadata"]["name"], "resourceVersion": "1", **meta}
         self.mirror.upsert(kube.RESOURCE_CLAIMS, {**claim, "metadata": {**claim["metadata"], **stored}})
 
@@ -114,7 +114,7 @@ def test_after_a_crash_a_pod_keeps_the_card_of_its_claim() -> None:
     world = Claims()
     for name in ("p0", "p1"):
         world.comes(name)
-    world.put(world.claim("p1", "GPU-a"))
+    world.stored(world.claim("p1", "GPU-a"))
     assert world.look() == ["p1"]
     assert world.told() == {"p1": "GPU-a"}
     assert [claim["metadata"]["annotations"][names.CARDS] for claim in world.asked()] == ["GPU-b"]
@@ -139,7 +139,7 @@ def test_a_claim_for_a_card_that_is_no_longer_its_own_goes_first() -> None:
 def test_a_pod_waits_while_an_older_claim_is_still_there() -> None:
     world = Claims("GPU-a")
     world.comes("p0")
-    world.put(world.claim("p0", "GPU-x"), deletionTimestamp="2026-01-01T00:00:00Z")
+    world.stored(world.claim("p0", "GPU-x"), deletionTimestamp="2026-01-01T00:00:00Z")
     assert world.look() == [] and world.asked() == []
     assert world.woken and world.look() == []
     assert world.gates.due == T + 60_000, "somebody holds it: it is looked at again"
@@ -197,6 +197,6 @@ def test_a_claim_whose_answer_was_lost_is_found() -> None:
     ((_, body, _, failed),) = world.writes.sent
     world.writes.sent = []
     failed(AlreadyExists(409, "AlreadyExists", "it exists"))
-    world.put(body)
+    world.stored(body)
     assert world.look() == ["p0"] and world.writes.sent == []
     assert world.recorder.said == []

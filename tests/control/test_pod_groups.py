@@ -66,7 +66,7 @@ class Lookups:
         return 0, None
 
 
-class World:
+class PodGroupWorld:
     """The pods of one group and their Workload, as an API server and kubelets change them."""
 
     def __init__(self, *pods: PodObject, alone: bool = False) -> None:
@@ -202,12 +202,12 @@ def gated(pod: PodObject) -> bool:
     return bool(pod.gates)
 
 
-def running(world: World) -> int:
+def running(world: PodGroupWorld) -> int:
     return sum(pod["status"]["phase"] == "Running" for pod in world.pods.values())
 
 
-def started(*cpus: str, **annotations: str) -> World:
-    world = World(*gang("g", *cpus, **annotations))
+def started(*cpus: str, **annotations: str) -> PodGroupWorld:
+    world = PodGroupWorld(*gang("g", *cpus, **annotations))
     world.settle()
     world.admit()
     world.settle()
@@ -218,7 +218,7 @@ def started(*cpus: str, **annotations: str) -> World:
 
 def test_a_gang_from_its_pods_to_its_end():
     pods = gang("g", "1", "1", "2")
-    world = World(*pods[:2])
+    world = PodGroupWorld(*pods[:2])
     world.settle()
     assert world.workload is None
     world.add(pods[2])
@@ -267,7 +267,7 @@ def test_a_preempted_gang_releases_its_quota_when_its_last_pod_has_ended():
 
 
 def test_a_pod_that_is_missing_when_the_gang_is_admitted_keeps_the_others_waiting():
-    world = World(*gang("g", "1", "1"))
+    world = PodGroupWorld(*gang("g", "1", "1"))
     world.settle()
     world.admit()
     world.delete("g-0")
@@ -299,7 +299,7 @@ def test_the_last_pod_of_a_group_that_failed_starts_alone_and_ends_the_group():
 
 def test_pods_that_are_not_replaced_start_together_all_the_same():
     pods = gang("g", "1", "1", retriable_in_group="false")
-    world = World(*pods)
+    world = PodGroupWorld(*pods)
     world.settle()
     world.admit()
     world.delete("g-0")
@@ -343,7 +343,7 @@ def test_a_pod_that_cannot_end_on_a_lost_node_leaves_its_place_to_another_one():
 
 def test_pods_whose_admission_was_not_kept_are_stopped_and_none_is_started():
     """Until the quota was given to others. What was kept is compared with what was written."""
-    world = World(*gang("g", "1", "1"))
+    world = PodGroupWorld(*gang("g", "1", "1"))
     world.settle()
     world.admit()
     starts = [step for step in world.plan() if isinstance(step, PatchPod)]
@@ -387,7 +387,7 @@ def of_stateful_set(pod: PodObject) -> PodObject:
 
 @pytest.mark.parametrize("serving", ["true", "false"])
 def test_a_deleted_pod_of_a_stateful_set_makes_room_for_the_next_one_of_its_name(serving: str):
-    world = World(*gang("g", "1", "1", "1", pod_group_serving=serving))
+    world = PodGroupWorld(*gang("g", "1", "1", "1", pod_group_serving=serving))
     of_stateful_set(world.pods["g-0"])
     world.settle()
     world.admit()
@@ -420,7 +420,7 @@ def test_a_deleted_pod_of_another_owner_keeps_its_place_until_it_is_replaced():
 
 def test_an_evicted_group_of_a_stateful_set_keeps_its_workload():
     """Its pods own it, and none of them is there for a moment otherwise."""
-    world = World(*map(of_stateful_set, gang("g", "1", "1", "1", pod_group_serving="true")))
+    world = PodGroupWorld(*map(of_stateful_set, gang("g", "1", "1", "1", pod_group_serving="true")))
     world.settle()
     world.admit()
     world.settle()
@@ -473,7 +473,7 @@ def test_pods_that_run_without_quota_are_stopped():
 
 
 def test_a_workload_of_another_job_is_left_alone():
-    world = World(*gang("g", "1"))
+    world = PodGroupWorld(*gang("g", "1"))
     metadata = {"name": "g", "namespace": "ns", "resourceVersion": "1"}
     world.workload = WorkloadObject({"metadata": metadata, "spec": {}, "status": {}})
     [note] = world.plan()
@@ -486,7 +486,7 @@ def test_a_workload_of_another_job_is_left_alone():
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_single_pod(phase: str):
-    world = World(a_pod("p"), alone=True)
+    world = PodGroupWorld(a_pod("p"), alone=True)
     world.settle()
     world.admit()
     world.settle()
@@ -498,7 +498,7 @@ def test_a_single_pod(phase: str):
 
 
 def test_a_preempted_single_pod_goes_with_its_workload():
-    world = World(a_pod("p"), alone=True)
+    world = PodGroupWorld(a_pod("p"), alone=True)
     world.settle()
     world.admit()
     world.settle()
@@ -511,9 +511,9 @@ def test_a_preempted_single_pod_goes_with_its_workload():
     assert world.workload is None
 
 
-def naming(*, controlled_by: str = "", **spec: Any) -> World:
+def naming(*, controlled_by: str = "", **spec: Any) -> PodGroupWorld:
     """A pod that stands alone and names a Workload, which exists."""
-    world = World(a_pod("p", prebuilt_workload_name="mine"), alone=True)
+    world = PodGroupWorld(a_pod("p", prebuilt_workload_name="mine"), alone=True)
     group = PodGroup.of("p", read(*world.pods.values()), alone=True)
     workload = composition.new_workload(group, composition.pod_sets(group), priority=0, priority_class_ref=None)
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": controlled_by, "controller": True}]
@@ -579,7 +579,7 @@ def test_a_workload_that_pods_name_belongs_to_the_first_of_them():
 def test_a_conflicting_node_selector_finishes_the_gang_before_any_pod_starts():
     pods = gang("g", "1", "1")
     pods[1]["spec"]["nodeSelector"] = {"pool": "other"}
-    world = World(*pods)
+    world = PodGroupWorld(*pods)
     world.settle()
     world.admit()
     world.settle()
@@ -591,7 +591,7 @@ def test_a_total_that_is_no_number_is_an_error_of_the_group_alone():
     pods = gang("g", "1")
     pods[0]["metadata"]["annotations"][names.POD_GROUP_TOTAL] = "many"
     with pytest.raises(JobError, match="is not a whole number"):
-        World(*pods).plan()
+        PodGroupWorld(*pods).plan()
 
 
 _EVENTS = ("plan", "part of a plan", "admit", "preempt", "run", "fail", "succeed", "delete", "create")
@@ -603,7 +603,7 @@ def test_no_partial_gang_starts_and_no_group_is_stuck(events: list[str], seed: i
     """Whatever happens, and wherever the operator is killed between two writes."""
     draw = random.Random(seed)
     notes = {"pod_group_fast_admission": "true"} if fast else {}
-    world = World(*gang("g", "1", "1", "1", **notes))
+    world = PodGroupWorld(*gang("g", "1", "1", "1", **notes))
     made = 0
     for event in events:
         names_now = sorted(world.pods)
@@ -650,7 +650,7 @@ def imported_at(pods: Sequence[PodObject], at: int) -> list[PodObject]:
     return found
 
 
-def offered(world: World, *pods: PodObject) -> None:
+def offered(world: PodGroupWorld, *pods: PodObject) -> None:
     """The import has made the Workload of these pods, and admitted it."""
     group = PodGroup.of("g", read(*pods))
     body = composition.new_workload(group, composition.pod_sets(group), priority=0, priority_class_ref=None)
@@ -662,7 +662,7 @@ def offered(world: World, *pods: PodObject) -> None:
 
 def test_an_imported_group_is_taken_over_pod_by_pod_and_nothing_is_stopped():
     pods = imported_at(gang("g", "1", "1", "1"), NOW)
-    world = World(*pods[:1])
+    world = PodGroupWorld(*pods[:1])
     world.settle()
     assert world.workload is None
     assert "deletionTimestamp" not in world.pods["g-0"]["metadata"], "the watch of Workloads may be behind"
@@ -686,7 +686,7 @@ def test_an_imported_group_is_taken_over_pod_by_pod_and_nothing_is_stopped():
 
 def test_an_imported_group_whose_workload_is_deleted_does_not_wait_for_the_pods_that_are_gone():
     pods = imported_at(gang("g", "1", "1"), NOW)
-    world = World(*pods)
+    world = PodGroupWorld(*pods)
     offered(world, *pods)
     world.settle()
     world.workload["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
@@ -700,14 +700,14 @@ def test_an_imported_group_whose_workload_is_deleted_does_not_wait_for_the_pods_
 
 def test_pods_that_say_they_were_imported_are_stopped_like_others_once_that_was_long_ago():
     for at in (NOW - group_plan.PATIENCE, NOW + group_plan.PATIENCE):
-        world = World(*imported_at(gang("g", "1"), at))
+        world = PodGroupWorld(*imported_at(gang("g", "1"), at))
         world.settle()
         assert "deletionTimestamp" in world.pods["g-0"]["metadata"]
 
 
 def test_a_group_takes_no_workload_that_was_not_made_for_its_pods():
     pods = imported_at(gang("g", "1"), NOW - group_plan.PATIENCE)
-    world = World(*pods)
+    world = PodGroupWorld(*pods)
     offered(world, *pods)
     world.workload["metadata"]["ownerReferences"][0]["uid"] = "another"
     steps = world.plan()
@@ -729,8 +729,8 @@ def test_an_imported_pod_takes_its_workload_also_in_the_place_of_a_deployment():
 # --- in other clusters ------------------------------------------------------------------------------------------------
 
 
-def admitted_group(*pods: PodObject) -> World:
-    world = World(*pods)
+def admitted_group(*pods: PodObject) -> PodGroupWorld:
+    world = PodGroupWorld(*pods)
     for step in world.plan():
         world.carry_out(step)
     for step in world.plan():
@@ -739,7 +739,7 @@ def admitted_group(*pods: PodObject) -> World:
     return world
 
 
-def seen_elsewhere(world: World, *, active: bool = False, ready_there: bool = False) -> list[Step]:
+def seen_elsewhere(world: PodGroupWorld, *, active: bool = False, ready_there: bool = False) -> list[Step]:
     members = read(*copy.deepcopy(list(world.pods.values())))
     group = PodGroup.of(members[0].group, members)
     view = GroupView(group, copy.deepcopy(world.workload), True, active, NOW, sent=True, ready_there=ready_there)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.control.gang_pods import T, a_pod
+from tests.builders.objects import T, a_pod
 from tests.objects import PodObject
 
 from gangline.api import names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.control.gang_pods import T, a_node, a_pod
+from tests.builders.objects import T, a_node, a_pod
 from tests.objects import PodObject, altered, as_stored
 
 from gangline.api import names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from tests.control.gang_pods import Listener
+from tests.builders.parts import Listener
 
 from gangline.control.feed.changes import JobRef
 from gangline.control.writes.pod_writes import PodWrites
@@ -23,7 +23,9 @@ class Known:
     uid: str = "u"
 
 
-class World:
+class PodWritesWorld:
+    """The writes of a job's pods, and the errors that they report."""
+
     def __init__(self) -> None:
         self.listener = Listener()
         self.reported: list[ApiError] = []
@@ -37,7 +39,7 @@ class World:
 
 
 def test_a_version_of_a_pod_is_written_once() -> None:
-    world = World()
+    world = PodWritesWorld()
     for version in ("1", "1", "2"):
         world.starts(version)
     assert len(world.listener.writes) == 2
@@ -45,7 +47,7 @@ def test_a_version_of_a_pod_is_written_once() -> None:
 
 def test_a_pod_starts_until_its_next_version_is_known() -> None:
     """Its gang must not give back its quota in between: the pod runs if the write has come through."""
-    world = World()
+    world = PodWritesWorld()
     world.writes.send(REF, Known("1"), "patch", {"metadata": {"finalizers": None}})
     assert not world.writes.is_starting(Known("1"))
     world.starts("2")
@@ -59,7 +61,7 @@ def test_a_pod_starts_until_its_next_version_is_known() -> None:
 )
 def test_a_pod_whose_start_was_refused(error: ApiError, starting: bool, reported: int) -> None:
     """After a conflict the watch shows another version, or that the pod is gone: an earlier try may have come through."""
-    world = World()
+    world = PodWritesWorld()
     world.starts("1")
     refused = world.listener.writes[0].on_error
     assert refused is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.context import a_context
-from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
+from tests.builders.objects import Json, T, a_node, a_pod
+from tests.builders.parts import PartWorld
 from tests.objects import PodObject, WorkloadObject, altered
 
 from gangline.api import names
@@ -14,8 +14,6 @@ from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap, SwapRecord
 from gangline.control.feed.mirror import Mirror
-from gangline.control.feed.pod_index import PodIndex
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.nodes.recovery import swap_rules
 from gangline.control.nodes.recovery.swap_rules import describe, holds_back, wanted_pods
@@ -54,29 +52,15 @@ def a_workload(record: SwapRecord = NOTHING, *, pods: int = 3, admitted: bool = 
     )
 
 
-class World:
+class RecoveryWorld(PartWorld):
+    """A gang that recovers, and its pods."""
+
     def __init__(self, workload: WorkloadObject, *pods: PodObject) -> None:
-        self.mirror = Mirror(observe=lambda change: None)
-        self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {})
-        self.writer, self.recorder, self.requests = Listener(), Recorder(), Requests()
+        super().__init__()
         self.metrics, self.failures, self.messages = Metrics(), [], Messages()
-        self.recoveries = Recoveries(
-            a_context(
-                mirror=self.mirror,
-                pods=self.pods,
-                writes=self.requests,
-                writer=self.writer,
-                recorder=self.recorder,
-                metrics=self.metrics,
-                messages=self.messages,
-                now=lambda: T,
-                quarantine=Quarantine(lambda subject, obj, what: None),
-            ),
-            self.failures.append,
-        )
-        self.mirror.upsert(kube.WORKLOADS, workload)
-        for pod in pods:
-            self.pods.upsert(pod)
+        self.recoveries = Recoveries(self.context(metrics=self.metrics, messages=self.messages), self.failures.append)
+        self.put(kube.WORKLOADS, workload)
+        self.put(kube.PODS, *pods)
 
     def record(self) -> SwapRecord:
         workload = self.mirror.workloads.get("ns/w")
@@ -85,7 +69,7 @@ class World:
 
     def written(self) -> Json:
         """The API server takes the last write."""
-        _, body, done, _ = self.requests.sent.pop()
+        _, body, done, _ = self.writes.sent.pop()
         assert body is not None
         workload = self.mirror.workloads.get("ns/w")
         assert workload is not None
@@ -108,7 +92,7 @@ def gang() -> tuple[PodObject, ...]:
 
 
 def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
-    world = World(a_workload(), *gang())
+    world = RecoveryWorld(a_workload(), *gang())
     world.recoveries.heal(heal())
     world.recoveries.act(T)
     assert world.writer.take() == []
@@ -122,7 +106,7 @@ def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
         T - 3000,
         T,
     )
-    [(_, slot, change)] = world.requests.changes
+    [(_, slot, change)] = world.writes.changes
     status: Json = {}
     change(status, T)
     assert slot == "recovery"
@@ -133,7 +117,7 @@ def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
 
 
 def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
-    world = World(
+    world = RecoveryWorld(
         a_workload(SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))), *gang()
     )
     world.recoveries.act(T)
@@ -151,14 +135,14 @@ def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
 
 def test_pods_that_came_to_a_node_after_it_was_lost_stay() -> None:
     record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
-    world = World(a_workload(record), a_pod("new", "n1", created=T + 5000))
+    world = RecoveryWorld(a_workload(record), a_pod("new", "n1", created=T + 5000))
     world.recoveries.act(T + 6000)
     assert world.writer.take() == []
 
 
 def test_a_pod_that_waits_for_a_place_on_the_lost_node_goes_as_well() -> None:
     """It has lost its gate and can't be given another place; a pod that came later has one on a node that is trusted again."""
-    world = World(a_workload(), *gang()[1:])
+    world = RecoveryWorld(a_workload(), *gang()[1:])
     for name, created in (("p0", T - 1_000), ("p3", T + 1_000)):
         waiting = a_pod(name, "", phase="Pending", ready=False, created=created)
         waiting["metadata"]["finalizers"] = []
@@ -173,19 +157,19 @@ def test_a_pod_that_waits_for_a_place_on_the_lost_node_goes_as_well() -> None:
 def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
     record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
     lost, *kept = gang()
-    world = World(a_workload(record), lost, *kept)
+    world = RecoveryWorld(a_workload(record), lost, *kept)
     world.pods.remove("ns/p0")
     world.pods.upsert(a_pod("q0", "", ready=False, phase="Pending", created=T + 1000))
     world.recoveries.act(T + 1200)
-    assert world.requests.sent == [], "they exist, and are not ready"
+    assert world.writes.sent == [], "they exist, and are not ready"
     world.pods.upsert(a_pod("q0", "n4", created=T + 1000))
     world.recoveries.act(T + 2000)
     world.recoveries.act(T + 2100)
-    assert len(world.requests.sent) == 1
+    assert len(world.writes.sent) == 1
     world.written()
     [swap] = world.record().log
     assert (swap.created, swap.running, swap.to, swap.kept) == (T + 1200, T + 2000, ("n4",), ())
-    [(_, _, change)] = world.requests.changes
+    [(_, _, change)] = world.writes.changes
     status: Json = {}
     change(status, T)
     assert [(row["status"], row["reason"]) for row in status["conditions"]] == [("True", "Swapped")]
@@ -194,15 +178,15 @@ def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
     assert sample("gangline_swap_seconds_sum", {"stage": "created"}) == 1.2
     world.pods.upsert(a_pod("q0", "n4", ready=False, created=T + 1000))
     world.recoveries.act(T + 9000)
-    assert world.requests.sent == [], "that is another story"
+    assert world.writes.sent == [], "that is another story"
 
 
 def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
     record = SwapRecord().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T))
     old = (a_pod("p1", "n2"), a_pod("p2", "n3"))
-    world = World(a_workload(record, pods=2), *old)
+    world = RecoveryWorld(a_workload(record, pods=2), *old)
     world.recoveries.act(T + 100)
-    assert world.requests.sent == []
+    assert world.writes.sent == []
     for pod in old:
         world.pods.remove(f"ns/{pod['metadata']['name']}")
         world.pods.upsert(a_pod(f"q{pod['metadata']['name']}", "n4", attempt=1, created=T))
@@ -213,25 +197,25 @@ def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
 
 def test_pods_of_the_attempt_before_hold_the_next_one_back() -> None:
     raw = a_workload(SwapRecord().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T)))
-    world = World(raw, a_pod("old", "n2", due=T))
+    world = RecoveryWorld(raw, a_pod("old", "n2", due=T))
     assert holds_back(raw, world.pods.of("ns/w"))
     world.pods.upsert(a_pod("old", "n2", workload=""))  # left behind
     assert not holds_back(raw, world.pods.of("ns/w"))
-    assert not holds_back(a_workload(), [*World(raw, a_pod("p")).pods.of("ns/w")])
+    assert not holds_back(a_workload(), [*RecoveryWorld(raw, a_pod("p")).pods.of("ns/w")])
 
 
 def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
     record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
     raw = a_workload(record)
     raw["status"]["conditions"].append({"type": "Evicted", "status": "True", "reason": "Preempted"})
-    world = World(raw, *gang())
+    world = RecoveryWorld(raw, *gang())
     world.recoveries.act(T)
     assert world.writer.take() == []
 
 
 def test_the_spare_fails_before_the_gang_has_recovered() -> None:
     record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
-    world = World(a_workload(record, pods=2), a_pod("q0", "n4", created=T + 1000), a_pod("p1", "n2"))
+    world = RecoveryWorld(a_workload(record, pods=2), a_pod("q0", "n4", created=T + 1000), a_pod("p1", "n2"))
     world.recoveries.heal(model.Heal("ns/w", "uw", "Replace", ("n4",), "NotReady", "Lost node n4", T + 5000, T + 7000))
     world.written()
     world.recoveries.act(T + 7000)
@@ -242,7 +226,7 @@ def test_the_spare_fails_before_the_gang_has_recovered() -> None:
 def test_a_node_that_fails_while_the_gang_starts_from_the_queue() -> None:
     record = SwapRecord().with_loss(RecordedSwap("Requeue", "NotReady", ("n1",), T - 9000, T - 8000))
     pods = (a_pod("q0", "n4", created=T - 4000), a_pod("q1", "n2", created=T - 4000))
-    world = World(a_workload(record, pods=2), *pods)
+    world = RecoveryWorld(a_workload(record, pods=2), *pods)
     world.recoveries.heal(heal("Replace", "n4"))
     world.written()
     world.recoveries.act(T)
@@ -250,7 +234,7 @@ def test_a_node_that_fails_while_the_gang_starts_from_the_queue() -> None:
     assert world.record().log[0].how == "Requeue"
 
 
-def evicting(world: World) -> list[model.Evict]:
+def evicting(world: RecoveryWorld) -> list[model.Evict]:
     evicted: list[model.Evict] = []
     world.messages.subscribe(EvictionWanted, lambda message: evicted.append(message.decision))
     return evicted
@@ -260,10 +244,10 @@ GIVE_UP = model.Evict("ns/w", "uw", "NodeFailures", "no room", avoid=("n1",))
 
 
 def test_a_gang_is_evicted_only_when_the_nodes_that_failed_it_are_written_down() -> None:
-    world = World(a_workload(), *gang())
+    world = RecoveryWorld(a_workload(), *gang())
     evicted = evicting(world)
     world.recoveries.give_up(GIVE_UP)
-    _, _, _, failed = world.requests.sent.pop()
+    _, _, _, failed = world.writes.sent.pop()
     failed(RuntimeError("somebody else wrote it"))
     assert (evicted, world.failures) == ([], ["ns/w"]), "the engine thinks again"
     world.recoveries.give_up(GIVE_UP)
@@ -272,26 +256,26 @@ def test_a_gang_is_evicted_only_when_the_nodes_that_failed_it_are_written_down()
     assert world.record().avoid == ("n1",)
     other = model.Evict("ns/w", "another", "NodeFailures", "no room", avoid=("n1",))
     world.recoveries.give_up(other)
-    assert world.requests.sent == []
+    assert world.writes.sent == []
 
 
 def test_an_eviction_that_was_written_down_and_not_done_is_done() -> None:
     """Whoever wrote it died, or somebody else wrote the Workload in between."""
     raw = a_workload()
     raw["status"]["conditions"][0]["lastTransitionTime"] = conditions.timestamp(T - 60_000)
-    world = World(raw, *gang())
+    world = RecoveryWorld(raw, *gang())
     evicting(world)
     world.recoveries.give_up(GIVE_UP)
     world.written()
     written = world.mirror.get(kube.WORKLOADS, "ns/w")
     assert written is not None
 
-    after = World(written, *gang())
+    after = RecoveryWorld(written, *gang())
     evicted = evicting(after)
-    after.requests.doubted = True
+    after.writes.doubted = True
     after.recoveries.act(T + 1000)
     assert evicted == [], "what is on its way is waited for"
-    after.requests.doubted = False
+    after.writes.doubted = False
     after.recoveries.act(T + 2000)
     [evict] = evicted
     assert (evict.reason, evict.avoid, evict.uid) == ("NodeFailures", ("n1",), "uw")
@@ -299,7 +283,7 @@ def test_an_eviction_that_was_written_down_and_not_done_is_done() -> None:
     back = {**written, "metadata": {**written["metadata"], "resourceVersion": "back"}}
     back["status"] = {**written["status"], "conditions": [dict(row) for row in written["status"]["conditions"]]}
     back["status"]["conditions"][0]["lastTransitionTime"] = conditions.timestamp(T + 5000)
-    later = World(back, *gang())
+    later = RecoveryWorld(back, *gang())
     evicted = evicting(later)
     later.recoveries.act(T + 6000)
     assert evicted == [], "it has been admitted anew since"
@@ -315,13 +299,13 @@ def test_the_condition_follows_the_record_whatever_came_in_between(running: int 
     said = {"type": "Recovered", "status": "False" if running else "True", "reason": "Before", "message": ""}
     raw = a_workload(record)
     raw["status"]["conditions"] = [raw["status"]["conditions"][0], said]
-    world = World(raw)
-    world.requests.waiting = True
+    world = RecoveryWorld(raw)
+    world.writes.waiting = True
     world.recoveries.act(T + 3000)
-    assert world.requests.changes == [], "a write is on its way that may say it"
-    world.requests.waiting = False
+    assert world.writes.changes == [], "a write is on its way that may say it"
+    world.writes.waiting = False
     world.recoveries.act(T + 3000)
-    [(_, slot, change)] = world.requests.changes
+    [(_, slot, change)] = world.writes.changes
     status: Json = {"conditions": [dict(said)]}
     change(status, T)
     assert slot == "recovery"
@@ -330,7 +314,7 @@ def test_the_condition_follows_the_record_whatever_came_in_between(running: int 
 
 
 def test_an_eviction_for_failed_nodes_remembers_them_until_the_gang_runs() -> None:
-    world = World(a_workload(), *gang())
+    world = RecoveryWorld(a_workload(), *gang())
     world.recoveries.give_up(GIVE_UP)
     world.written()
     assert (world.record().avoid, world.record().attempt) == (("n1",), 0)
@@ -344,25 +328,25 @@ def test_an_eviction_for_failed_nodes_remembers_them_until_the_gang_runs() -> No
 
 
 def test_a_decision_about_another_workload_of_that_name_is_not_carried_out() -> None:
-    world = World(a_workload(), *gang())
+    world = RecoveryWorld(a_workload(), *gang())
     world.recoveries.heal(heal(uid="another"))
-    assert world.requests.sent == []
+    assert world.writes.sent == []
 
 
 def test_the_engine_hears_of_a_record_that_could_not_be_written() -> None:
-    world = World(a_workload(), *gang())
+    world = RecoveryWorld(a_workload(), *gang())
     world.recoveries.heal(heal())
-    _, _, _, failed = world.requests.sent.pop()
+    _, _, _, failed = world.writes.sent.pop()
     failed(RuntimeError("no"))
     assert world.failures == ["ns/w"]
 
 
 def test_a_decision_that_was_written_unheard_is_not_written_again() -> None:
-    world = World(a_workload(), *gang())
+    world = RecoveryWorld(a_workload(), *gang())
     world.recoveries.heal(heal("Restart"))
     world.written()
     world.recoveries.heal(heal("Restart"))
-    assert world.requests.sent.pop()[1] is None
+    assert world.writes.sent.pop()[1] is None
     assert world.record().attempt == 1
 
 
@@ -370,7 +354,7 @@ def test_a_gang_is_unreachable_while_a_node_under_it_is_not_heard_from() -> None
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uj", "controller": True}
     raw = a_workload()
     raw["metadata"]["ownerReferences"] = [owner]
-    world = World(raw, *gang())
+    world = RecoveryWorld(raw, *gang())
     job = {"metadata": {"name": "j", "namespace": "ns", "uid": "uj", "resourceVersion": "1"}, "spec": {}, "status": {}}
     world.mirror.upsert(kube.JOBS, job)
     for name in ("n1", "n2", "n3"):
@@ -404,10 +388,10 @@ def test_what_is_told_of_a_swap() -> None:
     assert status["conditions"][0]["reason"] == "Queued"
 
 
-def wishing(what: str) -> World:
+def wishing(what: str) -> RecoveryWorld:
     raw = a_workload()
     raw["metadata"]["annotations"] = {names.NODE_LOSS: what}
-    return World(raw, *gang())
+    return RecoveryWorld(raw, *gang())
 
 
 def test_a_job_may_want_to_be_queued_again_rather_than_healed() -> None:
@@ -428,7 +412,7 @@ def test_or_to_fail_where_its_kind_can() -> None:
     raw["metadata"] = {**raw["metadata"], "resourceVersion": "9", "ownerReferences": [owner]}
     world.mirror.upsert(kube.WORKLOADS, raw)
     world.recoveries.heal(heal("Restart"))
-    [(name, body, _, _)] = world.requests.sent
+    [(name, body, _, _)] = world.writes.sent
     assert name == "g"
     [row] = body["status"]["conditions"]
     assert (row["type"], row["reason"]) == ("FailureTarget", "NodeFailure")
@@ -446,7 +430,7 @@ def test_a_gang_that_starts_again_waits_no_longer_than_its_policy_permits(
         a_pod("ended", "n3", due=T + 30_000, phase="Failed"),
         a_pod("new", "n3", due=T + 30_000, attempt=1),  # the user deleted it
     )
-    world = World(a_workload(NOTHING.with_loss(swap)), *pods)
+    world = RecoveryWorld(a_workload(NOTHING.with_loss(swap)), *pods)
     policy = model.Recovery(restart_grace_seconds=permitted)
     monkeypatch.setattr(Mirror, "recovery_for", lambda mirror, workload: policy)
     world.recoveries.act(T)
@@ -468,7 +452,7 @@ def sent(name: str, node: str) -> PodObject:
 
 
 def test_only_the_pods_go_that_can_not_be_bound() -> None:
-    world = World(a_workload(), a_pod("p0", "n1"), sent("p1", "n1"), a_pod("p2", "n3"))
+    world = RecoveryWorld(a_workload(), a_pod("p0", "n1"), sent("p1", "n1"), a_pod("p2", "n3"))
     world.recoveries.heal(
         model.Heal("ns/w", "uw", "Replace", ("n1",), "Unschedulable", "why", T - 20_000, T, bound_stay=True)
     )
@@ -482,7 +466,7 @@ def test_only_the_pods_go_that_can_not_be_bound() -> None:
 
 
 def test_a_lost_node_takes_all_pods_that_were_on_it_or_sent_to_it() -> None:
-    world = World(a_workload(), a_pod("p0", "n1"), sent("p1", "n1"), sent("p2", "n3"))
+    world = RecoveryWorld(a_workload(), a_pod("p0", "n1"), sent("p1", "n1"), sent("p2", "n3"))
     world.recoveries.heal(heal())
     world.written()
     world.recoveries.act(T)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.control.gang_pods import Recorder
+from tests.builders.parts import Recorder
 from tests.objects import WorkloadObject, as_stored
 
 from gangline.control.kinds.recreations import MOST, WITHIN, Recreations

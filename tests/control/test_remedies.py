@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import GPU, NOW, SECRET
 from tests.control.test_room import Reader, flavor, node
-from tests.worlds import GPU, NOW, SECRET
 
 from gangline.console.commands.see.why import remedy_lines
 from gangline.control.answers.sight import Everybody
@@ -32,19 +32,19 @@ def short(amount: int) -> str:
     return f"couldn't assign flavors to pod set worker: {said}"
 
 
-def quotas(entries: list[worlds.Entry], **more: Any) -> list[worlds.Entry]:
+def quotas(entries: list[clusters.Entry], **more: Any) -> list[clusters.Entry]:
     entries[0][1]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0] |= more
     return entries
 
 
 def idle_cohort(message: str = "") -> Any:
     """16 GPUs are idle in the cohort, and queue a, which has 8 of its own, may borrow none."""
-    return worlds.world_of(
-        worlds.flavor("h100"),
-        *quotas(worlds.queue("a", 8, cohort="lab"), borrowingLimit=8),
-        *worlds.queue("b", 16, cohort="lab", namespace="other"),
-        *worlds.submitted("runs", 1, "2h", ago=700, started=600),
-        *worlds.submitted("mine", 2, "1h", ago=100, message=message),
+    return clusters.world_of(
+        clusters.flavor("h100"),
+        *quotas(clusters.queue("a", 8, cohort="lab"), borrowingLimit=8),
+        *clusters.queue("b", 16, cohort="lab", namespace="other"),
+        *clusters.submitted("runs", 1, "2h", ago=700, started=600),
+        *clusters.submitted("mine", 2, "1h", ago=100, message=message),
     )
 
 
@@ -63,11 +63,11 @@ async def test_a_borrowing_limit_is_told_from_a_full_cluster_and_is_a_remedy() -
 
 
 async def test_a_full_cluster_is_said_to_be_full_and_holders_end_at_a_time() -> None:
-    here = worlds.world_of(
-        worlds.flavor("h100"),
-        *worlds.queue("a", 16),
-        *worlds.submitted("runs", 2, "2h", ago=700, started=600),
-        *worlds.submitted("mine", 2, "1h", ago=100, message=short(16)),
+    here = clusters.world_of(
+        clusters.flavor("h100"),
+        *clusters.queue("a", 16),
+        *clusters.submitted("runs", 2, "2h", ago=700, started=600),
+        *clusters.submitted("mine", 2, "1h", ago=100, message=short(16)),
     )
     told = await why(here)
     assert told["limit"] == ["h100: all of the quota is in use"]
@@ -78,17 +78,17 @@ async def test_a_full_cluster_is_said_to_be_full_and_holders_end_at_a_time() -> 
 
 async def test_reclaim_that_policy_forbids_is_named_and_offered() -> None:
     def world(reclaim: str) -> Any:
-        own = worlds.queue("a", 16, cohort="lab")
+        own = clusters.queue("a", 16, cohort="lab")
         own[0][1]["spec"]["preemption"] = {"reclaimWithinCohort": reclaim, "withinClusterQueue": "Never"}
         used = {"name": "h100", "resources": [{"name": GPU, "total": "16", "borrowed": "16"}]}
-        theirs = worlds.queue("b", 0, cohort="lab", namespace="other")
+        theirs = clusters.queue("b", 0, cohort="lab", namespace="other")
         theirs[0][1]["status"]["flavorsReservation"] = [used]
-        return worlds.world_of(
-            worlds.flavor("h100"),
+        return clusters.world_of(
+            clusters.flavor("h100"),
             *own,
             *theirs,
-            *worlds.submitted("theirs", 2, "4h", ago=700, started=600, queue="b", namespace="other"),
-            *worlds.submitted("mine", 2, "1h", ago=100, message=short(16)),
+            *clusters.submitted("theirs", 2, "4h", ago=700, started=600, queue="b", namespace="other"),
+            *clusters.submitted("mine", 2, "1h", ago=100, message=short(16)),
         )
 
     assert (await why(world("Never")))["limit"] == [
@@ -100,21 +100,21 @@ async def test_reclaim_that_policy_forbids_is_named_and_offered() -> None:
 
 
 async def test_quota_that_is_not_lent_is_named() -> None:
-    theirs = quotas(worlds.queue("b", 16, cohort="lab", namespace="other"), lendingLimit=0)
-    mine = worlds.submitted("mine", 2, "1h", ago=100, message=short(8))
-    here = worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 8, cohort="lab"), *theirs, *mine)
+    theirs = quotas(clusters.queue("b", 16, cohort="lab", namespace="other"), lendingLimit=0)
+    mine = clusters.submitted("mine", 2, "1h", ago=100, message=short(8))
+    here = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 8, cohort="lab"), *theirs, *mine)
     assert (await why(here))["limit"] == ["h100: others have 16 GPUs free that they do not lend (lendingLimit)"]
 
 
 async def test_the_end_of_a_job_is_no_remedy_where_nodes_are_what_is_short() -> None:
     """A job of one GPU on a cordoned node: with its end there is quota, and no node."""
-    here = worlds.world_of(
+    here = clusters.world_of(
         flavor(pool="fast"),
-        *worlds.queue("a", 16),
+        *clusters.queue("a", 16),
         node("n1"),
         node("n2", unschedulable=True, taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
-        *worlds.submitted("runs", 1, "2h", ago=700, started=600),
-        *worlds.submitted("mine", 2, "1h", ago=100),
+        *clusters.submitted("runs", 1, "2h", ago=700, started=600),
+        *clusters.submitted("mine", 2, "1h", ago=100),
     )
     found = await offers(here)
     assert "the end of runs" not in found
@@ -123,10 +123,10 @@ async def test_the_end_of_a_job_is_no_remedy_where_nodes_are_what_is_short() -> 
 
 async def test_a_pod_wider_than_any_node_never_fits() -> None:
     def world(gpus: int, **node_labels: str) -> Any:
-        entries = worlds.submitted("mine", 1, "1h", ago=100, message=short(8))
+        entries = clusters.submitted("mine", 1, "1h", ago=100, message=short(8))
         (row,) = entries[1][1]["spec"]["podSets"]
         row["template"]["spec"]["containers"][0]["resources"] = {"requests": {GPU: str(gpus)}}
-        return worlds.world_of(flavor(pool="fast"), *worlds.queue("a", 32), node("n1"), node("n2"), *entries)
+        return clusters.world_of(flavor(pool="fast"), *clusters.queue("a", 32), node("n1"), node("n2"), *entries)
 
     (item,) = (await world(16).answers().why(Everybody(), "ml", "", "mine"))[:1]
     assert item["never_fits" if "never_fits" in item else "neverFits"]
@@ -144,23 +144,23 @@ async def test_a_job_that_may_shrink_does_not_hear_that_it_never_fits() -> None:
         "couldn't assign flavors to pod set worker: insufficient quota for nvidia.com/gpu in flavor h100, previously considered"
         " podsets requests (0) + current podset request (32) > maximum capacity (16)"
     )
-    entries = worlds.submitted("mine", 4, "1h", ago=100, message=message)
+    entries = clusters.submitted("mine", 4, "1h", ago=100, message=message)
     workload = entries[1][1]
     workload["status"]["conditions"][0]["reason"] = "ExceedsMaxQuota"
-    never = await why(worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 16), *entries))
+    never = await why(clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 16), *entries))
     assert never["state"][0].endswith("it will never fit")
     workload["spec"]["podSets"][0]["minCount"] = 2
-    told = await why(worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 16), *entries))
+    told = await why(clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 16), *entries))
     assert not told["state"][0].endswith("it will never fit") and "at least 50 %" in told["needs"][0]
 
 
 async def test_an_unknown_resource_and_a_missing_flavor_are_named() -> None:
     async def needs(message: str) -> str:
-        entries = worlds.submitted(
+        entries = clusters.submitted(
             "mine", 1, "1h", ago=100, message=f"couldn't assign flavors to pod set worker: {message}"
         )
         entries[1][1]["status"]["conditions"][0]["reason"] = "NoMatchingFlavor"
-        return (await why(worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 16), *entries)))["needs"][0]
+        return (await why(clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 16), *entries)))["needs"][0]
 
     assert await needs("resource example.com/fpga unavailable in ClusterQueue") == (
         "not to ask for example.com/fpga; or an administrator to give ClusterQueue a quota for it"
@@ -175,15 +175,17 @@ async def test_an_unknown_resource_and_a_missing_flavor_are_named() -> None:
 
 
 async def test_a_stopped_queue_is_a_remedy_for_the_administrator() -> None:
-    own = worlds.queue("a", 16)
+    own = clusters.queue("a", 16)
     own[0][1]["spec"]["stopPolicy"] = "Hold"
-    found = await offers(worlds.world_of(worlds.flavor("h100"), *own, *worlds.submitted("mine", 2, "1h", ago=100)))
+    found = await offers(
+        clusters.world_of(clusters.flavor("h100"), *own, *clusters.submitted("mine", 2, "1h", ago=100))
+    )
     row = found["stopPolicy of ClusterQueue a: None instead of Hold"]
     assert row["gainedHours"] is None, "it would not start at all"
 
 
 async def test_no_remedy_names_another_team() -> None:
-    here = worlds.shared()
+    here = clusters.shared()
     here.engine.decide(NOW * 1000)
     _, told = await here.answers().remedies(Reader("ml"), "ml", "", "next")
     assert SECRET not in str(told) and told["remedies"]

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 HOUR = 3_600_000
 
 
-class World:
+class RetainedObjects:
     """Deletions are kept until the test answers them."""
 
     def __init__(self, policy: Retention) -> None:
@@ -79,7 +79,7 @@ def a_workload(*changes: Any, name: str = "w", active: bool = True) -> WorkloadO
 
 
 def test_a_finished_workload_is_deleted_when_its_time_has_come() -> None:
-    world = World(Retention(after_finished=3600))
+    world = RetainedObjects(Retention(after_finished=3600))
     world.put(kube.WORKLOADS, a_workload(finished))
     world.put(kube.WORKLOADS, a_workload(name="runs"))
     world.part.act(NOW)
@@ -97,14 +97,14 @@ def test_a_finished_workload_is_deleted_when_its_time_has_come() -> None:
 
 def test_zero_is_at_once_and_nothing_is_never() -> None:
     for policy, gone in ((Retention(after_finished=0), True), (Retention(after_deactivated=0), False)):
-        world = World(policy)
+        world = RetainedObjects(policy)
         world.put(kube.WORKLOADS, a_workload(finished))
         world.part.act(NOW + 999)
         assert bool(world.asked) == gone
 
 
 def test_a_job_that_was_deactivated_is_deleted_but_not_one_that_its_user_deactivated() -> None:
-    world = World(Retention(after_deactivated=3600))
+    world = RetainedObjects(Retention(after_deactivated=3600))
     world.put(kube.JOBS, a_job())
     for changed, active in ((timed_out, True), (deactivated_by_hand, False)):
         world.put(kube.WORKLOADS, a_workload(changed, active=active))
@@ -118,7 +118,7 @@ def test_a_job_that_was_deactivated_is_deleted_but_not_one_that_its_user_deactiv
 
 
 def test_a_workload_that_was_activated_again_meanwhile_keeps_its_job() -> None:
-    world = World(Retention(after_deactivated=3600))
+    world = RetainedObjects(Retention(after_deactivated=3600))
     world.put(kube.JOBS, a_job())
     world.put(kube.WORKLOADS, a_workload(timed_out, active=False))
     again = a_workload(timed_out)
@@ -130,7 +130,7 @@ def test_a_workload_that_was_activated_again_meanwhile_keeps_its_job() -> None:
 
 @pytest.mark.parametrize("error", [Conflict(409, "Conflict", "changed"), ApiError(403, "Forbidden", "no")])
 def test_a_refused_deletion_is_tried_again(error: ApiError) -> None:
-    world = World(Retention(after_finished=0))
+    world = RetainedObjects(Retention(after_finished=0))
     world.put(kube.WORKLOADS, a_workload(finished))
     world.part.act(NOW)
     world.answer("Workload w", error)
@@ -141,7 +141,7 @@ def test_a_refused_deletion_is_tried_again(error: ApiError) -> None:
 
 
 def test_many_are_deleted_a_few_at_a_time_and_an_operator_with_many_that_are_not_due_looks_at_one() -> None:
-    world = World(Retention(after_finished=3600))
+    world = RetainedObjects(Retention(after_finished=3600))
     looked: list[str] = []
     look = world.part._look
     world.part._look = lambda key, now: (looked.append(key), look(key, now))[1]  # type: ignore[method-assign]
@@ -163,7 +163,7 @@ def test_many_are_deleted_a_few_at_a_time_and_an_operator_with_many_that_are_not
 
 
 def test_deletions_without_an_answer_do_not_block_the_rest_for_ever() -> None:
-    world = World(Retention(after_finished=0))
+    world = RetainedObjects(Retention(after_finished=0))
     for number in range(MOST_AT_ONCE + 1):
         world.put(kube.WORKLOADS, a_workload(finished, name=f"w{number}"))
     world.part.act(NOW)

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import GPU, NOW, SECRET, key_of
 from tests.objects import PodObject
-from tests.worlds import GPU, NOW, SECRET, key_of
 
 from gangline.console.commands.see.nodes import listing
 from gangline.console.output.layout import plain
@@ -34,15 +34,15 @@ class Reader:
         return Sight(namespaces=self.namespaces, queues=frozenset(queues))
 
 
-def node(name: str, gpus: int = 8, **spec: Any) -> worlds.Entry:
+def node(name: str, gpus: int = 8, **spec: Any) -> clusters.Entry:
     ready = {"type": "Ready", "status": "True"}
     status = {"allocatable": {GPU: str(gpus), "cpu": "64", "memory": "512Gi"}, "conditions": [ready]}
     meta = {"name": name, "uid": name, "labels": {"pool": "fast", "kubernetes.io/hostname": name}}
     return kube.NODES, {"metadata": meta, "spec": spec, "status": status}
 
 
-def flavor(name: str = "h100", **labels: str) -> worlds.Entry:
-    resource, body = worlds.flavor(name)
+def flavor(name: str = "h100", **labels: str) -> clusters.Entry:
+    resource, body = clusters.flavor(name)
     return resource, body | {"spec": {"nodeLabels": labels}}
 
 
@@ -64,11 +64,14 @@ def pod(name: str, on: str, gpus: int, namespace: str = "ml", owner: str = "", w
     return PodObject({"metadata": meta, "spec": spec, "status": status})
 
 
-def crowded(*nodes: worlds.Entry) -> Any:
+def crowded(*nodes: clusters.Entry) -> Any:
     """A gang of two pods of 8 GPUs is admitted. A Deployment has what the second one needs."""
     machines = nodes or (node("n1"), node("n2"))
-    here = worlds.world_of(
-        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100, started=60), *machines
+    here = clusters.world_of(
+        flavor(pool="fast"),
+        *clusters.queue("a", 16),
+        *clusters.submitted("gang", 2, "1h", ago=100, started=60),
+        *machines,
     )
     workload = key_of(here, "gang").partition("/")[2]
     for each in (
@@ -113,8 +116,8 @@ async def test_another_teams_pods_are_held_against_nobody_by_name() -> None:
 
 
 async def test_a_flavor_without_nodes_is_said_to_have_none() -> None:
-    here = worlds.world_of(
-        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100, started=60)
+    here = clusters.world_of(
+        flavor(pool="fast"), *clusters.queue("a", 16), *clusters.submitted("gang", 2, "1h", ago=100, started=60)
     )
     here.pods.upsert(pod("gang-0", "", 8, workload=key_of(here, "gang").partition("/")[2]))
     told = await why(here)
@@ -129,8 +132,11 @@ async def test_nodes_that_cannot_be_used_are_named_with_the_reason() -> None:
 
 
 async def test_a_gang_whose_pods_have_their_nodes_hears_nothing_of_nodes() -> None:
-    here = worlds.world_of(
-        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100, started=60), node("n1")
+    here = clusters.world_of(
+        flavor(pool="fast"),
+        *clusters.queue("a", 16),
+        *clusters.submitted("gang", 2, "1h", ago=100, started=60),
+        node("n1"),
     )
     assert not {"pods", "nodes", "on nodes", "needs"} & (await why(here)).keys()
 
@@ -139,8 +145,8 @@ async def test_a_gang_that_waits_for_nodes_hears_who_is_there() -> None:
     message = (
         "couldn't assign flavors to pod set worker: insufficient healthy capacity in flavor h100: room for 1 out of 2"
     )
-    here = worlds.world_of(
-        flavor(pool="fast"), *worlds.queue("a", 16), *worlds.submitted("gang", 2, "1h", ago=100), node("n1")
+    here = clusters.world_of(
+        flavor(pool="fast"), *clusters.queue("a", 16), *clusters.submitted("gang", 2, "1h", ago=100), node("n1")
     )
     workload = here.mirror.objects[kube.WORKLOADS][key_of(here, "gang")]
     row = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForCapacity", "message": message}
@@ -152,8 +158,8 @@ async def test_a_gang_that_waits_for_nodes_hears_who_is_there() -> None:
 
 async def test_how_many_whole_nodes_are_needed() -> None:
     nodes = [node(f"n{number}") for number in range(3)]
-    here = worlds.world_of(
-        flavor(pool="fast"), *worlds.queue("a", 64), *worlds.submitted("gang", 5, "1h", ago=100), *nodes
+    here = clusters.world_of(
+        flavor(pool="fast"), *clusters.queue("a", 64), *clusters.submitted("gang", 5, "1h", ago=100), *nodes
     )
     workload = here.mirror.objects[kube.WORKLOADS][key_of(here, "gang")]
     said = "couldn't assign flavors to pod set worker: insufficient healthy capacity in flavor h100: room for 3 out of 5 pods"
@@ -166,10 +172,10 @@ async def test_how_many_whole_nodes_are_needed() -> None:
 
 
 async def test_behind_the_head_of_a_strict_queue_its_owner_hears_whom_it_waits_for() -> None:
-    strict = worlds.queue("a", 8)
+    strict = clusters.queue("a", 8)
     strict[0][1]["spec"]["queueingStrategy"] = "StrictFIFO"
-    jobs = [*worlds.submitted("big", 2, "1h", ago=200), *worlds.submitted("gang", 1, "1h", ago=100)]
-    here = worlds.world_of(worlds.flavor("h100"), *strict, *jobs)
+    jobs = [*clusters.submitted("big", 2, "1h", ago=200), *clusters.submitted("gang", 1, "1h", ago=100)]
+    here = clusters.world_of(clusters.flavor("h100"), *strict, *jobs)
     here.engine.decide(here.now)
     told = await why(here)
     assert "waits behind" in told["because"][0] and "can never start as things are" in told["because"][0]
@@ -224,9 +230,9 @@ async def test_pods_placed_by_topology_count_once() -> None:
 
 
 async def test_a_flavor_that_does_not_exist_has_no_nodes() -> None:
-    missing = worlds.queue("a", 8)
+    missing = clusters.queue("a", 8)
     missing[0][1]["spec"]["resourceGroups"][0]["flavors"][0]["name"] = "not-there"
-    here = worlds.world_of(*missing, node("n1"))
+    here = clusters.world_of(*missing, node("n1"))
     assert (await here.answers().nodes(Everybody(), "ml")).items == []
 
 

@@ -8,13 +8,11 @@ import socket
 from typing import Any
 
 import pytest
-from tests.context import a_context
-from tests.control.gang_pods import Listener, a_node, a_pod
+from tests.builders.objects import a_node, a_pod
+from tests.builders.parts import PartWorld
 from tests.objects import Stored
 
 from gangline.api import names
-from gangline.control.feed.mirror import Mirror
-from gangline.control.feed.pod_index import PodIndex
 from gangline.control.nodes.recovery import silent_nodes
 from gangline.control.nodes.recovery.fencing import out_of_reach_since
 from gangline.control.nodes.recovery.node_leases import NodeLeases
@@ -33,18 +31,16 @@ def lease(name: str, renewed: str, duration: Any = 40) -> Stored:
     return Stored({"metadata": meta, "spec": {"leaseDurationSeconds": duration, "renewTime": renewed}})
 
 
-class World:
+class SilentNodesWorld(PartWorld):
     """Nodes n1 to n3; a gang whose policy asks has a pod on each of `busy`. `deaf` nodes don't answer."""
 
     def __init__(self, *, busy: tuple[str, ...] = ("n1", "n2", "n3"), asks: bool = True) -> None:
-        self.mirror = Mirror(observe=lambda change: None)
-        self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {})
-        self.writer = Listener()
+        super().__init__()
         self.deaf: set[str] = set()
         self.probed: list[str] = []
         self.now = 0.0
         self.silence = SilentNodes(
-            a_context(client=None, mirror=self.mirror, pods=self.pods, writer=self.writer),
+            self.context(),
             lambda workload: model.Recovery(probe_nodes=asks),
             probe=self.probe,
             clock=lambda: self.now,
@@ -92,7 +88,7 @@ TAINTED = [{"key": names.SILENT, "effect": "NoSchedule"}]
 
 
 async def test_a_node_that_neither_renews_nor_answers_is_tainted_until_it_renews() -> None:
-    world = World()
+    world = SilentNodesWorld()
     assert await world.look(1.0) == []
     world.now = DUE
     world.hear("n2", "n3")
@@ -113,7 +109,7 @@ async def test_the_engine_takes_the_taint_for_a_loss() -> None:
 
 
 async def test_other_taints_stay() -> None:
-    world = World()
+    world = SilentNodesWorld()
     other = {"key": "example.com/other", "effect": "NoExecute"}
     node = world.mirror.get(kube.NODES, "n1")
     assert node is not None
@@ -130,7 +126,7 @@ async def test_other_taints_stay() -> None:
 
 
 async def test_a_kubelet_that_is_away_while_its_node_answers_moves_nothing() -> None:
-    world = World()
+    world = SilentNodesWorld()
     await world.look(1.0)
     world.now = DUE
     world.hear("n2", "n3")
@@ -138,7 +134,7 @@ async def test_a_kubelet_that_is_away_while_its_node_answers_moves_nothing() -> 
 
 
 async def test_a_node_that_renews_is_not_even_asked() -> None:
-    world = World()
+    world = SilentNodesWorld()
     await world.look(1.0)
     world.probed.clear()
     world.now = DUE
@@ -149,7 +145,7 @@ async def test_a_node_that_renews_is_not_even_asked() -> None:
 
 
 async def test_when_most_leases_are_overdue_the_api_server_is_the_cause() -> None:
-    world = World()
+    world = SilentNodesWorld()
     await world.look(1.0)
     world.deaf = {"n1", "n2"}
     assert await world.look(60.0) == []
@@ -158,7 +154,7 @@ async def test_when_most_leases_are_overdue_the_api_server_is_the_cause() -> Non
 
 
 async def test_when_no_other_node_answers_the_way_there_is_the_cause() -> None:
-    world = World()
+    world = SilentNodesWorld()
     await world.look(1.0)
     world.now = DUE
     world.hear("n2", "n3")
@@ -167,7 +163,7 @@ async def test_when_no_other_node_answers_the_way_there_is_the_cause() -> None:
 
 
 async def test_a_node_that_never_answered_is_never_silent() -> None:
-    world = World()
+    world = SilentNodesWorld()
     world.deaf = {"n1"}
     await world.look(1.0)
     world.now = DUE
@@ -183,7 +179,7 @@ async def test_a_node_that_never_answered_is_never_silent() -> None:
 
 
 async def test_nodes_without_gangs_whose_policy_asks_are_left_alone() -> None:
-    for world in (World(busy=("n2", "n3")), World(asks=False)):
+    for world in (SilentNodesWorld(busy=("n2", "n3")), SilentNodesWorld(asks=False)):
         await world.look(1.0)
         world.now = DUE
         world.hear("n2", "n3")
@@ -193,7 +189,7 @@ async def test_nodes_without_gangs_whose_policy_asks_are_left_alone() -> None:
 
 
 async def test_a_lease_that_is_gone_is_not_overdue() -> None:
-    world = World()
+    world = SilentNodesWorld()
     await world.look(1.0)
     world.now = DUE
     world.hear("n2", "n3")
@@ -203,7 +199,7 @@ async def test_a_lease_that_is_gone_is_not_overdue() -> None:
 
 
 async def test_the_taint_goes_when_no_policy_asks_any_more() -> None:
-    world = World()
+    world = SilentNodesWorld()
     node = world.mirror.get(kube.NODES, "n1")
     assert node is not None
     world.mirror.upsert(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.context import a_context
-from tests.control.test_forecasts import World
+from tests.control.test_forecasts import ForecastWorld
 from tests.jobs.gangs import KIND, gpu_job
 from tests.objects import PodObject
 
@@ -341,7 +341,7 @@ async def test_a_source_that_fails_is_no_evidence_and_stops_nothing() -> None:
 
 def test_the_forecaster_says_nothing_of_a_run_that_knows_better_and_speaks_again_after_it() -> None:
     knowing = {"ml/job-a"}
-    world = World(knows_better=knowing.__contains__)
+    world = ForecastWorld(knows_better=knowing.__contains__)
     world.policy()
     world.workload("job-a", started=START // 1000)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.control.gang_pods import a_pod
+from tests.builders.objects import a_pod
 from tests.objects import Stored, as_stored
 
 from gangline.control.controller import Controller

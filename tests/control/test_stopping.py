@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import NOW
 from tests.objects import PodObject
-from tests.worlds import NOW
 
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.sight import Everybody
@@ -25,14 +25,14 @@ WAITS = (
 
 def here(ready: str, *taints: Json, policy: Json | None = None) -> Any:
     """`urgent` has preempted `victim`, whose pod was told to end 100 s ago and had 30 s; its node is as these say."""
-    entries = worlds.submitted("victim", 1, "1h", ago=2000, started=1900)
+    entries = clusters.submitted("victim", 1, "1h", ago=2000, started=1900)
     status = entries[1][1]["status"]
     at = timestamp((NOW - 130) * 1000)
     status["conditions"] += [
         {"type": kind, "status": "True", "reason": "Preempted", "message": PREEMPTED, "lastTransitionTime": at}
         for kind in ("Evicted", "Preempted")
     ]
-    urgent = worlds.submitted("urgent", 1, "1h", ago=140, message=WAITS)
+    urgent = clusters.submitted("urgent", 1, "1h", ago=140, message=WAITS)
     urgent[1][1]["status"]["conditions"][0]["reason"] = "WaitingForPreemptedWorkloads"
     node: Json = {
         "metadata": {"name": "n7", "uid": "n7"},
@@ -42,8 +42,8 @@ def here(ready: str, *taints: Json, policy: Json | None = None) -> Any:
         },
     }
     policies = [(kube.QUEUE_POLICIES, policy)] if policy else []
-    world = worlds.world_of(
-        worlds.flavor("h100"), *worlds.queue("a", 8), *entries, *urgent, (kube.NODES, node), *policies
+    world = clusters.world_of(
+        clusters.flavor("h100"), *clusters.queue("a", 8), *entries, *urgent, (kube.NODES, node), *policies
     )
     job = entries[0][1]
     owner = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.context import a_context
-from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
+from tests.builders.objects import Json, T, a_node, a_pod
+from tests.builders.parts import PartWorld
 from tests.objects import NodeObject, PodObject
 
-from gangline.control.feed.mirror import Mirror
 from gangline.control.nodes.recovery.stuck_pods import PATIENCE, StuckPods
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict
@@ -28,17 +27,13 @@ def stuck(due: int = DUE, *, annotation: str = "true", version: str = "1", **mor
     return pod
 
 
-class World:
-    def __init__(self, pod: PodObject, node: NodeObject | None) -> None:
-        self.mirror = Mirror(observe=lambda change: None)
-        self.writer, self.recorder, self.woken = Listener(), Recorder(), 0
-        self.part = StuckPods(a_context(mirror=self.mirror, writer=self.writer, recorder=self.recorder, wake=self.wake))  # type: ignore[arg-type]
-        if node is not None:
-            self.mirror.upsert(kube.NODES, node)
-        self.part.observe(kube.PODS, Upsert(pod))
+class StuckPodWorld(PartWorld):
+    """A pod that is to go, and its node."""
 
-    def wake(self) -> None:
-        self.woken += 1
+    def __init__(self, pod: PodObject, node: NodeObject | None) -> None:
+        super().__init__(*([(kube.NODES, node)] if node is not None else []))
+        self.part = StuckPods(self.context())
+        self.part.observe(kube.PODS, Upsert(pod))
 
     def act(self, now: int = T) -> list[tuple[str, str, Any]]:
         self.part.act(now)
@@ -55,7 +50,7 @@ def refused(kind: type[ApiError]) -> ApiError:
 
 @pytest.mark.parametrize("workload", ["w", ""], ids=["of a gang", "of nobody"])
 def test_it_has_failed_and_then_it_is_deleted(workload: str) -> None:
-    world = World(stuck(workload=workload), gone_node())
+    world = StuckPodWorld(stuck(workload=workload), gone_node())
     world.part.act(T)
     [write] = world.writer.writes
     assert write.patch == "strategic"
@@ -90,39 +85,39 @@ def test_it_has_failed_and_then_it_is_deleted(workload: str) -> None:
     ids=["not allowed", "not told to end", "within the minute", "no taint", "another taint", "the node is deleted"],
 )
 def test_it_is_left_alone(pod: Json, node: Json | None) -> None:
-    assert World(pod, node).act() == []
+    assert StuckPodWorld(pod, node).act() == []
 
 
 def test_it_ends_when_the_minute_is_over() -> None:
-    world = World(stuck(due=T), gone_node())
+    world = StuckPodWorld(stuck(due=T), gone_node())
     assert world.act() == []
     assert world.part.due == T + PATIENCE
     assert [verb for verb, _, _ in world.act(T + PATIENCE)] == ["status"]
 
 
 def test_it_ends_when_its_node_becomes_unreachable() -> None:
-    world = World(stuck(), a_node("n1"))
+    world = StuckPodWorld(stuck(), a_node("n1"))
     assert world.act() == []
     world.mirror.upsert(kube.NODES, gone_node())
     assert [verb for verb, _, _ in world.act()] == ["status"]
 
 
 def test_a_pod_that_ended_keeps_its_phase() -> None:
-    [(_, _, body)] = World(stuck(phase="Succeeded"), gone_node()).act()
+    [(_, _, body)] = StuckPodWorld(stuck(phase="Succeeded"), gone_node()).act()
     assert "phase" not in body["status"]
 
 
 def test_a_successor_deletes_what_was_reported_as_failed_and_only_once() -> None:
     pod = stuck(phase="Failed")
     pod["status"]["conditions"].append({"type": "KueueFailureRecovery", "status": "True"})
-    world = World(pod, gone_node())
+    world = StuckPodWorld(pod, gone_node())
     assert [verb for verb, _, _ in world.act()] == ["delete"]
     pod["metadata"]["deletionGracePeriodSeconds"] = 0
-    assert World(pod, gone_node()).act() == [], "what is left of it belongs to its finalizers"
+    assert StuckPodWorld(pod, gone_node()).act() == [], "what is left of it belongs to its finalizers"
 
 
 def test_with_a_newer_version_it_is_looked_at_again() -> None:
-    world = World(stuck(), gone_node())
+    world = StuckPodWorld(stuck(), gone_node())
     world.part.act(T)
     [write] = world.writer.writes
     world.writer.take()
@@ -136,7 +131,7 @@ def test_with_a_newer_version_it_is_looked_at_again() -> None:
 
 
 def test_after_a_conflict_it_waits_for_the_watch() -> None:
-    world = World(stuck(), gone_node())
+    world = StuckPodWorld(stuck(), gone_node())
     world.part.act(T)
     [write] = world.writer.writes
     world.writer.take()
@@ -148,7 +143,7 @@ def test_after_a_conflict_it_waits_for_the_watch() -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    world = World(stuck(due=T), gone_node())
+    world = StuckPodWorld(stuck(due=T), gone_node())
     world.act()
     world.part.observe(kube.PODS, Removed("ns/p", "uid-p"))
     assert world.act(T + PATIENCE) == []
@@ -156,7 +151,7 @@ def test_what_is_gone_is_forgotten() -> None:
 
 
 def test_while_the_gang_lets_go_of_it_nothing_is_done_twice() -> None:
-    world = World(stuck(), gone_node())
+    world = StuckPodWorld(stuck(), gone_node())
     world.writer.busy.add(ObjectKey.parse(kube.PODS, "ns/p"))
     assert world.act() == []
     world.writer.busy.clear()

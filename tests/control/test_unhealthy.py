@@ -6,15 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.builders.objects import Json, T, a_node, a_pod
+from tests.builders.parts import PartWorld, Recorder
 from tests.context import a_context
-from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
 from tests.objects import PodObject, WorkloadObject
 
 from gangline.api.read import conditions
-from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
-from gangline.control.feed.pod_owners import PodOwners
-from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.nodes.gates.pod_gates import PodGates
 from gangline.control.nodes.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
 from gangline.control.nodes.recovery.stray_pods import StrayPods, awaited_host
@@ -164,33 +162,15 @@ def a_workload(
     )
 
 
-class World:
-    """Both parts, on a mirror."""
+class UnhealthyWorld(PartWorld):
+    """Nodes, the list of those that are unhealthy for a gang, and the pods that it left there."""
 
     def __init__(self, *nodes: Json, **gates: bool) -> None:
-        self.mirror = Mirror(observe=lambda change: None)
-        self.owners = PodOwners(self.mirror)
-        self.pods = PodIndex(lambda change: None, self.mirror.pod_counts, owners=self.owners)
-        self.writes, self.writer, self.recorder = Requests(), Listener(), Recorder()
-        self.part = UnhealthyNodes(
-            a_context(mirror=self.mirror, pods=self.pods, owners=self.owners, writes=self.writes, gates=gates)
-        )  # type: ignore[arg-type]
-        self.strays = StrayPods(
-            a_context(
-                mirror=self.mirror,
-                owners=self.owners,
-                writer=self.writer,
-                recorder=self.recorder,
-                wake=lambda: None,
-                quarantine=Quarantine(lambda subject, obj, what: None),
-            )
-        )
-        for node in nodes:
-            self.mirror.upsert(kube.NODES, node)
+        super().__init__(owned=True)
+        self.part = UnhealthyNodes(self.context(gates=gates))
+        self.strays = StrayPods(self.context())
+        self.put(kube.NODES, *nodes)
         self.part.lead()
-
-    def put(self, workload: Json) -> None:
-        self.mirror.upsert(kube.WORKLOADS, workload)
 
     def written(self, now: int = T) -> list[list[str] | None]:
         """What the list becomes, by each write."""
@@ -213,24 +193,24 @@ class World:
 
 
 def test_a_node_is_listed_while_it_is_failed() -> None:
-    world = World(a_node("n1"), a_node("n2"))
-    world.put(a_workload("n1", "n2"))
+    world = UnhealthyWorld(a_node("n1"), a_node("n2"))
+    world.put(kube.WORKLOADS, a_workload("n1", "n2"))
     assert world.written() == []
     world.mirror.upsert(kube.NODES, a_node("n1", ready="False"))
     assert world.written() == [["n1"]]
-    world.put(a_workload("n1", "n2", version=2, unhealthy=("n1",)))
+    world.put(kube.WORKLOADS, a_workload("n1", "n2", version=2, unhealthy=("n1",)))
     assert world.written() == [], "it is on the list"
     world.mirror.upsert(kube.NODES, a_node("n1"))
     assert world.written() == [None], "it has recovered"
 
 
 def test_a_node_that_reappears_is_taken_off_the_list() -> None:
-    world = World(a_node("n1"))
-    world.put(a_workload("n1"))
+    world = UnhealthyWorld(a_node("n1"))
+    world.put(kube.WORKLOADS, a_workload("n1"))
     world.part.act(T)
     world.mirror.remove(kube.NODES, "n1")
     assert world.written() == [["n1"]]
-    world.put(a_workload("n1", version=2, unhealthy=("n1",)))
+    world.put(kube.WORKLOADS, a_workload("n1", version=2, unhealthy=("n1",)))
     world.mirror.upsert(kube.NODES, a_node("n1", uid="another"))
     assert world.written() == [None]
 
@@ -238,16 +218,16 @@ def test_a_node_that_reappears_is_taken_off_the_list() -> None:
 def test_a_deleted_node_is_known_by_its_host_name() -> None:
     node = a_node("i-0123")
     node["metadata"]["labels"] = {HOST: "n1"}
-    world = World(node)
-    world.put(a_workload("n1"))
+    world = UnhealthyWorld(node)
+    world.put(kube.WORKLOADS, a_workload("n1"))
     assert world.written() == []
     world.mirror.remove(kube.NODES, "i-0123")
     assert world.written() == [["n1"]]
 
 
 def test_pods_of_nobody_count_where_the_workload_has_no_owner() -> None:
-    world = World(a_node("n1", ready="False"))
-    world.put(a_workload("n1"))
+    world = UnhealthyWorld(a_node("n1", ready="False"))
+    world.put(kube.WORKLOADS, a_workload("n1"))
     world.pods.upsert(a_pod("p", "n1"))
     assert world.written() == []
     world.pods.upsert(a_pod("p", "n1", due=T))
@@ -255,8 +235,8 @@ def test_pods_of_nobody_count_where_the_workload_has_no_owner() -> None:
 
 
 def test_pods_that_prove_nothing_keep_no_node_of_a_job() -> None:
-    world = World(a_node("n1", ready="False"))
-    world.put(a_workload("n1", owner="train"))
+    world = UnhealthyWorld(a_node("n1", ready="False"))
+    world.put(kube.WORKLOADS, a_workload("n1", owner="train"))
     world.pods.upsert(a_pod("p", "n1"))
     assert world.written() == [["n1"]]
 
@@ -265,8 +245,8 @@ def test_a_node_where_all_its_pods_ended_well_loses_a_job_nothing() -> None:
     value = gang("n1", "n1", "n2").admission
     assert done_on(value, ["n1", "n2"]) == {"n2"}, "two of them had a place on n1"
     assert done_on(value, ["n1", "n1"]) == {"n1"}
-    world = World(a_node("n1", taint="maintenance"))
-    world.put(a_workload("n1", owner="train"))
+    world = UnhealthyWorld(a_node("n1", taint="maintenance"))
+    world.put(kube.WORKLOADS, a_workload("n1", owner="train"))
     assert world.written() == [["n1"]], "its pod is gone"
     world.pods = PodIndex(lambda change: None, world.mirror.pod_counts)  # claims are trusted
     world.part = UnhealthyNodes(
@@ -276,13 +256,13 @@ def test_a_node_where_all_its_pods_ended_well_loses_a_job_nothing() -> None:
     world.pods.upsert(a_pod("p", "n1", phase="Failed"))
     assert world.written() == [["n1"]]
     world.pods.upsert(a_pod("p", "n1", phase="Succeeded"))
-    world.put(a_workload("n1", version=2, owner="train", unhealthy=("n1",)))
+    world.put(kube.WORKLOADS, a_workload("n1", version=2, owner="train", unhealthy=("n1",)))
     assert world.written() == [None]
 
 
 def test_while_another_placement_is_written_nothing_is_listed() -> None:
-    world = World()
-    world.put(a_workload("n1"))
+    world = UnhealthyWorld()
+    world.put(kube.WORKLOADS, a_workload("n1"))
     world.writes.doubted = True
     assert world.written() == []
     world.writes.doubted = False
@@ -290,8 +270,8 @@ def test_while_another_placement_is_written_nothing_is_listed() -> None:
 
 
 def test_a_limit_of_time_is_waited_for() -> None:
-    world = World(a_node("n1", ready="False", since=T), TASReplaceNodeDueToNotReadyOverFixedTime=True)
-    world.put(a_workload("n1"))
+    world = UnhealthyWorld(a_node("n1", ready="False", since=T), TASReplaceNodeDueToNotReadyOverFixedTime=True)
+    world.put(kube.WORKLOADS, a_workload("n1"))
     world.pods.upsert(a_pod("p", "n1"))
     assert world.written() == []
     assert world.part.due == T + NOT_READY
@@ -301,7 +281,7 @@ def test_a_limit_of_time_is_waited_for() -> None:
 @pytest.mark.parametrize("where", ["pod set", "flavor", "check"])
 def test_what_tolerates_a_taint_is_looked_up_everywhere(where: str) -> None:
     given = [{"key": "maintenance", "operator": "Exists"}]
-    world = World(a_node("n1", taint="maintenance"))
+    world = UnhealthyWorld(a_node("n1", taint="maintenance"))
     workload = a_workload("n1", **({"tolerations": given} if where == "pod set" else {}))
     if where == "flavor":
         flavor = {"metadata": {"name": "tas", "uid": "f", "resourceVersion": "1"}, "spec": {"tolerations": given}}
@@ -309,7 +289,7 @@ def test_what_tolerates_a_taint_is_looked_up_everywhere(where: str) -> None:
     if where == "check":
         update = {"name": "main", "tolerations": given}
         workload["status"]["admissionChecks"] = [{"name": "c", "state": "Ready", "podSetUpdates": [update]}]
-    world.put(workload)
+    world.put(kube.WORKLOADS, workload)
     assert world.written() == []
 
 
@@ -326,11 +306,11 @@ def a_late_pod(host: str = "n1", *, annotation: str = UNCONSTRAINED, gated: bool
 
 
 def test_a_pod_without_a_place_has_failed() -> None:
-    world = World(a_node("n1"), a_node("n2"))
-    world.put(a_workload("n2"))
+    world = UnhealthyWorld(a_node("n1"), a_node("n2"))
+    world.put(kube.WORKLOADS, a_workload("n2"))
     world.pods.upsert(a_late_pod("n2"))
     assert world.failed() == [], "it has a place there"
-    world.put(a_workload("n1", version=2))
+    world.put(kube.WORKLOADS, a_workload("n1", version=2))
     world.strays.act(T)
     [write] = world.writer.writes
     assert write.body["metadata"] == {"uid": "uid-late", "resourceVersion": "1"}, "bound meanwhile, it is left alone"
@@ -344,8 +324,8 @@ def test_a_pod_without_a_place_has_failed() -> None:
 
 @pytest.mark.parametrize("node", [a_node("n1", ready="False"), a_node("n1", taint="maintenance")])
 def test_so_has_one_whose_node_does_not_take_it(node: Json) -> None:
-    world = World(a_node("n1"))
-    world.put(a_workload("n1"))
+    world = UnhealthyWorld(a_node("n1"))
+    world.put(kube.WORKLOADS, a_workload("n1"))
     world.pods.upsert(a_late_pod())
     assert world.failed() == []
     world.mirror.upsert(kube.NODES, node)
@@ -363,8 +343,8 @@ class Counted(dict[str, Json]):
 
 
 def test_pods_that_wait_for_hosts_which_do_not_exist_are_not_compared_with_every_node() -> None:
-    world = World(*(a_node(f"n{number}") for number in range(50)))
-    world.put(a_workload("n1"))
+    world = UnhealthyWorld(*(a_node(f"n{number}") for number in range(50)))
+    world.put(kube.WORKLOADS, a_workload("n1"))
     world.strays.act(T)
     nodes = world.mirror.objects[kube.NODES] = Counted(world.mirror.objects[kube.NODES])
     for number in range(20):
@@ -377,9 +357,9 @@ def test_pods_that_wait_for_hosts_which_do_not_exist_are_not_compared_with_every
 
 def test_pods_of_jobs_and_of_nobody_are_left_alone() -> None:
     for workload in (a_workload("n2", owner="train"), None):
-        world = World(a_node("n1"), a_node("n2"))
+        world = UnhealthyWorld(a_node("n1"), a_node("n2"))
         if workload is not None:
-            world.put(workload)
+            world.put(kube.WORKLOADS, workload)
         world.pods.upsert(a_late_pod())
         assert world.failed() == []
 
@@ -400,7 +380,7 @@ def test_only_pods_that_were_given_a_place_wait_for_it(pod: Json, host: str) -> 
 
 
 def test_a_workload_without_owner_gives_its_places_to_pods_that_claim_it() -> None:
-    world = World(a_node("n1"), a_node("n2"))
+    world = UnhealthyWorld(a_node("n1"), a_node("n2"))
     gates = PodGates(
         a_context(
             mirror=world.mirror,
@@ -418,11 +398,11 @@ def test_a_workload_without_owner_gives_its_places_to_pods_that_claim_it() -> No
         world.pods.upsert(pod)
     gates.act(T)
     assert world.writer.take() == [], "there is no such Workload"
-    world.put(a_workload("n1", "n2", owner="train"))
+    world.put(kube.WORKLOADS, a_workload("n1", "n2", owner="train"))
     gates.act(T)
     assert world.writer.take() == [], "they would have to prove that they are of it"
     world.mirror.remove(kube.WORKLOADS, "ns/w")
-    world.put(a_workload("n1", "n2", version=2))
+    world.put(kube.WORKLOADS, a_workload("n1", "n2", version=2))
     gates.act(T)
     placed = {name: body["spec"]["nodeSelector"][HOST] for _, name, body in world.writer.take()}
     assert placed == {"a": "n1", "b": "n2"}, "as many as it has places"

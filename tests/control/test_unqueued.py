@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import GPU, NOW
 from tests.objects import PodObject, WorkloadObject
-from tests.worlds import GPU, NOW
 
 from gangline.api.jobkinds.others import others
 from gangline.api.read import conditions
@@ -43,24 +43,24 @@ def template(gpus: int) -> Json:
     return {"spec": {"containers": [{"name": "main", "resources": {"requests": {GPU: gpus}}}]}}
 
 
-def daemon_set(name: str) -> worlds.Entry:
+def daemon_set(name: str) -> clusters.Entry:
     resource = next(each for each in others(()) if each.kind == "DaemonSet")
     return resource, {"kind": "DaemonSet", "metadata": meta(name), "spec": {"template": template(1)}}
 
 
-def deployment(name: str, **more: Any) -> worlds.Entry:
+def deployment(name: str, **more: Any) -> clusters.Entry:
     body = {"kind": "Deployment", "metadata": meta(name, **more), "spec": {"replicas": 2, "template": template(4)}}
     return DEPLOYMENTS, body
 
 
-def job(name: str, labels: Json | None = None, **spec: Any) -> worlds.Entry:
+def job(name: str, labels: Json | None = None, **spec: Any) -> clusters.Entry:
     made = {"parallelism": 1, "completions": 1, "suspend": True, "template": template(1), **spec}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta(name, labels), "spec": made, "status": {}}
     return kube.JOBS, body
 
 
-def here(*entries: worlds.Entry) -> Any:
-    return worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 32), *entries).answers()
+def here(*entries: clusters.Entry) -> Any:
+    return clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32), *entries).answers()
 
 
 async def shown(answers: Any, **wish: Any) -> dict[str, Json]:
@@ -110,7 +110,7 @@ async def test_of_another_team_it_is_reduced_like_any_job() -> None:
 
 
 async def test_a_kind_that_is_not_enabled_says_which_name_is_not_listed() -> None:
-    world = worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 32))
+    world = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32))
     ray = next(each for each in watched_kinds.JOB_KINDS if each.kind == "RayJob")
     body = {"apiVersion": ray.api_version, "kind": "RayJob", "metadata": meta("ray"), "spec": {}, "status": {}}
     body["metadata"]["resourceVersion"] = "9"
@@ -122,7 +122,7 @@ async def test_a_kind_that_is_not_enabled_says_which_name_is_not_listed() -> Non
 
 
 async def test_a_pod_that_names_a_queue_where_pods_are_not_queued() -> None:
-    world = worlds.world_of(worlds.flavor("h100"), *worlds.queue("a", 32))
+    world = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32))
     spec = {"nodeName": "n1", **template(1)["spec"]}
     world.pods.upsert(PodObject({"metadata": meta("alone"), "spec": spec, "status": {"phase": "Running"}}))
     world.pods.upsert(PodObject({"metadata": meta("other", {}), "spec": spec, "status": {"phase": "Running"}}))
@@ -149,7 +149,7 @@ async def test_a_job_with_too_many_fields_says_so() -> None:
 
 
 async def test_a_gpujob_without_a_queue_is_said_to_run_outside_of_any() -> None:
-    body = worlds.gpujob("free", 1, "1h")
+    body = clusters.gpujob("free", 1, "1h")
     body["metadata"] |= {"labels": {}, "uid": "uid-free"}
     answers = here((kube.GPU_JOBS, body))
     item = (await shown(answers))["free"]
@@ -191,7 +191,7 @@ async def test_what_else_keeps_a_job_without_a_workload_is_what_the_operators_ev
 
 
 async def test_an_admitted_job_that_another_controller_keeps_from_starting_says_so() -> None:
-    world = worlds.busy()
+    world = clusters.busy()
     key, raw = next(
         (key, raw)
         for key, raw in world.mirror.objects[kube.WORKLOADS].items()
@@ -237,7 +237,7 @@ async def test_a_held_job_that_names_no_queue_is_told_to_name_one() -> None:
     ],
 )
 async def test_an_inactive_job_says_who_did_it_and_how_it_is_queued_again(reason: str, words: str) -> None:
-    entries = worlds.submitted("off", 1, "1h", ago=60)
+    entries = clusters.submitted("off", 1, "1h", ago=60)
     workload = entries[1][1]
     workload["spec"]["active"] = False
     row = {"type": "Evicted", "status": "True", "reason": reason, "message": ""}
@@ -248,7 +248,7 @@ async def test_an_inactive_job_says_who_did_it_and_how_it_is_queued_again(reason
 
 
 async def test_a_hint_that_is_no_duration_is_told_of_where_people_look() -> None:
-    entries = worlds.submitted("mine", 1, "1h", ago=60)
+    entries = clusters.submitted("mine", 1, "1h", ago=60)
     entries[0][1]["metadata"]["annotations"] = {"gangline.io/expected-runtime": "banana"}
     entries[1][1]["metadata"]["ownerReferences"][0]["uid"] = entries[0][1]["metadata"]["uid"]
     answers = here(*entries)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from tests.control.gang_pods import a_pod
+from tests.builders.objects import a_pod
 from tests.objects import JobObject
 
 from gangline.control.feed.changes import JobRef

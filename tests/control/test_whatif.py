@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from tests import worlds
-from tests.worlds import gpujob
+from tests.builders import clusters
+from tests.builders.clusters import gpujob
 
 from gangline.console.views.world import ClusterInstant
 from gangline.control.answers.ahead import whatif
@@ -29,7 +29,7 @@ async def answer(here: ClusterInstant, workers: int) -> Json:
 
 
 async def test_what_if_finds_the_idle_queue_and_the_smaller_gang() -> None:
-    told = await answer(worlds.busy(), workers=2)
+    told = await answer(clusters.busy(), workers=2)
     assert told["startsInSeconds"]["p50"] > 0 and told["because"].startswith("after ")
     assert (told["queue"], told["obstacle"], told["unexamined"]) == ("a", "", 0)
     offers = told["suggestions"]
@@ -40,15 +40,15 @@ async def test_what_if_finds_the_idle_queue_and_the_smaller_gang() -> None:
 
 
 async def test_nothing_of_it_stays() -> None:
-    here = worlds.busy()
+    here = clusters.busy()
     facts, objects = here.engine.facts(), copy.deepcopy(here.mirror.objects)
     await answer(here, workers=2)
     assert here.engine.facts() == facts and here.mirror.objects == objects
-    assert here.forecasts.forecaster.forecast("whatif-workload", worlds.NOW) is None
+    assert here.forecasts.forecaster.forecast("whatif-workload", clusters.NOW) is None
 
 
 def test_what_if_tells_flavors_apart_as_the_operator_has_learned_to() -> None:
-    here = worlds.several_flavors()
+    here = clusters.several_flavors()
     here.forecast({}, {"h100": -math.log(2), "v100": math.log(2)})
     job = gpujob("mine", 2, "1h")
     del job["spec"]["runtime"]
@@ -63,7 +63,7 @@ def test_what_if_tells_flavors_apart_as_the_operator_has_learned_to() -> None:
 
 
 async def test_it_is_said_on_which_flavor_a_suggestion_runs() -> None:
-    here = worlds.several_flavors()
+    here = clusters.several_flavors()
     here.forecast({}, {"h100": -math.log(2), "v100": math.log(2)})
     job = gpujob("mine", 2, "1h")
     del job["spec"]["runtime"]
@@ -75,7 +75,7 @@ async def test_it_is_said_on_which_flavor_a_suggestion_runs() -> None:
 
 
 async def test_what_never_fits_may_fit_when_it_is_smaller() -> None:
-    told = await answer(worlds.busy(), workers=8)
+    told = await answer(clusters.busy(), workers=8)
     assert told["startsInSeconds"] is None
     assert [offer["change"] for offer in told["suggestions"]] == ["ask for 32 GPUs instead of 64"]
     assert told["suggestions"][0]["runsForSeconds"]["p50"] == pytest.approx(7200)
@@ -83,21 +83,21 @@ async def test_what_never_fits_may_fit_when_it_is_smaller() -> None:
 
 
 async def test_what_is_far_too_large_is_made_smaller_until_it_fits() -> None:
-    told = await answer(worlds.busy(), workers=200)
+    told = await answer(clusters.busy(), workers=200)
     assert [offer["change"] for offer in told["suggestions"]] == ["ask for 24 GPUs instead of 1600"]
     assert "maximum capacity" in told["obstacle"]
 
 
 def test_variants_are_smaller_shorter_and_elsewhere() -> None:
-    original, *found = variants(worlds.busy())
+    original, *found = variants(clusters.busy())
     assert [variant.kind for variant in found] == ["smaller", "smaller", "shorter", "shorter", "queue"]
     assert [sum(p.count for p in v.workload.pod_sets) for v in found[:2]] == [2, 1]
     assert found[2].forecast.q50 == original.forecast.q50 / 2
 
 
 def test_only_so_many_queues_are_tried() -> None:
-    queues = [entry for name in ("a", *(f"q{n}" for n in range(40))) for entry in worlds.queue(name, 8)]
-    here = worlds.world_of(worlds.flavor("h100"), *queues)
+    queues = [entry for name in ("a", *(f"q{n}" for n in range(40))) for entry in clusters.queue(name, 8)]
+    here = clusters.world_of(clusters.flavor("h100"), *queues)
     assert sum(variant.kind == "queue" for variant in variants(here)) == whatif.MOST_QUEUES
 
 
@@ -146,12 +146,12 @@ def with_meta(**meta: Any) -> Json:
 )
 async def test_a_job_that_is_none_is_refused_by_its_field(job: Any, complaint: str) -> None:
     with pytest.raises(WrongJobError, match=complaint):
-        await worlds.busy().answers().what_if(Everybody(), "ml", job)
+        await clusters.busy().answers().what_if(Everybody(), "ml", job)
 
 
 async def test_the_default_queue_is_taken() -> None:
-    here = worlds.busy()
-    resource, default = worlds.local_queue("default", "b")
+    here = clusters.busy()
+    resource, default = clusters.local_queue("default", "b")
     here.mirror.upsert(resource, default | {"metadata": default["metadata"] | {"resourceVersion": "1"}})
     told = await here.answers().what_if(Everybody(), "ml", with_meta(labels={}))
     assert told["queue"] == "default" and told["startsInSeconds"]["p50"] == 0

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import pytest
+from tests.builders.objects import a_pod
 from tests.context import a_context
-from tests.control.gang_pods import a_pod
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 from tests.objects import Stored, WorkloadObject, as_stored
 
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 GATED = "kueue.x-k8s.io/admission-gated-by"
 
 
-class World:
+class WorkloadPartsWorld:
     """A mirror, and in place of writes and recorder: changes are made at once, events are kept."""
 
     def __init__(self, *objects: Stored) -> None:
@@ -90,7 +90,7 @@ def gated(status: Json, now: int) -> None:
 def test_a_workload_whose_last_gate_was_removed_is_said_to_be_admissible_once() -> None:
     workload = a_workload(a_job(), gated=gated)
     workload["metadata"]["annotations"] = {GATED: "a.b/c"}
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     part = ClearedGates(a_context(mirror=world.mirror, writes=world, recorder=world))  # type: ignore[arg-type]
     world.mirror.changes.workloads.add(key_of(workload))
     part.act(NOW)
@@ -136,7 +136,7 @@ def finished(status: Json, now: int) -> None:
     run_changes.finish(True, "done")(status, now)
 
 
-def followers(world: World) -> ClassPriorities:
+def followers(world: WorkloadPartsWorld) -> ClassPriorities:
     return ClassPriorities(
         a_context(mirror=world.mirror, writes=world, quarantine=Quarantine(lambda *_: None), wake=lambda: None)
     )  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def followers(world: World) -> ClassPriorities:
 def test_running_workloads_follow_the_new_value_of_their_class() -> None:
     high = a_class(100)
     done, pods = of_class("done", 100, status=finished), of_class("pods", 100, kind="PriorityClass")
-    world = World(high, of_class("a", 100), done, pods)
+    world = WorkloadPartsWorld(high, of_class("a", 100), done, pods)
     part = followers(world)
     part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
     part.act(NOW)
@@ -162,7 +162,7 @@ def test_running_workloads_follow_the_new_value_of_their_class() -> None:
 
 def test_a_priority_written_by_hand_lasts_until_the_class_changes_or_another_operator_leads() -> None:
     high = a_class(100)
-    world = World(high, of_class("a", 5))
+    world = WorkloadPartsWorld(high, of_class("a", 5))
     part = followers(world)
     part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
     part._changed_classes.clear()
@@ -175,7 +175,7 @@ def test_a_priority_written_by_hand_lasts_until_the_class_changes_or_another_ope
 
 
 async def test_a_workload_that_changed_meanwhile_is_asked_for_again() -> None:
-    world = World(a_class(100), of_class("a", 5))
+    world = WorkloadPartsWorld(a_class(100), of_class("a", 5))
     part = followers(world)
     refuse: list[Any] = []
 
@@ -220,7 +220,7 @@ class Nothing:
         return Nothing()
 
 
-def unowned(world: World, *pods: Pod) -> UnownedWorkloads:
+def unowned(world: WorkloadPartsWorld, *pods: Pod) -> UnownedWorkloads:
     nothing: Any = Nothing()
     departed: Any = Running(*pods)
     return UnownedWorkloads(
@@ -249,7 +249,7 @@ def preempted(status: Json, now: int) -> None:
 
 def test_a_workload_whose_job_was_orphaned_keeps_its_quota_while_its_pods_run() -> None:
     workload = orphaned(admitted)
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     part = unowned(world, read_pod(a_pod("p"), "ns/j"))
     part._reconcile(workload.key, NOW)
     assert conditions.find(workload["status"]["conditions"], "Finished") is None
@@ -265,7 +265,7 @@ def test_pods_that_an_orphaned_job_left_are_stopped_with_their_workload(why: str
     workload = orphaned(admitted, *([preempted] if why == "preempted" else []))
     if why == "deleted":
         workload["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     pods = [read_pod(a_pod("runs"), "ns/j"), read_pod(a_pod("stops", due=NOW), "ns/j")]
     part = unowned(world, *pods)
     part._reconcile(workload.key, NOW)
@@ -276,7 +276,7 @@ def test_pods_that_an_orphaned_job_left_are_stopped_with_their_workload(why: str
 def test_a_job_that_lost_its_owner_is_suspended_when_their_gang_is_preempted() -> None:
     """Its pods would come back as fast as they are deleted."""
     workload, child = orphaned(admitted, preempted), a_job(suspend=False, queue="", name="set-0", uid="c")
-    world = World(workload, child)
+    world = WorkloadPartsWorld(workload, child)
     pod = a_pod("p")
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "set-0", "uid": "c", "controller": True}
@@ -290,7 +290,7 @@ def test_an_inactive_workload_without_any_owner_gives_back_its_quota(runs: bool)
     """Nobody else would take it: a ClusterQueue that it names could never be deleted."""
     workload = a_workload(a_job(), admitted=admitted, evicted=deactivated)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     part = unowned(world, *([read_pod(a_pod("p"), "ns/j")] if runs else []))
     part._reconcile(workload.key, NOW)
     assert ("admission" in workload["status"]) is True, "it is still active"
@@ -307,7 +307,7 @@ def deactivated(status: Json, now: int) -> None:
 def test_a_workload_that_was_parted_from_its_job_finishes_and_may_go() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     del workload["metadata"]["ownerReferences"]
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     part = unowned(world)
     part._reconcile(workload.key, NOW)
     assert row(workload, "Finished") == ("True", "OwnerNotFound", "The workload's owner no longer exists")
@@ -319,7 +319,7 @@ def test_a_workload_that_was_parted_from_its_job_finishes_and_may_go() -> None:
 def test_a_workload_that_never_had_a_job_waits_for_its_author() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     unowned(world)._reconcile(workload.key, NOW)
     assert conditions.find(workload["status"]["conditions"], "Finished") is None
     assert world.patched == []
@@ -329,7 +329,7 @@ def test_an_evicted_workload_that_never_had_a_job_keeps_its_quota_for_a_minute_a
     """As in Kueue its author stops it and releases the quota; who does not would keep it for good."""
     workload, other = a_workload(a_job(), admitted=admitted), a_workload(a_job(name="o", uid="other"))
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
-    world = World(workload, other)
+    world = WorkloadPartsWorld(workload, other)
     status_changes.preempt(model.Preempt(key_of(workload), "w", "InClusterQueue", "m", key_of(other), "p"))(
         workload["status"], NOW
     )
@@ -353,7 +353,7 @@ def test_an_admission_that_its_author_left_behind_is_cleared() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
     conditions.put(workload["status"]["conditions"], "QuotaReserved", False, "Pending", "by its author", now=NOW)
-    unowned(World(workload))._reconcile(workload.key, NOW)
+    unowned(WorkloadPartsWorld(workload))._reconcile(workload.key, NOW)
     assert "admission" not in workload["status"]
     assert row(workload, "QuotaReserved") == ("False", "Pending", "by its author")
 
@@ -362,7 +362,7 @@ def test_a_deleted_workload_is_let_go_when_its_last_write_is_resolved() -> None:
     """Its pod went while a write of ours was in flight: the answer may bring nothing new that would make us look again."""
     workload = a_workload(a_job(), admitted=admitted)
     workload["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     part = unowned(world)
     part._reconcile(workload.key, NOW)
     world.patched.clear()
@@ -380,7 +380,7 @@ class InFlight:
 
 def test_an_eviction_event_names_the_cause_of_a_deactivation_only() -> None:
     workload = a_workload(a_job(), admitted=admitted)
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     for reason, cause in (("PodsReadyTimeout", "WaitForStart"), ("Deactivated", "RequeuingLimitExceeded")):
         decision = model.Evict(key_of(workload), "w", reason, "m", underlying_cause=cause)
         decisions(world, Engine())._report_evicted(decision, workload, workload)
@@ -393,7 +393,7 @@ def test_an_eviction_event_names_the_cause_of_a_deactivation_only() -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def decisions(world: World, engine: Engine) -> Decisions:
+def decisions(world: WorkloadPartsWorld, engine: Engine) -> Decisions:
     class Notices:
         def notify(self, *_: Any) -> None: ...
 
@@ -414,7 +414,7 @@ def decisions(world: World, engine: Engine) -> Decisions:
 def test_what_somebody_did_is_said_soon_and_what_it_waits_for_now_and_then() -> None:
     workload = a_workload(a_job())
     workload["status"] = {}
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     delays: list[float] = []
 
     def change(key: str, slot: str, change: Change, *, not_before: float, done: Any, **_: Any) -> None:
@@ -450,7 +450,7 @@ def test_a_preemption_names_both_priorities_on_both_workloads() -> None:
         (True, "effective priority: 12 (base: 7, boost: 5)"),
         (False, "effective priority: 7 (base: 7, boost: 0)"),
     ):
-        world = World(victim, preemptor)
+        world = WorkloadPartsWorld(victim, preemptor)
         engine = Engine(model.Settings(gates={"PriorityBoost": gate}))
         decision = model.Preempt(key_of(victim), "w", "InClusterQueue", "make room", key_of(preemptor), "p")
         decisions(world, engine)._report_preempted(decision, victim, victim)
@@ -483,7 +483,7 @@ def test_a_deactivation_says_its_cause() -> None:
     ):
         workload = a_workload(a_job(), admitted=admitted)
         workload["spec"]["maximumExecutionTimeSeconds"] = 60
-        world = World(workload)
+        world = WorkloadPartsWorld(workload)
         message = f"The workload is deactivated due to {because}"
         decision = model.Evict(key_of(workload), "w", "Deactivated", message, deactivate=True, underlying_cause=cause)
         decisions(world, Engine())._deactivate(decision)
@@ -493,7 +493,7 @@ def test_a_deactivation_says_its_cause() -> None:
 
 def test_a_gated_workload_is_told_as_in_kueue() -> None:
     workload = a_workload(a_job())
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     explanation = model.Explanation("AdmissionGated", "Admission is gated by: a.b/c")
     decisions(world, Engine())._report_pending(model.ReportPending(key_of(workload), "w", explanation))
     [(_, *event)] = world.events
@@ -505,7 +505,7 @@ def test_a_workload_like_one_that_was_tried_says_so_where_a_gate_asks_for_it() -
     explanation = model.Explanation("WaitingForQuota", "1 more needed")
     for explicit, words in ((True, status_changes.BYPASSED), (False, "1 more needed")):
         workload = a_workload(a_job())
-        world = World(workload)
+        world = WorkloadPartsWorld(workload)
         engine = Engine(model.Settings(gates={"UnadmittedWorkloadsExplicitStatus": explicit}))
         told = model.ReportPending(key_of(workload), "w", explanation, by_equivalence=True)
         decisions(world, engine)._report_pending(told)
@@ -515,7 +515,7 @@ def test_a_workload_like_one_that_was_tried_says_so_where_a_gate_asks_for_it() -
 
 def test_an_eviction_of_a_workload_that_waits_counts_in_its_status_alone() -> None:
     workload = a_workload(a_job())
-    world = World(workload)
+    world = WorkloadPartsWorld(workload)
     decision = model.Evict(
         key_of(workload), "w", "Deactivated", "m", deactivate=True, underlying_cause="AdmissionCheck"
     )
@@ -534,9 +534,9 @@ def a_queue(kind: str, name: str, **spec: Any) -> Stored:
     return as_stored({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec})
 
 
-def fresh(workload: WorkloadObject, *queues: Stored) -> World:
+def fresh(workload: WorkloadObject, *queues: Stored) -> WorkloadPartsWorld:
     """A part that sees the Workload appear."""
-    world = World(*queues)
+    world = WorkloadPartsWorld(*queues)
     part = FreshWorkloads(a_context(mirror=world.mirror, writes=world))  # type: ignore[arg-type]
     workload["status"] = workload.get("status") or {}
     world.mirror.upsert(kube.WORKLOADS, workload)
@@ -562,7 +562,7 @@ def test_a_reason_that_is_about_to_be_written_is_not_replaced() -> None:
     status_changes.pending(model.Explanation("WaitingForQuota", "1 more needed"))(status, NOW)
     status_changes.first_said(WAITS)(status, NOW)
     assert row({"status": status}, "QuotaReserved") == ("False", "WaitingForQuota", "1 more needed")
-    world = World()
+    world = WorkloadPartsWorld()
     slots: list[str] = []
     world.change = lambda key, slot, change, **_: slots.append(slot)  # type: ignore[method-assign, misc]
     part = FreshWorkloads(a_context(mirror=world.mirror, writes=world))  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ NOW = 1_700_000_000_000
 
 
 @dataclass
-class World:
+class DoubtedWrites:
     server: FakeServer
     writes: Writes
     mirror: Mirror
@@ -63,7 +63,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(*, older_words: bool = False) -> AsyncIterator[World]:
+async def world(*, older_words: bool = False) -> AsyncIterator[DoubtedWrites]:
     async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client) as writer:
         told: list[model.Change] = []
         mirror = Mirror(observe=told.append)
@@ -78,7 +78,7 @@ async def world(*, older_words: bool = False) -> AsyncIterator[World]:
             spec={"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": {"spec": {}}}]},
             status={},
         )
-        subject = World(server, writes, mirror, feed, told)
+        subject = DoubtedWrites(server, writes, mirror, feed, told)
         subject.watch()
         yield subject
 
@@ -290,7 +290,7 @@ GROUP: JobRef = (PODS, "ns/g")
 
 
 @contextlib.asynccontextmanager
-async def behind_another(*script: Answer) -> AsyncIterator[tuple[World, list[tuple[JobRef | None, str]]]]:
+async def behind_another(*script: Answer) -> AsyncIterator[tuple[DoubtedWrites, list[tuple[JobRef | None, str]]]]:
     """A status change in flight, behind which other writes of the Workload wait; and the results of these, by their owners."""
     async with world() as here:
         told: list[tuple[JobRef | None, str]] = []
@@ -305,7 +305,7 @@ async def behind_another(*script: Answer) -> AsyncIterator[tuple[World, list[tup
         yield here, told
 
 
-def patched(here: World, owner: JobRef, name: str, *, doubt: bool = False) -> None:
+def patched(here: DoubtedWrites, owner: JobRef, name: str, *, doubt: bool = False) -> None:
     body = {"metadata": {"annotations": {name: "set"}}}
     here.writes.send(
         ObjectKey.parse(WORKLOADS, KEY), "patch", body, priority=Priority.LIFECYCLE, owner=owner, doubt=doubt

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests import worlds
+from tests.builders import clusters
 
 from gangline.control.answers.api import front_proxy
 from gangline.control.answers.api.access_review import HOLDS, REMEMBERED, REVIEWS, Access, Reviews
@@ -92,7 +92,7 @@ class Queue:
 
 def made(cluster: Any, port: int = 0) -> AggregatedApi:
     queue: Any = Queue()
-    answers = worlds.busy().answers()
+    answers = clusters.busy().answers()
     return AggregatedApi(
         cluster, queue, Options(("127.0.0.1", port), "localhost"), "gangline-system", answers=answers, accuracy=accuracy
     )

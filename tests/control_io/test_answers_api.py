@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from tests import worlds
+from tests.builders import clusters
+from tests.builders.clusters import gpujob
 from tests.control_io.test_aggregated import ALICE, PROXY, Cluster, ask, serving, trusting
-from tests.worlds import gpujob
 
 from gangline.control.answers.api import answers_api, event_stream
 from gangline.control.answers.api.access_review import REMEMBERED, Reviews
@@ -75,9 +75,9 @@ async def test_jobs_are_listed_in_pages(client: Client) -> None:
     assert (status, first["kind"], first["apiVersion"]) == (200, "QueuedJobList", "answers.gangline.io/v1alpha1")
     assert first["metadata"] == {"continue": "2", "remainingItemCount": 1}
     _, last = await client.get(f"{OWN}/queuedjobs?limit=2&times=true&continue=2")
-    assert last["metadata"] == {} and first["now"] == worlds.NOW
+    assert last["metadata"] == {} and first["now"] == clusters.NOW
     assert [item["jobName"] for item in first["items"] + last["items"]] == ["runs", "next", "last"]
-    assert first["items"][1]["expectedStart"]["p50"] > worlds.NOW
+    assert first["items"][1]["expectedStart"]["p50"] > clusters.NOW
 
 
 async def test_each_question_has_a_kind_of_answer(client: Client) -> None:
@@ -230,7 +230,7 @@ SUBJECT = Subject("ml", "w", "Job", "w", "", "a", "a", 1, 1, ())
 
 @pytest.fixture
 def log(api: AggregatedApi) -> Log:
-    kept = Log(lambda: worlds.NOW * 1000, most=5)
+    kept = Log(lambda: clusters.NOW * 1000, most=5)
     api._answers._answers.log = kept
     return kept
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
-from tests.engine.world import GPU, START
+from tests.builders.engine import GPU, START
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (

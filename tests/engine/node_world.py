@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.builders.engine import START, EngineWorld, group
 from tests.engine.states import check_states
-from tests.engine.world import START, World, group
 
 from gangline.engine.model import (
     Admit,
@@ -69,7 +69,7 @@ def slices(name: str, children: int = 2, pods: int = 4, queue: str = "q", **fiel
     )
 
 
-class NodeWorld(World):
+class NodeWorld(EngineWorld):
     """Binds pods where there is room, as a scheduler would; heals as it is told."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.engine.world import GPU, START, World, cluster_queue, gang, of
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, gang, of
 
 from gangline.engine.model import (
     AdmissionFairSharing,
@@ -19,11 +19,11 @@ HOUR = 3600.0
 NOW = START + 1_000_000
 
 
-def fair_world(*items: object, half_life: float = HOUR, gpus: int = 8, **fields: object) -> World:
+def fair_world(*items: object, half_life: float = HOUR, gpus: int = 8, **fields: object) -> EngineWorld:
     policy = AdmissionFairSharing(half_life_seconds=half_life, sampling_interval_seconds=300.0)
     queue = cluster_queue("q", gpus, admission_mode="UsageBasedAdmissionFairSharing", **fields)
     settings = Settings(pods_ready=None, admission_fair_sharing=policy)
-    return World(LocalQueue("team", "a", "q"), LocalQueue("team", "b", "q"), queue, *items, settings=settings)
+    return EngineWorld(LocalQueue("team", "a", "q"), LocalQueue("team", "b", "q"), queue, *items, settings=settings)
 
 
 def test_each_reservation_lets_the_other_queue_go_next() -> None:

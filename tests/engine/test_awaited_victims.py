@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.world import World, cluster_queue, gang
+from tests.builders.engine import EngineWorld, cluster_queue, gang
 
 from gangline.engine.model import FairSharing, PreemptionPolicy, Settings
 
 PREEMPTS = PreemptionPolicy("LowerPriority", "Any", borrow_within_cohort="LowerPriority")
 
 
-def _half_free(*, fair: bool, gate: bool) -> World:
+def _half_free(*, fair: bool, gate: bool) -> EngineWorld:
     """`big3` preempted two workloads to borrow what they leave; one of them has stopped, and `small2` is within its quota."""
     settings = Settings(
         pods_ready=None,
         gates={"PrioritizePreemptorWorkloads": gate},
         fair_sharing=FairSharing() if fair else None,
     )
-    here = World(
+    here = EngineWorld(
         cluster_queue("q", 2, cohort="all", preemption=PREEMPTS, weight=10.0),
         cluster_queue("r", 1, cohort="all"),
         cluster_queue("s", 1, cohort="all"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.engine.world import GPU, World, cluster_queue, gang, group, reported_pending
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, reported_pending
 
 from gangline.engine.backfill import checkpoint_preemption
 from gangline.engine.model import Backfill, ClusterQueue, PodSet, PreemptionPolicy, Put, RuntimeForecast
@@ -17,10 +17,10 @@ def forecast(name: str, seconds: int) -> RuntimeForecast:
     )
 
 
-def blocked_head(*, backfill: Backfill) -> World:
+def blocked_head(*, backfill: Backfill) -> EngineWorld:
     """4 of 8 GPUs are held for an hour, and a head waits for 8 of them."""
     queues = [cluster_queue(name, 8, backfill=backfill) for name in ("q", "other")]
-    world = World(*queues, forecast("w0", 3600), gang("w0", 4), gang("w1", 8))
+    world = EngineWorld(*queues, forecast("w0", 3600), gang("w0", 4), gang("w1", 8))
     world.decide()
     assert world.running() == ["w0"]
     return world
@@ -58,7 +58,7 @@ def test_candidates_are_tried_up_to_the_limit() -> None:
 def test_a_shape_is_told_a_reason_once_though_its_numbers_change() -> None:
     """All of one shape wait for the same reason; when one is tried again with other numbers, the others are not told."""
     tried = PreemptionPolicy("LowerPriority")
-    world = World(cluster_queue("q", 8, backfill=Backfill(), preemption=tried), gang("w0", 5), gang("w1", 2))
+    world = EngineWorld(cluster_queue("q", 8, backfill=Backfill(), preemption=tried), gang("w0", 5), gang("w1", 2))
     world.decide()
     for number in range(2, 6):
         world.put(gang(f"w{number}", 8))
@@ -75,7 +75,7 @@ def test_a_shape_is_told_a_reason_once_though_its_numbers_change() -> None:
 def test_borrowers_that_were_held_back_are_tried_again_when_the_last_policy_goes() -> None:
     planned = cluster_queue("q", 8, "pool", backfill=Backfill())
     plain = cluster_queue("p", 4, "pool")
-    world = World(planned, plain, forecast("w0", 3600), gang("w0", 4), gang("w1", 12))
+    world = EngineWorld(planned, plain, forecast("w0", 3600), gang("w0", 4), gang("w1", 12))
     world.decide()
     world.put(gang("w2", 8, "p"))
     assert reported_pending(world.decide())["w2"].explanation.reason == "WaitingForReservation"
@@ -86,7 +86,9 @@ def test_borrowers_that_were_held_back_are_tried_again_when_the_last_policy_goes
 
 def test_the_scarcest_resource_is_one_that_the_queue_has() -> None:
     groups = (group({"a100": {GPU: 8, "cpu": 0}}),)
-    world = World(ClusterQueue("q", groups=groups), gang("w1", pod_sets=(PodSet("main", 2, {GPU: 1, "cpu": 500}),)))
+    world = EngineWorld(
+        ClusterQueue("q", groups=groups), gang("w1", pod_sets=(PodSet("main", 2, {GPU: 1, "cpu": 500}),))
+    )
     world.decide()
     store = world.engine._store
     assert checkpoint_preemption._scarcest(store.gangs["team/w1"], store.queues["q"]) == (GPU, 2)
@@ -96,7 +98,7 @@ def test_many_different_gangs_are_not_compared_with_each_other_at_every_attempt(
     """Each of twice as many gangs, of shapes of their own, asks as many lists of others as before."""
 
     def asked(gangs: int) -> float:
-        world = World(cluster_queue("q", groups=(group({"a100": {GPU: 8, "cpu": 10**9}}),), backfill=Backfill()))
+        world = EngineWorld(cluster_queue("q", groups=(group({"a100": {GPU: 8, "cpu": 10**9}}),), backfill=Backfill()))
         world.put(gang("w0", 4), forecast("w0", 3600), gang("w1", 8))
         world.decide()
         pending = world.engine._store.queues["q"].pending
@@ -117,7 +119,7 @@ def test_many_different_gangs_are_not_compared_with_each_other_at_every_attempt(
 
 def test_gangs_that_can_never_start_are_left_out_until_they_change() -> None:
     """They are asked about once, not whenever the first of those that wait are sought."""
-    world = World(cluster_queue("q", 8, backfill=Backfill(depth=2)), gang("w0", 8))
+    world = EngineWorld(cluster_queue("q", 8, backfill=Backfill(depth=2)), gang("w0", 8))
     world.decide()
     for number in range(1, 6):
         world.put(gang(f"w{number}", 100 + number))

@@ -6,7 +6,7 @@ import random
 from functools import partial
 
 import pytest
-from tests.engine.world import World, cluster_queue, cohort, gang, of
+from tests.builders.engine import EngineWorld, cluster_queue, cohort, gang, of
 
 from gangline.engine.model import Preempt, PreemptionPolicy, Quota, Settings, VictimPolicy
 from gangline.engine.preemption.candidates import Candidates, Key
@@ -26,7 +26,7 @@ class Forgetful(dict[Key, Candidates]):
         pass
 
 
-def world(dice: random.Random, fixes: frozenset[str]) -> World:
+def world(dice: random.Random, fixes: frozenset[str]) -> EngineWorld:
     protected = VictimPolicy(min_runtime_seconds=3.0)
     queues = [
         cluster_queue(
@@ -39,7 +39,7 @@ def world(dice: random.Random, fixes: frozenset[str]) -> World:
         for number in range(8)
     ]
     cohorts = cohort("top", 2), cohort("left", 0, "top"), cohort("right", 3, "top")
-    return World(*cohorts, *queues, settings=Settings(pods_ready=None, fixes={"*": fixes}))
+    return EngineWorld(*cohorts, *queues, settings=Settings(pods_ready=None, fixes={"*": fixes}))
 
 
 def history(seed: int, fixes: frozenset[str], *, memory: str = "usual") -> list[str]:
@@ -86,7 +86,7 @@ def test_what_is_remembered_must_be_forgotten_in_time() -> None:
 def test_a_holder_whose_priority_drops_makes_room_for_who_could_not_preempt_it_before(change: dict[str, int]) -> None:
     settings = Settings(gates={"PriorityBoost": True})
     queue = cluster_queue("q", 4, preemption=PreemptionPolicy("LowerPriority"))
-    found = World(queue, gang("w1", 4, priority=10), settings=settings)
+    found = EngineWorld(queue, gang("w1", 4, priority=10), settings=settings)
     found.decide()
     found.put(gang("w2", 4, priority=5))
     assert of(found.decide(), Preempt) == []

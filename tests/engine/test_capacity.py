@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.builders.engine import gang, group, of, reported_pending
 from tests.engine.node_world import FLAVOR, POOL, TPU, NodeWorld, node, plain, pools, queue, slices
-from tests.engine.world import gang, group, of, reported_pending
 
 from gangline.engine.model import (
     AdmissionCheck,

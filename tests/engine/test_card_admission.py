@@ -8,9 +8,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.builders.engine import GPU, EngineWorld, group, of
+from tests.builders.engine import gang as plain_gang
 from tests.engine.test_placement_policy import HOSTS, POOL
-from tests.engine.world import GPU, World, group, of
-from tests.engine.world import gang as plain_gang
 from tests.examples import examples
 
 from gangline.engine.cards.card_amounts import name_of
@@ -80,24 +80,26 @@ def share(milli: int = 0, memory: int = 0, **fields: Any) -> Share:
 HALF = share(500, 20 * GIB)
 
 
-def world(*items: Any, policy: PlacementPolicy | None = PACK, settings: Settings | None = None, **fields: Any) -> World:
+def world(
+    *items: Any, policy: PlacementPolicy | None = PACK, settings: Settings | None = None, **fields: Any
+) -> EngineWorld:
     queue = ClusterQueue("q", groups=(group({"plain": {GPU: 1000}}),), placement=policy, **fields)
-    return World(Flavor("plain", POOL), HOSTS, queue, *items, settings=settings)
+    return EngineWorld(Flavor("plain", POOL), HOSTS, queue, *items, settings=settings)
 
 
-def placed(cluster: World, name: str) -> TopologyAssignment | None:
+def placed(cluster: EngineWorld, name: str) -> TopologyAssignment | None:
     admission = cluster.workloads[f"team/{name}"].admission
     return admission.pod_sets[0].topology if admission is not None else None
 
 
-def seats(cluster: World, name: str) -> list[tuple[str, ...]]:
+def seats(cluster: EngineWorld, name: str) -> list[tuple[str, ...]]:
     """The cards of each of its pods."""
     topology = placed(cluster, name)
     assert topology is not None and topology.levels == (HOSTNAME,)
     return [tuple(seat.card for seat in pod) for domain in topology.domains for pod in domain.cards]
 
 
-def why(cluster: World, name: str) -> str:
+def why(cluster: EngineWorld, name: str) -> str:
     explanation = cluster.engine.explain(f"team/{name}")
     assert explanation is not None
     return explanation.message
@@ -229,7 +231,7 @@ def test_a_gang_moves_off_a_card_that_failed_though_its_node_is_well() -> None:
     assert of(cluster.decide(), Heal) == ["w1"]
 
 
-def running_on_two_cards(settings: Settings | None = None, **fields: Any) -> World:
+def running_on_two_cards(settings: Settings | None = None, **fields: Any) -> EngineWorld:
     """A gang on the first of two cards of n0, and n1 has room."""
     known = cards("n0", 2, **fields), cards("n1", 2, **fields)
     cluster = world(host("n0"), host("n1"), *known, gang("w1"), recovery=Recovery(), settings=settings)
@@ -239,7 +241,7 @@ def running_on_two_cards(settings: Settings | None = None, **fields: Any) -> Wor
     return cluster
 
 
-def after(cluster: World, millis: int) -> list[Decision]:
+def after(cluster: EngineWorld, millis: int) -> list[Decision]:
     cluster.now += millis - 1000
     return cluster.decide()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.builders.engine import GPU, of
+from tests.builders.engine import gang as plain_gang
 from tests.engine.test_card_admission import HALF, cards, placed, seats, share, why, world
 from tests.engine.test_card_admission import gang as card_gang
 from tests.engine.test_placement_policy import POOL
-from tests.engine.world import GPU, of
-from tests.engine.world import gang as plain_gang
 
 from gangline.engine.model import (
     Admit,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import START, cluster_queue
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
-from tests.engine.world import START, cluster_queue
 from tests.examples import examples
 
 from gangline.engine.backfill.checkpoint_preemption import GAVE_WAY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, of, reported_pending
 from tests.engine.test_topology_engine import HOST, NODES, TAS, TOPOLOGY
-from tests.engine.world import GPU, World, cluster_queue, gang, group, of, reported_pending
 
 from gangline.engine.model import (
     Admit,
@@ -24,7 +24,7 @@ WORDS = "resources validation failed: spec.podSets[0].template.spec.containers[0
 
 
 def test_a_workload_beyond_its_limits_waits_and_says_why() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 8, violation=WORDS), gang("w2", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 8, violation=WORDS), gang("w2", 8))
     decisions = world.decide()
     assert of(decisions, Admit) == ["w2"], "others overtake it"
     told = reported_pending(decisions)["w1"].explanation
@@ -38,7 +38,7 @@ def test_a_workload_beyond_its_limits_waits_and_says_why() -> None:
 
 
 def test_its_limits_may_come_while_it_waits() -> None:
-    world = World(cluster_queue("q", 8), gang("w0", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w0", 8))
     world.decide()
     world.put(gang("w1", 8))
     assert reported_pending(world.decide())["w1"].explanation.reason == "WaitingForQuota"
@@ -49,12 +49,12 @@ def test_its_limits_may_come_while_it_waits() -> None:
 
 
 def test_those_of_its_shape_do_not_wait_with_it() -> None:
-    world = World(cluster_queue("q", 8), *(gang(f"w{n}", 4, violation=WORDS if n < 3 else "") for n in range(5)))
+    world = EngineWorld(cluster_queue("q", 8), *(gang(f"w{n}", 4, violation=WORDS if n < 3 else "") for n in range(5)))
     assert of(world.decide(), Admit) == ["w3", "w4"]
 
 
 def test_a_holder_keeps_what_it_has() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 8))
     world.decide()
     world.change("w1", violation=WORDS, pod_sets=(PodSet("main", 1, {GPU: 6}),))
     assert world.decide() == []
@@ -63,7 +63,7 @@ def test_a_holder_keeps_what_it_has() -> None:
 
 def test_nobody_overtakes_it_in_a_strict_queue() -> None:
     strict = cluster_queue("q", 8, strategy="StrictFIFO")
-    world = World(strict, gang("w1", 1, violation=WORDS), gang("w2", 1))
+    world = EngineWorld(strict, gang("w1", 1, violation=WORDS), gang("w2", 1))
     decisions = world.decide()
     assert of(decisions, Admit) == [], "as in Kueue"
     assert reported_pending(decisions)["w1"].explanation.message == WORDS
@@ -76,7 +76,7 @@ def test_nobody_overtakes_it_in_a_strict_queue() -> None:
 
 def test_what_is_not_queued_does_not_hold_up_a_strict_queue() -> None:
     unqueued = gang("w1", 1, violation=WORDS, overtaken=True)
-    world = World(cluster_queue("q", 8, strategy="StrictFIFO"), unqueued, gang("w2", 1))
+    world = EngineWorld(cluster_queue("q", 8, strategy="StrictFIFO"), unqueued, gang("w2", 1))
     decisions = world.decide()
     assert of(decisions, Admit) == ["w2"]
     assert reported_pending(decisions)["w1"].explanation.message == WORDS
@@ -86,7 +86,7 @@ def test_what_is_not_queued_does_not_hold_up_a_strict_queue() -> None:
 
 @pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
 def test_nothing_is_reserved_for_it(strategy: str) -> None:
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, strategy=strategy, backfill=Backfill()),
         gang("w0", 5, max_execution_seconds=600),
         gang("w1", 8, violation=WORDS),
@@ -98,7 +98,7 @@ def test_nothing_is_reserved_for_it(strategy: str) -> None:
 
 @pytest.mark.parametrize("fair", [None, FairSharing()])
 def test_in_a_cohort_it_does_not_hold_up_others(fair: FairSharing | None) -> None:
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 4, "pool", strategy="StrictFIFO"),
         cluster_queue("r", 4, "pool"),
         gang("w1", 1, violation=WORDS),
@@ -111,7 +111,7 @@ def test_in_a_cohort_it_does_not_hold_up_others(fair: FairSharing | None) -> Non
 def test_quota_is_not_held_for_it_any_more() -> None:
     """It preempted others, whose quota is held for it; then it turns out that it cannot start."""
     preempts = PreemptionPolicy("LowerPriority")
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, preemption=preempts, fixes=frozenset({"HoldFreedQuota"})), gang("w0", 8, priority=-1)
     )
     world.decide()
@@ -129,7 +129,7 @@ def test_quota_is_not_held_for_it_any_more() -> None:
 def test_quota_counts_what_pods_count_for() -> None:
     groups = (group({"a100": {"credits": 10}}),)
     slices = (PodSet("main", 3, {"mig": 1}, quota={"credits": 3}),)
-    world = World(cluster_queue("q", groups=groups), gang("w1", pod_sets=slices), gang("w2", pod_sets=slices))
+    world = EngineWorld(cluster_queue("q", groups=groups), gang("w1", pod_sets=slices), gang("w2", pod_sets=slices))
     decisions = world.decide()
     assert of(decisions, Admit) == ["w1"]
     assert world.engine.usage("q") == {"a100": {"credits": 9}}
@@ -138,21 +138,25 @@ def test_quota_counts_what_pods_count_for() -> None:
 
 
 def test_what_counts_for_nothing_needs_no_quota() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", pod_sets=(PodSet("main", 1, {GPU: 2, "net": 1}, quota={GPU: 2}),)))
+    world = EngineWorld(
+        cluster_queue("q", 8), gang("w1", pod_sets=(PodSet("main", 1, {GPU: 2, "net": 1}, quota={GPU: 2}),))
+    )
     assert of(world.decide(), Admit) == ["w1"]
 
 
 def test_pods_that_count_differently_are_not_alike() -> None:
     pods = [PodSet("main", 1, {"mig": 1}, quota={"credits": size}) for size in (20, 5)]
     groups = (group({"a100": {"credits": 10}}),)
-    world = World(cluster_queue("q", groups=groups), gang("w1", pod_sets=(pods[0],)), gang("w2", pod_sets=(pods[1],)))
+    world = EngineWorld(
+        cluster_queue("q", groups=groups), gang("w1", pod_sets=(pods[0],)), gang("w2", pod_sets=(pods[1],))
+    )
     assert of(world.decide(), Admit) == ["w2"]
 
 
-def tas_world(*pod_sets: PodSet) -> World:
+def tas_world(*pod_sets: PodSet) -> EngineWorld:
     """Four nodes of four GPUs in two racks. Credits are a flavor's without a topology."""
     groups = (group({"tas": {GPU: 64}}), group({"money": {"credits": 100}}))
-    return World(
+    return EngineWorld(
         TAS, TOPOLOGY, Flavor("money"), *NODES, cluster_queue("q", groups=groups), gang("w1", pod_sets=tuple(pod_sets))
     )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of, reported_pending
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, cohort, gang, group, of, reported_pending
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
@@ -42,7 +42,7 @@ PREEMPT_LOWER = PreemptionPolicy("LowerPriority")
 
 
 def test_a_gang_that_fits_is_admitted_whole() -> None:
-    world = World(cluster_queue("q", 8), gang("train", 2, pods=4))
+    world = EngineWorld(cluster_queue("q", 8), gang("train", 2, pods=4))
     (admit,) = world.decide()
     assert isinstance(admit, Admit)
     (assigned,) = admit.admission.pod_sets
@@ -53,7 +53,7 @@ def test_a_gang_that_fits_is_admitted_whole() -> None:
 
 def test_nothing_of_a_gang_starts_if_one_pod_set_does_not_fit() -> None:
     pod_sets = (PodSet("workers", 4, {GPU: 1}), PodSet("evaluators", 5, {GPU: 1}))
-    world = World(cluster_queue("q", 8), gang("train", pod_sets=pod_sets))
+    world = EngineWorld(cluster_queue("q", 8), gang("train", pod_sets=pod_sets))
     (report,) = world.decide()
     assert isinstance(report, ReportPending)
     assert report.explanation.pod_set == "evaluators"
@@ -61,7 +61,7 @@ def test_nothing_of_a_gang_starts_if_one_pod_set_does_not_fit() -> None:
 
 
 def test_a_confirmed_reservation_changes_nothing() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8))
     assert of(world.decide(), Admit) == ["w1"]
     before = world.engine.snapshot()
     world.put(world.workloads["team/w1"])
@@ -70,7 +70,7 @@ def test_a_confirmed_reservation_changes_nothing() -> None:
 
 
 def test_a_reservation_that_can_not_be_written_is_free_again() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8, priority=1))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8, priority=1))
     assert of(world.decide(lost=["team/w2"]), Admit) == ["w2"]
     world.engine.observe(WriteFailed("team/w2"))
     assert world.engine.usage("q") == {}
@@ -78,7 +78,7 @@ def test_a_reservation_that_can_not_be_written_is_free_again() -> None:
 
 
 def test_after_a_restart_holders_hold_and_the_rest_waits() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
     world.decide()
     again = Engine(Settings(pods_ready=None))
     # in the least helpful order
@@ -93,7 +93,7 @@ def test_after_a_restart_holders_hold_and_the_rest_waits() -> None:
 
 
 def test_a_victim_keeps_its_quota_until_it_has_stopped() -> None:
-    world = World(cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("low", 8))
+    world = EngineWorld(cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("low", 8))
     world.decide()
     world.put(gang("high", 8, priority=1))
     (preempt, report) = world.decide()
@@ -116,7 +116,7 @@ def test_a_victim_keeps_its_quota_until_it_has_stopped() -> None:
 
 
 def test_an_eviction_that_can_not_be_written_is_decided_again() -> None:
-    world = World(cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("low", 8))
+    world = EngineWorld(cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("low", 8))
     world.decide()
     world.put(gang("high", 8, priority=1))
     assert of(world.decide(lost=["team/low"]), Preempt) == ["low"]
@@ -125,7 +125,7 @@ def test_an_eviction_that_can_not_be_written_is_decided_again() -> None:
 
 
 def test_a_workload_replaced_under_its_name_is_another_one() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 8))
     world.decide()
     world.put(replace(gang("w", 2), uid="another"))
     (admit,) = world.decide()
@@ -143,7 +143,7 @@ def test_what_is_unknown_or_gone_is_no_error() -> None:
 
 
 def test_a_deleted_queue_leaves_its_holders_running_and_counts_them_when_it_is_back() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
     world.decide()
     world.engine.observe(Gone(ClusterQueue, "q"))
     (report,) = world.decide()
@@ -154,7 +154,7 @@ def test_a_deleted_queue_leaves_its_holders_running_and_counts_them_when_it_is_b
 
 
 def test_who_is_on_the_way_out_of_a_deleted_queue_starts_afresh_in_the_next() -> None:
-    world = World(AdmissionCheck("budget"), cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("w1", 8))
+    world = EngineWorld(AdmissionCheck("budget"), cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("w1", 8))
     world.decide()
     world.put(gang("high", 8, priority=1))
     assert of(world.decide(), Preempt) == ["w1"]
@@ -169,7 +169,7 @@ def test_who_is_on_the_way_out_of_a_deleted_queue_starts_afresh_in_the_next() ->
 
 
 def test_finished_pods_give_their_quota_back() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 2, pods=4), gang("w2", 4))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 2, pods=4), gang("w2", 4))
     world.decide()
     world.change("w1", reclaimable={"main": 2})
     assert world.engine.usage("q") == {"a100": {GPU: 4}}
@@ -178,7 +178,7 @@ def test_finished_pods_give_their_quota_back() -> None:
 
 def test_finished_pods_keep_their_quota_without_the_gate() -> None:
     settings = Settings(gates={"ReclaimablePods": False})
-    world = World(cluster_queue("q", 8), gang("w1", 2, pods=4), gang("w2", 4), settings=settings)
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 2, pods=4), gang("w2", 4), settings=settings)
     world.decide()
     world.change("w1", reclaimable={"main": 2})
     assert world.engine.usage("q") == {"a100": {GPU: 8}}
@@ -189,7 +189,7 @@ def test_finished_pods_keep_their_quota_without_the_gate() -> None:
 
 
 def test_a_waiting_gang_is_told_once_until_the_reason_changes() -> None:
-    world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
     first = reported_pending(world.decide())["w2"].explanation
     assert (first.reason, first.message) == (
         "WaitingForQuota",
@@ -212,7 +212,7 @@ def test_a_waiting_gang_is_told_once_until_the_reason_changes() -> None:
 
 
 def test_those_of_the_same_shape_are_told_later_and_in_small_numbers() -> None:
-    world = World(cluster_queue("q", 8), gang("w0", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w0", 8))
     world.decide()
     for number in range(1, 201):
         world.put(gang(f"w{number}", 4))
@@ -246,7 +246,7 @@ def test_those_of_the_same_shape_are_told_later_and_in_small_numbers() -> None:
     ],
 )
 def test_a_gang_in_no_queue_is_told_why(broken: dict[str, object], reason: str, message: str) -> None:
-    world = World(cluster_queue("q", 8), replace(gang("w", 1), **broken))
+    world = EngineWorld(cluster_queue("q", 8), replace(gang("w", 1), **broken))
     (report,) = world.decide()
     assert isinstance(report, ReportPending)
     assert (report.explanation.reason, report.explanation.message) == (reason, message)
@@ -255,7 +255,7 @@ def test_a_gang_in_no_queue_is_told_why(broken: dict[str, object], reason: str, 
 
 def test_the_namespace_must_be_selected() -> None:
     selector = LabelSelector((Expression("team", "In", ("a",)),))
-    world = World(cluster_queue("q", 8, namespace_selector=selector), gang("w", 1))
+    world = EngineWorld(cluster_queue("q", 8, namespace_selector=selector), gang("w", 1))
     explanation = reported_pending(world.decide())["w"].explanation
     assert explanation.message == "workload namespace doesn't match ClusterQueue selector"
     world.put(Namespace("team", {"team": "a"}))
@@ -263,12 +263,12 @@ def test_the_namespace_must_be_selected() -> None:
 
 
 def test_no_selector_selects_nothing() -> None:
-    world = World(cluster_queue("q", 8, namespace_selector=None), gang("w", 1))
+    world = EngineWorld(cluster_queue("q", 8, namespace_selector=None), gang("w", 1))
     assert of(world.decide(), Admit) == []
 
 
 def test_positions_follow_the_order_of_the_queue() -> None:
-    world = World(cluster_queue("q", 8, strategy="StrictFIFO"), gang("w0", 8))
+    world = EngineWorld(cluster_queue("q", 8, strategy="StrictFIFO"), gang("w0", 8))
     world.decide()
     world.put(gang("w3", 8), gang("w2", 8, priority=5), gang("w1", 8))
     world.decide()
@@ -279,7 +279,7 @@ def test_positions_follow_the_order_of_the_queue() -> None:
 
 def test_a_cycle_of_cohorts_stops_its_queues_only() -> None:
 
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, "a"),
         cluster_queue("fine", 8),
         gang("w1", 1),
@@ -295,7 +295,7 @@ def test_a_cycle_of_cohorts_stops_its_queues_only() -> None:
 
 def test_admission_may_wait_until_all_pods_are_ready() -> None:
     ready = PodsReadyPolicy(block_admission=True)
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8),
         cluster_queue("r", 8),
         gang("w1", 1),
@@ -315,7 +315,7 @@ def test_admission_may_wait_until_all_pods_are_ready() -> None:
 def test_it_waits_for_gangs_of_its_own_cycle_too() -> None:
     queues = [cluster_queue(name, 8, cohort="c") for name in ("q", "r")]
     settings = Settings(pods_ready=PodsReadyPolicy(block_admission=True))
-    world = World(*queues, gang("w1", 1), gang("w2", 1, "r"), settings=settings)
+    world = EngineWorld(*queues, gang("w1", 1), gang("w2", 1, "r"), settings=settings)
     assert of(world.decide(), Admit) == ["w1"]
     world.change("w1", pods_ready=True)
     assert of(world.decide(), Admit) == ["w2"]
@@ -327,7 +327,7 @@ def test_a_workload_held_until_pods_are_ready_precedes_higher_priorities(strateg
     """Otherwise a workload of high priority whose pods never become ready would come back before it each time."""
     settings = Settings(pods_ready=PodsReadyPolicy(block_admission=True))
     queues = [cluster_queue(name, 8, cohort="c", strategy=strategy) for name in ("q", "r")]
-    world = World(*queues, gang("w1", 1, priority=100), gang("w2", 1, other), settings=settings)
+    world = EngineWorld(*queues, gang("w1", 1, priority=100), gang("w2", 1, other), settings=settings)
     assert of(world.decide(), Admit) == ["w1"]
     world.change("w1", evicted="PodsReadyTimeout", requeued=False, requeue_at=START + 1_000)
     world.decide()
@@ -341,7 +341,7 @@ def test_a_workload_held_until_pods_are_ready_precedes_higher_priorities(strateg
 
 def test_a_workload_that_another_client_released_backs_off_too() -> None:
     """Without the condition Requeued, too, as in Kueue."""
-    world = World(cluster_queue("q", 8), gang("w", 1, requeue_at=START + 2_000_000))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 1, requeue_at=START + 2_000_000))
     assert of(world.decide(), Admit) == []
     assert world.engine.next_wakeup(world.now) == START + 2_000_000
     world.now = START + 2_000_000
@@ -350,7 +350,7 @@ def test_a_workload_that_another_client_released_backs_off_too() -> None:
 
 
 def test_a_back_off_may_end_before_the_workload_has_stopped() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 1))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 1))
     world.decide()
     world.change("w", evicted="PodsReadyTimeout", requeued=False, requeue_at=START + 2_000_000)
     assert world.decide() == []
@@ -363,7 +363,9 @@ def test_a_back_off_may_end_before_the_workload_has_stopped() -> None:
 def test_the_gangs_of_a_deleted_queue_keep_nobody_waiting_for_their_pods(settled: bool) -> None:
     """Whether it is heard alone or together with what follows it."""
     settings = Settings(pods_ready=PodsReadyPolicy(block_admission=True))
-    world = World(cluster_queue("q", 8), cluster_queue("r", 8), gang("w1", 1), gang("w2", 1, "r"), settings=settings)
+    world = EngineWorld(
+        cluster_queue("q", 8), cluster_queue("r", 8), gang("w1", 1), gang("w2", 1, "r"), settings=settings
+    )
     assert of(world.decide(), Admit) == ["w1"]
     world.engine.observe(Gone(ClusterQueue, "q"))
     if settled:
@@ -375,7 +377,7 @@ def test_the_gangs_of_a_deleted_queue_keep_nobody_waiting_for_their_pods(settled
 def test_quantities_in_messages_are_kubernetes_quantities() -> None:
     quotas = {"a100": {"cpu": 2000, "memory": 4 * 2**30}}
     request = PodSet("main", 1, {"cpu": 3500, "memory": 6 * 2**30})
-    world = World(cluster_queue("q", groups=(group(quotas),)), gang("w", pod_sets=(request,)))
+    world = EngineWorld(cluster_queue("q", groups=(group(quotas),)), gang("w", pod_sets=(request,)))
     message = reported_pending(world.decide())["w"].explanation.message
     assert "current podset request (3500m) > maximum capacity (2)" in message
     assert "current podset request (6Gi) > maximum capacity (4Gi)" in message
@@ -385,7 +387,7 @@ def test_quantities_in_messages_are_kubernetes_quantities() -> None:
 
 
 def test_statuses_count_and_say_when_they_changed() -> None:
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, "pool"), cluster_queue("r", 4, "pool"), gang("w1", 8), gang("w2", 4), gang("w3", 1)
     )
     world.decide()
@@ -420,7 +422,7 @@ def test_statuses_count_and_say_when_they_changed() -> None:
     ],
 )
 def test_an_inactive_queue_says_why(fields: dict[str, object], reason: str, message: str) -> None:
-    world = World(Flavor("racked", topology="rows"), cluster_queue("q", 8, **fields), gang("w", 1))
+    world = EngineWorld(Flavor("racked", topology="rows"), cluster_queue("q", 8, **fields), gang("w", 1))
     decisions = world.decide()
     status = world.engine.queue_status("q")
     assert (status.active, status.reason, status.message) == (False, reason, message)
@@ -431,13 +433,13 @@ def test_an_inactive_queue_says_why(fields: dict[str, object], reason: str, mess
 
 
 def test_the_local_queue_of_a_missing_queue_is_inactive() -> None:
-    world = World(LocalQueue("team", "lost", "nowhere"))
+    world = EngineWorld(LocalQueue("team", "lost", "nowhere"))
     status = world.engine.local_queue_status("team/lost")
     assert (status.active, status.reason) == (False, "ClusterQueueDoesNotExist")
 
 
 def test_a_back_off_wakes_the_engine_up() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 1, requeued=False, requeue_at=START + 2_000_000))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 1, requeued=False, requeue_at=START + 2_000_000))
     assert world.decide() == []
     assert world.engine.next_wakeup(world.now) == START + 2_000_000
     world.now = START + 2_000_000
@@ -449,7 +451,7 @@ def test_a_back_off_wakes_the_engine_up() -> None:
 def test_a_huge_backlog_is_worked_off_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     def admitted(patience: int) -> tuple[list[str], int]:
         monkeypatch.setattr("gangline.engine.scheduler.PATIENCE", patience)
-        world = World(cluster_queue("q", 8, "pool"), cluster_queue("r", 8, "pool", strategy="StrictFIFO"))
+        world = EngineWorld(cluster_queue("q", 8, "pool"), cluster_queue("r", 8, "pool", strategy="StrictFIFO"))
         for number in range(60):
             world.put(gang(f"w{number}", 1 + number % 7, "qr"[number % 2], priority=number // 7))
         done = of(world.engine.decide(world.now), Admit)
@@ -468,7 +470,7 @@ def test_a_huge_backlog_is_worked_off_in_several_calls(monkeypatch: pytest.Monke
 
 def test_no_more_is_decided_than_there_is_room_for() -> None:
     """Whoever goes first by the order goes first whether the others follow at once or later."""
-    world = World(*(cluster_queue(f"q{n}", 8, "pool") for n in range(4)))
+    world = EngineWorld(*(cluster_queue(f"q{n}", 8, "pool") for n in range(4)))
     for number in range(20):
         world.put(gang(f"w{number}", 1, f"q{number % 4}", priority=number % 5))
     rounds: list[list[str]] = []
@@ -480,7 +482,7 @@ def test_no_more_is_decided_than_there_is_room_for() -> None:
 
 
 def test_where_there_is_no_room_nobody_is_admitted_and_nothing_is_forgotten() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 1))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 1))
     assert of(world.engine.decide(world.now, room=0), Admit) == []
     assert world.engine.active("q") == ["team/w"]
     assert world.engine.next_wakeup(world.now) == world.now
@@ -488,7 +490,9 @@ def test_where_there_is_no_room_nobody_is_admitted_and_nothing_is_forgotten() ->
 
 
 def test_victims_take_room_too() -> None:
-    world = World(cluster_queue("q", 8, preemption=PREEMPT_LOWER), cluster_queue("r", 8, preemption=PREEMPT_LOWER))
+    world = EngineWorld(
+        cluster_queue("q", 8, preemption=PREEMPT_LOWER), cluster_queue("r", 8, preemption=PREEMPT_LOWER)
+    )
     world.put(*(gang(f"w{number}", 4, "qqrr"[number]) for number in range(4)))
     world.decide()
     world.put(gang("urgent8", 8, "q", priority=9), gang("urgent9", 8, "r", priority=9))
@@ -499,7 +503,7 @@ def test_victims_take_room_too() -> None:
 
 def test_with_little_room_every_tree_has_its_turn() -> None:
     """Forty queues without a cohort, each with more to admit than there is room for in all."""
-    world = World(*(cluster_queue(f"q{n}", 100) for n in range(40)))
+    world = EngineWorld(*(cluster_queue(f"q{n}", 100) for n in range(40)))
     for number in range(1600):
         world.put(gang(f"w{number}", 1, f"q{number % 40}"))
     served: Counter[int] = Counter()
@@ -515,12 +519,12 @@ def test_with_little_room_every_tree_has_its_turn() -> None:
 # --- flavors that contradict what is chosen or selected ---------------------------------------------------------------
 
 
-def of_two_groups(*, a100: str) -> World:
+def of_two_groups(*, a100: str) -> EngineWorld:
     cpu = group({"fast": {"cpu": 8000}})
     gpu = group({"h100": {GPU: 8}, "a100": {GPU: 8}})
     flavors = (Flavor("fast", {"pool": "x"}), Flavor("h100", {"pool": "y"}), Flavor("a100", {"pool": a100}))
     both = (PodSet("main", 1, {"cpu": 1000, GPU: 1}),)
-    return World(*flavors, cluster_queue("q", groups=(cpu, gpu)), gang("w", pod_sets=both))
+    return EngineWorld(*flavors, cluster_queue("q", groups=(cpu, gpu)), gang("w", pod_sets=both))
 
 
 def test_two_flavors_of_one_pod_set_must_agree_on_their_labels() -> None:
@@ -543,7 +547,7 @@ def test_flavors_that_can_be_beside_some_of_another_group_are_tried_in_order() -
         Flavor("d", {"zone": "1"}),
     )
     both = (PodSet("main", 1, {"cpu": 1000, GPU: 1}),)
-    world = World(*flavors, cluster_queue("q", groups=(cpu, gpu)), gang("w", pod_sets=both))
+    world = EngineWorld(*flavors, cluster_queue("q", groups=(cpu, gpu)), gang("w", pod_sets=both))
     (admit,) = world.decide()
     assert isinstance(admit, Admit)
     chosen = admit.admission.pod_sets[0].flavors
@@ -557,7 +561,7 @@ def test_a_later_flavor_is_taken_where_only_that_names_what_the_pods_select() ->
     queue = cluster_queue("q", groups=(group({"spare": {GPU: 8}, "a100": {GPU: 8}}),))
 
     def flavor_with(*nodes: Node) -> str:
-        world = World(*flavors, queue, *nodes, gang("w", pod_sets=selects))
+        world = EngineWorld(*flavors, queue, *nodes, gang("w", pod_sets=selects))
         (admit,) = [each for each in world.decide() if isinstance(each, Admit)]
         return admit.admission.pod_sets[0].flavors[GPU]
 
@@ -572,7 +576,7 @@ def test_who_selects_a_label_that_no_node_of_its_flavors_has_waits_for_such_a_no
     selects = (PodSet("main", 1, {GPU: 1}, node_selector={"gpu": "a100"}),)
     flavors = (Flavor("spare", {"pool": "x"}), Flavor("a100", {"gpu": "a100"}))
     queue = cluster_queue("q", groups=(group({"spare": {GPU: 8}, "a100": {GPU: 0}}),))
-    world = World(*flavors, queue, Node("n1", {"zone": "b"}, {GPU: 8, "pods": 110}), gang("w", pod_sets=selects))
+    world = EngineWorld(*flavors, queue, Node("n1", {"zone": "b"}, {GPU: 8, "pods": 110}), gang("w", pod_sets=selects))
     waiting = reported_pending(world.decide())["w"].explanation
     assert 'no node of flavor spare has the selected label gpu="a100", which flavor a100 names' in waiting.message
     world.put(Node("n2", {"pool": "x", "gpu": "a100"}, {GPU: 8, "pods": 110}))
@@ -580,7 +584,7 @@ def test_who_selects_a_label_that_no_node_of_its_flavors_has_waits_for_such_a_no
 
 
 def test_a_local_queue_made_anew_for_another_cluster_queue_shows_the_usage_of_that_one() -> None:
-    world = World(cluster_queue("q", 8), cluster_queue("other", 8), gang("w1", 4))
+    world = EngineWorld(cluster_queue("q", 8), cluster_queue("other", 8), gang("w1", 4))
     world.decide()
     world.put(LocalQueue("team", "q", "other"), gang("w2", 2))
     world.decide()
@@ -593,14 +597,14 @@ def test_what_saturates_fits_no_quota() -> None:
     """A quota of 1E cores has no end, as in Kueue; so had requests that can't be counted, which were admitted."""
     quota = group({"a100": {"cpu": UNLIMITED}})
     absurd = (PodSet("main", 2**31 - 1, {"cpu": UNLIMITED // 1000}),)
-    world = World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=absurd))
+    world = EngineWorld(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=absurd))
     waiting = reported_pending(world.decide())["w"].explanation
     assert waiting.reason == "ExceedsMaxQuota"
     large = (PodSet("main", 1000, {"cpu": 10**12}),)
-    assert of(World(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=large)).decide(), Admit) == ["w"]
+    assert of(EngineWorld(cluster_queue("q", groups=(quota,)), gang("w", pod_sets=large)).decide(), Admit) == ["w"]
 
 
-def decided(world: World) -> tuple[list[int], list[list[str]]]:
+def decided(world: EngineWorld) -> tuple[list[int], list[list[str]]]:
     """What each call of `decide` took, in looks at a room, and whom it admitted, until all is decided."""
     looks: list[int] = []
     admitted: list[list[str]] = []
@@ -616,7 +620,7 @@ def test_looking_at_many_nodes_for_many_gangs_takes_several_calls() -> None:
     nodes, gangs = 300, 1500
     labels = {"pool": "a"}
     quotas = {"a100": {GPU: 10_000, CPU: 10_000_000}}
-    world = World(*(cluster_queue(name, groups=(group(quotas),)) for name in ("few", "many")))
+    world = EngineWorld(*(cluster_queue(name, groups=(group(quotas),)) for name in ("few", "many")))
     world.put(
         Flavor("a100", node_labels=labels), *(Node(f"n{n}", labels, {GPU: 8, CPU: 2 * gangs}) for n in range(nodes))
     )
@@ -634,7 +638,7 @@ def test_searching_many_holders_for_many_gangs_takes_several_calls() -> None:
     """Each gang asks for more than all holders below its priority have; one of another queue is admitted at once."""
     holders, gangs = 200, 600
     quota = {"groups": (group({"a100": {GPU: 2 * holders, CPU: 10**9}}),)}
-    world = World(cluster_queue("few", 8), cluster_queue("many", preemption=PREEMPT_LOWER, **quota))
+    world = EngineWorld(cluster_queue("few", 8), cluster_queue("many", preemption=PREEMPT_LOWER, **quota))
     world.put(gang("high", holders, queue="many", priority=9))
     world.put(*(gang(f"h{n}", queue="many") for n in range(holders)))
     while world.decide():
@@ -654,7 +658,7 @@ def test_many_local_queues_count_as_work() -> None:
     """Where usage orders LocalQueues, each head is compared with those of all others."""
     settings = Settings(pods_ready=None, admission_fair_sharing=AdmissionFairSharing())
     quota = {"groups": (group({"a100": {GPU: 8, CPU: 10**9}}),)}
-    world = World(cluster_queue("q", admission_mode="UsageBasedAdmissionFairSharing", **quota), settings=settings)
+    world = EngineWorld(cluster_queue("q", admission_mode="UsageBasedAdmissionFairSharing", **quota), settings=settings)
     for number in range(100):
         world.put(LocalQueue("team", f"lq{number}", "q"))
         world.put(gang(f"w{number}", queue=f"lq{number}", pod_sets=(PodSet("main", 1, {GPU: 9, CPU: 1 + number}),)))

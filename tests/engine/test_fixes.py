@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.engine.world import World, cluster_queue, cohort, gang, group, of
+from tests.builders.engine import EngineWorld, cluster_queue, cohort, gang, group, of
 
 from gangline.engine.model import (
     Admit,
@@ -49,7 +49,7 @@ def false_fit(on: bool) -> list[str]:
     taste = Fungibility("TryNextFlavor", "TryNextFlavor", "PreemptionOverBorrowing")
     mine = group({"a100": {"cpu": 1000, "memory": 10}})
     other = group({"a100": {"cpu": 9000, "memory": 0}})
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", cohort="pool", groups=(mine,), preemption=policy, fungibility=taste),
         cluster_queue("other", cohort="pool", groups=(other,)),
         settings=with_fix(FALSE_FIT, on),
@@ -75,7 +75,7 @@ def test_the_resource_that_lacks_decides() -> None:
 def pods_in_search(on: bool) -> tuple[list[str], list[str]]:
     """Ten pods of quota and ten GPUs: a gang of 6 pods × 1 GPU meets one of 2 pods × 4 GPUs and one of 8 pods × 0 GPUs."""
     quotas = {"a100": {"nvidia.com/gpu": 10, "pods": 10}}
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", groups=(group(quotas),), preemption=PreemptionPolicy("LowerPriority")),
         gang("w1", 4, pods=2),
         gang("w2", 0, pods=8, priority=1),
@@ -109,7 +109,7 @@ def test_victims_must_free_pods_too() -> None:
 def stolen(on: bool) -> list[str]:
     """The preemptor borrows, so its turn comes after a gang that does not. Who starts when its victim has stopped?"""
     policy = PreemptionPolicy("LowerPriority", "Any", "LowerPriority")
-    world = World(
+    world = EngineWorld(
         cohort("pool", 4),
         cluster_queue("a", 4, "pool", preemption=policy),
         cluster_queue("c", 4, "pool"),
@@ -133,7 +133,7 @@ def test_freed_quota_is_held_for_the_preemptor() -> None:
 
 
 def test_held_quota_does_not_bind_a_higher_priority_in_the_queue() -> None:
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, preemption=PreemptionPolicy("LowerPriority"), strategy="StrictFIFO"),
         settings=with_fix(HOLD_QUOTA, True),
     )
@@ -147,7 +147,7 @@ def test_held_quota_does_not_bind_a_higher_priority_in_the_queue() -> None:
 
 
 def test_held_quota_is_free_again_when_the_preemptor_is_gone() -> None:
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, preemption=PreemptionPolicy("LowerPriority")), settings=with_fix(HOLD_QUOTA, True)
     )
     world.put(gang("low", 8))
@@ -164,7 +164,7 @@ def test_held_quota_is_free_again_when_the_preemptor_is_gone() -> None:
 
 def readmitted(on: bool) -> list[list[str]]:
     """A preemptor gets stuck behind a giant in its StrictFIFO queue while its victim, in another queue, fits again."""
-    world = World(
+    world = EngineWorld(
         cohort("pool"),
         cluster_queue("a", 8, "pool", strategy="StrictFIFO", preemption=PreemptionPolicy("Never", "Any")),
         cluster_queue("b", 0, "pool"),
@@ -191,7 +191,7 @@ def test_a_victim_waits_until_its_preemptor_has_started() -> None:
 
 
 def test_a_victim_is_told_whom_it_waits_for_and_returns_when_that_gives_up() -> None:
-    world = World(
+    world = EngineWorld(
         cohort("pool"),
         cluster_queue("a", 8, "pool", preemption=PreemptionPolicy("Never", "Any")),
         cluster_queue("b", 0, "pool"),
@@ -213,7 +213,7 @@ def crowded(on: bool) -> tuple[list[str], int]:
     """Twelve GPUs, one of them free: somebody of eight has to go for an urgent one of four, and two small ones see room."""
     policy = PreemptionPolicy("LowerPriority", "Any")
     queues = [cluster_queue(name, 4, cohort="pool", preemption=policy) for name in ("a", "b", "c")]
-    world = World(*queues, settings=with_fix(STILL_HELD, on))
+    world = EngineWorld(*queues, settings=with_fix(STILL_HELD, on))
     world.put(gang("big", 8, queue="a"), gang("mine", 3, queue="b"))
     world.decide()
     assert sorted(world.running()) == ["big", "mine"]
@@ -240,7 +240,7 @@ def beside_a_finished_pod(on: bool, *alive: str) -> list[str]:
     nodes = [Node(f"h{n}", {"kubernetes.io/hostname": f"h{n}"}, {"cpu": 8, "pods": 9}) for n in range(2)]
     placed = Flavor("placed", topology="hosts")
     queue = cluster_queue("q", groups=(group({"placed": {"cpu": 16}}),))
-    world = World(placed, hosts, *nodes, queue, settings=with_fix(FREE_PLACES, on))
+    world = EngineWorld(placed, hosts, *nodes, queue, settings=with_fix(FREE_PLACES, on))
     world.put(gang("pair1", pod_sets=(PodSet("main", 2, {"cpu": 8}),)))
     world.decide()
     world.put(WorkloadPods("team/pair1", tuple(BoundPod(f"p-{host}", "main", host) for host in alive)))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, of, reported_pending
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
-from tests.engine.world import GPU, World, cluster_queue, gang, group, of, reported_pending
 from tests.examples import examples
 
 from gangline.engine.model import (
@@ -41,16 +41,16 @@ def forecast(name: str, anywhere: float, fast: float | None = None, slow: float 
 
 
 def put(
-    world: World, workload: Workload, anywhere: float, fast: float | None = None, slow: float | None = None
+    world: EngineWorld, workload: Workload, anywhere: float, fast: float | None = None, slow: float | None = None
 ) -> None:
     world.put(forecast(workload.name, anywhere, fast, slow), workload)
 
 
-def day(*, fast_is_full: bool, **policy: Any) -> World:
+def day(*, fast_is_full: bool, **policy: Any) -> EngineWorld:
     """4 GPUs are fast, 8 are slow. The head needs all 12 of them and is reserved to start in an hour; 2 slow ones are free
     until then, and the fast ones unless `fast_is_full`."""
     groups = (group({"fast": {GPU: 4}, "slow": {GPU: 8}}),)
-    world = World(Flavor("fast"), Flavor("slow"), cluster_queue("q", groups=groups, backfill=Backfill(**policy)))
+    world = EngineWorld(Flavor("fast"), Flavor("slow"), cluster_queue("q", groups=groups, backfill=Backfill(**policy)))
     put(world, gang("run1", 6), 60)
     if fast_is_full:
         put(world, gang("fill2", 4), 60)
@@ -62,7 +62,7 @@ def day(*, fast_is_full: bool, **policy: Any) -> World:
     return world
 
 
-def held_by(world: World, name: str) -> list[str]:
+def held_by(world: EngineWorld, name: str) -> list[str]:
     return list(flavors_of(world.workloads[f"team/{name}"].admission))
 
 
@@ -147,7 +147,7 @@ def test_who_was_let_in_is_overdue_by_the_flavor_that_it_got() -> None:
 
 def test_a_head_waits_for_runs_as_long_as_they_take_on_their_flavor() -> None:
     groups = (group({"fast": {GPU: 4}, "slow": {GPU: 8}}),)
-    world = World(Flavor("fast"), Flavor("slow"), cluster_queue("q", groups=groups, backfill=Backfill()))
+    world = EngineWorld(Flavor("fast"), Flavor("slow"), cluster_queue("q", groups=groups, backfill=Backfill()))
     put(world, gang("run1", 6), anywhere=60, fast=30, slow=120)
     world.decide()
     put(world, gang("head2", 8), 10)
@@ -163,7 +163,7 @@ def test_a_head_waits_for_runs_as_long_as_they_take_on_their_flavor() -> None:
 def test_a_reservation_lasts_as_long_as_its_gang_takes_on_its_flavors() -> None:
     """The second one waits for what the first one holds, and the third one would be in its way."""
     groups = (group({"fast": {GPU: 4}, "slow": {GPU: 8}}),)
-    world = World(Flavor("fast"), Flavor("slow"), cluster_queue("q", groups=groups, backfill=Backfill(depth=2)))
+    world = EngineWorld(Flavor("fast"), Flavor("slow"), cluster_queue("q", groups=groups, backfill=Backfill(depth=2)))
     put(world, gang("run1", 8), anywhere=60)
     world.decide()
     put(world, gang("first2", 8), anywhere=50, fast=40, slow=100)
@@ -177,7 +177,7 @@ def test_a_reservation_lasts_as_long_as_its_gang_takes_on_its_flavors() -> None:
 def test_the_order_of_a_queue_does_not_depend_on_flavors() -> None:
     groups = (group({"fast": {GPU: 4}, "slow": {GPU: 8}}),)
     queue = cluster_queue("q", groups=groups, backfill=Backfill(), ordering=Ordering("ShortestFirst"))
-    world = World(Flavor("fast"), Flavor("slow"), queue)
+    world = EngineWorld(Flavor("fast"), Flavor("slow"), queue)
     put(world, gang("run1", 8), 60)
     put(world, gang("fill2", 4), 60)
     world.decide()

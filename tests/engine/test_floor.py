@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.engine.world import GPU, START, cluster_queue, gang
+from tests.builders.engine import GPU, START, cluster_queue, gang
 
 from gangline.engine import MODES, PLAIN, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
 from gangline.engine.floor.floor import EVERY

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, gang, group
 from tests.engine.clockwork import HOST, Clockwork, not_overcommitted
 from tests.engine.test_timeline_properties import forecast, jobs
-from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 from tests.examples import examples
 
 from gangline.engine.model import Backfill, ClusterQueue, Flavor, Node, PodSet, Put, Topology, TopologyRequest, Workload
@@ -17,33 +17,33 @@ from gangline.engine.model import Backfill, ClusterQueue, Flavor, Node, PodSet, 
 SHARES = (0.0, 0.01, 0.1, 0.5, 1.0)
 
 
-def at(world: World, seconds: int) -> World:
+def at(world: EngineWorld, seconds: int) -> EngineWorld:
     """The world decides that long after START."""
     world.now = START + (seconds - 1) * 1000
     world.decide()
     return world
 
 
-def blocked_head(share: float | None, *more: Any) -> World:
+def blocked_head(share: float | None, *more: Any) -> EngineWorld:
     """4 of 8 GPUs are held from second 1,001 to 4,601, and w1, submitted in second 1, waits for all 8."""
     queue = cluster_queue("q", 8, backfill=Backfill(idle_share=share))
-    world = World(queue, *more, forecast("w0", 3600), gang("w0", 4), gang("w1", 8))
+    world = EngineWorld(queue, *more, forecast("w0", 3600), gang("w0", 4), gang("w1", 8))
     return at(world, 1001)
 
 
-def late_comer(world: World, seconds: int) -> bool:
+def late_comer(world: EngineWorld, seconds: int) -> bool:
     """Whether one that would run for a day on the 4 free GPUs starts before the head."""
     world.put(forecast("w2", 86_400), gang("w2", 4))
     at(world, seconds)
     return "w2" in world.running()
 
 
-def passed(world: World, name: str) -> bool:
+def passed(world: EngineWorld, name: str) -> bool:
     """Whether it was backfilled before a head that others are held back for."""
     return world.engine._store.gangs[f"team/{name}"].backfilled
 
 
-def message(world: World, name: str = "w1") -> str:
+def message(world: EngineWorld, name: str = "w1") -> str:
     explanation = world.engine.explain(f"team/{name}")
     assert explanation is not None
     return explanation.message
@@ -99,11 +99,11 @@ def test_a_promise_stands_whatever_the_plan_costs_later() -> None:
 def test_what_is_idle_counts_as_runs_end() -> None:
     """8 of 16 GPUs are held until 4,601 by two, one of which ends at 2,801; the head needs all."""
     queue = cluster_queue("q", 16, backfill=Backfill(idle_share=0.5))
-    world = World(queue, forecast("a", 3600), forecast("b", 1800), gang("a", 4), gang("b", 4), gang("w1", 16))
+    world = EngineWorld(queue, forecast("a", 3600), forecast("b", 1800), gang("a", 4), gang("b", 4), gang("w1", 16))
     at(world, 1001)
     # at second t: 8 idle until 2,801 and 12 until 4,601 are 8 · (2,801 - t) + 12 · 1,800, paid by 8 · (t - 1)
     assert late_comer(world, 2750), 8 * 51 + 12 * 1800
-    world = World(queue, forecast("a", 3600), forecast("b", 1800), gang("a", 4), gang("b", 4), gang("w1", 16))
+    world = EngineWorld(queue, forecast("a", 3600), forecast("b", 1800), gang("a", 4), gang("b", 4), gang("w1", 16))
     at(world, 1001)
     assert not late_comer(world, 2751), 8 * 50 + 12 * 1800
 
@@ -117,7 +117,7 @@ def test_what_is_idle_counts_up_to_what_the_head_needs() -> None:
 
     for seconds, starts in ((1840, True), (1841, False)):
         queue = cluster_queue("q", 24, backfill=Backfill(idle_share=0.5))
-        world = World(Topology("hosts", (HOST,)), Flavor("a100", topology="hosts"), *hosts, queue)
+        world = EngineWorld(Topology("hosts", (HOST,)), Flavor("a100", topology="hosts"), *hosts, queue)
         for name, lasts in (("a", 3600), ("b", 90_000), ("c", 90_000)):
             world.put(forecast(name, lasts), placed(name, 5))
         world.put(forecast("w1", 60), placed("w1", 8))
@@ -128,7 +128,7 @@ def test_what_is_idle_counts_up_to_what_the_head_needs() -> None:
 
 def test_a_head_without_a_known_start_holds_back_whatever_has_no_known_end() -> None:
     queue = cluster_queue("q", 8, backfill=Backfill(idle_share=0.01))
-    world = at(World(queue, gang("w0", 4), gang("w1", 8)), 1001)
+    world = at(EngineWorld(queue, gang("w0", 4), gang("w1", 8)), 1001)
     world.put(gang("w2", 4))
     assert "w2" not in at(world, 1002).running()
     world.put(forecast("w3", 86_400), gang("w3", 4))
@@ -143,7 +143,7 @@ def test_the_resource_of_which_it_takes_the_largest_share_is_paid_for() -> None:
         return gang(name, pod_sets=(PodSet("main", 1, {GPU: gpus, "cpu": 100}),))
 
     for seconds, starts in ((2300, True), (2301, False)):
-        world = at(World(queue, forecast("w0", 3600), both("w0", 4), both("w1", 8)), 1001)
+        world = at(EngineWorld(queue, forecast("w0", 3600), both("w0", 4), both("w1", 8)), 1001)
         world.put(forecast("w2", 86_400), both("w2", 4))
         assert ("w2" in at(world, seconds).running()) == starts
 
@@ -157,7 +157,7 @@ def test_in_a_cohort_all_that_it_may_use_pays() -> None:
             cluster_queue("elsewhere", 8),
         )
         others = (forecast("other", 60), gang("other", 4, "elsewhere"))
-        world = World(*queues, *others, forecast("w0", 3600), gang("w0", 4, "lender"), gang("w1", 8))
+        world = EngineWorld(*queues, *others, forecast("w0", 3600), gang("w0", 4, "lender"), gang("w1", 8))
         at(world, 1001)
         assert late_comer(world, seconds) == starts
 

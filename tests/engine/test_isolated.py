@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang
 from tests.engine.node_world import TPU, node, plain
 from tests.engine.node_world import queue as tpu_queue
-from tests.engine.world import GPU, World, cluster_queue, gang
 from tests.examples import examples
 
 from gangline.engine.cycle import tree_cycle
@@ -22,7 +22,7 @@ from gangline.engine.recovery import healing
 from gangline.engine.state import lifecycle, store, workload_intake
 
 
-class IsolatedWorld(World):
+class IsolatedWorld(EngineWorld):
     """A world whose engine isolates; `faults` are those that it reported."""
 
     def __init__(self, *items: Any) -> None:
@@ -211,6 +211,6 @@ def test_whatever_fails_quota_is_kept_and_everybody_else_is_served(seed: int) ->
 
 def test_the_engine_itself_hides_nothing() -> None:
     """Tests and replays use the plain engine: there, a failure is a failure."""
-    world = World(cluster_queue("q", 8), gang("bad"))
+    world = EngineWorld(cluster_queue("q", 8), gang("bad"))
     with breaking(tree_cycle.TreeCycle, "_nominate", of("bad"), ERRORS[0]), pytest.raises(Exception, match="team/bad"):
         world.decide()

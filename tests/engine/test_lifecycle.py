@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.engine.world import GPU, START, World, cluster_queue, gang, of, reported_pending
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, gang, of, reported_pending
 
 from gangline.engine.model import (
     Admission,
@@ -42,8 +42,8 @@ def evictions(decisions: object) -> list[Evict]:
     return [decision for decision in decisions if isinstance(decision, Evict)]  # pyright: ignore
 
 
-def checked_world() -> World:
-    world = World(AdmissionCheck("capacity"), AdmissionCheck("elsewhere"), CHECKED, gang("w", 8))
+def checked_world() -> EngineWorld:
+    world = EngineWorld(AdmissionCheck("capacity"), AdmissionCheck("elsewhere"), CHECKED, gang("w", 8))
     (admit,) = world.decide()
     assert isinstance(admit, Admit)
     assert (admit.admitted, admit.checks) == (False, ("capacity",))
@@ -52,7 +52,7 @@ def checked_world() -> World:
 
 def test_a_check_that_its_queue_got_later_is_asked_as_well() -> None:
     checks = map(AdmissionCheck, ("capacity", "elsewhere", "license"))
-    world = World(*checks, CHECKED, gang("w", 4))
+    world = EngineWorld(*checks, CHECKED, gang("w", 4))
     world.decide()
     world.put(cluster_queue("q", 8, checks=(CheckRef("capacity"), CheckRef("license"))))
     world.change("w", checks=(CheckState("capacity", "Ready"),))
@@ -66,7 +66,7 @@ def test_a_check_that_its_queue_got_later_is_asked_as_well() -> None:
 def test_checks_follow_those_of_the_queue_while_it_waits_for_them_and_while_it_runs() -> None:
     """As in Kueue; what runs goes on, whatever the state of a check that its queue got later."""
     checks = map(AdmissionCheck, ("capacity", "license"))
-    world = World(*checks, cluster_queue("q", 8, checks=(CheckRef("capacity"),)), gang("w", 4))
+    world = EngineWorld(*checks, cluster_queue("q", 8, checks=(CheckRef("capacity"),)), gang("w", 4))
     world.decide()
     world.change("w", checks=(CheckState("capacity", "Pending"),))
     world.put(cluster_queue("q", 8))
@@ -100,7 +100,7 @@ def test_who_waits_for_checks_and_requests_more_by_now_is_queued_again() -> None
 
 
 def test_who_runs_keeps_what_was_reserved_whatever_its_pods_request_by_now() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 8))
     world.decide()
     world.change("w", pod_sets=(PodSet("main", 1, {GPU: 10}),))
     assert world.decide() == []
@@ -108,7 +108,7 @@ def test_who_runs_keeps_what_was_reserved_whatever_its_pods_request_by_now() -> 
 
 def test_who_waits_is_asked_the_checks_of_every_flavor() -> None:
     checks = map(AdmissionCheck, ("capacity", "elsewhere", "license"))
-    world = World(*checks, CHECKED, gang("first", 8), gang("w", 8))
+    world = EngineWorld(*checks, CHECKED, gang("first", 8), gang("w", 8))
     asked = [each for each in world.decide() if isinstance(each, AskChecks)]
     assert [(each.workload, each.checks) for each in asked] == [("team/w", ("capacity",))]
     world.change("w", checks=(CheckState("capacity", "Ready"),))
@@ -125,7 +125,7 @@ def test_who_waits_is_asked_the_checks_of_every_flavor() -> None:
 def test_what_is_reserved_in_a_queue_that_is_gone_starts_and_ends() -> None:
     admission = Admission("gone", (PodSetAssignment("main", 1, {GPU: "a100"}, {GPU: 4}),))
     held = gang("w", 4, admission=admission, reserved_at=START, max_execution_seconds=60)
-    world = World(cluster_queue("q", 8), held)
+    world = EngineWorld(cluster_queue("q", 8), held)
     assert of(world.decide(), CompleteAdmission) == ["w"]
     world.change("w", admitted=True, admitted_at=world.now)
     world.now += 61_000
@@ -135,7 +135,7 @@ def test_what_is_reserved_in_a_queue_that_is_gone_starts_and_ends() -> None:
     world.engine.observe(Put(held))
     assert evictions(world.decide()) == [], "it is being written"
     checked = gang("w", 4, admission=admission, reserved_at=START, checks=(CheckState("capacity", "Pending"),))
-    world = World(cluster_queue("q", 8), checked)
+    world = EngineWorld(cluster_queue("q", 8), checked)
     assert of(world.decide(), CompleteAdmission) == []
 
 
@@ -153,14 +153,14 @@ def test_what_is_reserved_only_leaves_a_queue_that_is_deleted(local: bool) -> No
 
 
 def test_what_runs_stays_in_a_queue_that_is_deleted() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 8))
     world.decide()
     world.put(replace(cluster_queue("q", 8), terminating=True))
     assert world.decide() == []
 
 
 def test_the_local_queues_of_a_queue_that_is_gone_are_told() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 4))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 4))
     world.decide()
     world.engine.drain_changed_local_queues()
     world.engine.observe(Gone(ClusterQueue, "q"))
@@ -169,7 +169,7 @@ def test_the_local_queues_of_a_queue_that_is_gone_are_told() -> None:
 
 
 def test_who_is_active_again_is_told_again_why_it_waits() -> None:
-    world = World(cluster_queue("q", 8), gang("holds", 8), gang("w", 8))
+    world = EngineWorld(cluster_queue("q", 8), gang("holds", 8), gang("w", 8))
     first = reported_pending(world.decide())["w"].explanation
     world.change("w", active=False)
     assert reported_pending(world.decide())["w"].explanation.reason == "Deactivated"
@@ -180,7 +180,7 @@ def test_who_is_active_again_is_told_again_why_it_waits() -> None:
 
 
 def test_a_deactivated_workload_is_told_so_while_it_backs_off() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 1, requeue_at=START + 2_000_000, requeue_count=2))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 1, requeue_at=START + 2_000_000, requeue_count=2))
     world.decide()
     world.change("w", active=False)
     assert reported_pending(world.decide())["w"].explanation.reason == "Deactivated"
@@ -244,7 +244,7 @@ def test_hold_takes_back_what_does_not_run_yet_and_drain_takes_all() -> None:
 
 
 def test_a_stopped_local_queue_drains_its_own_only() -> None:
-    world = World(cluster_queue("q", 8), LocalQueue("team", "other", "q"), gang("w1", 2), gang("w2", 2, "other"))
+    world = EngineWorld(cluster_queue("q", 8), LocalQueue("team", "other", "q"), gang("w1", 2), gang("w2", 2, "other"))
     world.decide()
     world.put(LocalQueue("team", "other", "q", stop_policy="HoldAndDrain"))
     (evict,) = evictions(world.decide())
@@ -257,7 +257,7 @@ def test_a_stopped_local_queue_drains_its_own_only() -> None:
 
 
 def test_a_deactivated_workload_goes_and_comes_back_when_it_is_active_again() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 2))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 2))
     world.decide()
     world.change("w", active=False)
     (evict,) = evictions(world.decide())
@@ -272,7 +272,7 @@ def test_a_deactivated_workload_goes_and_comes_back_when_it_is_active_again() ->
 
 def test_pods_that_do_not_get_ready_are_put_back_with_a_growing_pause() -> None:
     policy = PodsReadyPolicy(timeout_seconds=300, backoff_base_seconds=60, backoff_max_seconds=100, backoff_limit=2)
-    world = World(cluster_queue("q", 8), gang("w", 2), settings=Settings(pods_ready=policy))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 2), settings=Settings(pods_ready=policy))
     pauses: list[int] = []
     for _ in range(2):
         world.decide()
@@ -296,7 +296,7 @@ def test_pods_that_do_not_get_ready_are_put_back_with_a_growing_pause() -> None:
 
 def test_a_gang_that_lost_a_pod_has_the_recovery_timeout() -> None:
     policy = PodsReadyPolicy(timeout_seconds=300, recovery_timeout_seconds=30)
-    world = World(cluster_queue("q", 8), gang("w", 2), settings=Settings(pods_ready=policy))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 2), settings=Settings(pods_ready=policy))
     world.decide()
     world.change("w", pods_ready=True, pods_ready_at=world.now)
     assert world.decide() == []
@@ -309,7 +309,7 @@ def test_a_gang_that_lost_a_pod_has_the_recovery_timeout() -> None:
 
 def test_a_gang_put_back_for_its_pods_queues_behind_those_created_before_that() -> None:
     policy = PodsReadyPolicy(timeout_seconds=300, backoff_base_seconds=1)
-    world = World(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8), settings=Settings(pods_ready=policy))
+    world = EngineWorld(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8), settings=Settings(pods_ready=policy))
     world.decide()
     world.now += 300_000
     world.decide()
@@ -320,7 +320,7 @@ def test_a_gang_put_back_for_its_pods_queues_behind_those_created_before_that() 
 
 
 def test_the_execution_time_counts_over_admissions() -> None:
-    world = World(cluster_queue("q", 8), gang("w", 2, max_execution_seconds=100, past_execution_seconds=40))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 2, max_execution_seconds=100, past_execution_seconds=40))
     world.decide()
     assert world.decide() == []
     admitted_at = world.workloads["team/w"].admitted_at
@@ -345,7 +345,7 @@ def test_refused_pods_do_not_hold_quota_for_ever(
 ) -> None:
     """Evicted after the policy's time, else at Kueue's limit, else at its default, counted from the refusal on."""
     queue = cluster_queue("q", 8, refused_seconds=after_seconds)
-    world = World(queue, gang("w", 8), settings=Settings(pods_ready=policy))
+    world = EngineWorld(queue, gang("w", 8), settings=Settings(pods_ready=policy))
     assert of(world.decide(), Admit) == ["w"]
     admitted = world.workloads["team/w"].admitted_at
     refused = admitted if minutes != 31 else admitted + 60_000
@@ -362,7 +362,7 @@ def test_refused_pods_do_not_hold_quota_for_ever(
 
 
 def test_pods_that_are_accepted_again_end_the_count() -> None:
-    world = World(cluster_queue("q", 8, refused_seconds=60.0), gang("w", 8), settings=Settings(pods_ready=None))
+    world = EngineWorld(cluster_queue("q", 8, refused_seconds=60.0), gang("w", 8), settings=Settings(pods_ready=None))
     world.decide()
     world.change("w", refused_at=world.now)
     world.now += 50_000
@@ -374,7 +374,7 @@ def test_pods_that_are_accepted_again_end_the_count() -> None:
 
 def test_a_workload_that_somebody_wants_deactivated_is() -> None:
     """As the manager of other clusters wants it, when its own workload is evicted."""
-    world = World(cluster_queue("q", 8), gang("w", 2))
+    world = EngineWorld(cluster_queue("q", 8), gang("w", 2))
     world.decide()
     world.change("w", deactivation=("EvictedOnManagerCluster", "Evicted on manager: preempted"))
     (evict,) = evictions(world.decide())
@@ -385,7 +385,7 @@ def test_a_workload_that_somebody_wants_deactivated_is() -> None:
 def test_an_evicted_workload_that_got_its_quota_back_by_other_hands_is_judged_again() -> None:
     """Another client wrote both in one update, so it was never seen without quota."""
     queue = cluster_queue("q", 8, checks=(CheckRef("c"),))
-    world = World(AdmissionCheck("c", "example.com/c"), queue, gang("w", 2))
+    world = EngineWorld(AdmissionCheck("c", "example.com/c"), queue, gang("w", 2))
     world.decide()
     for _ in range(2):
         world.change("w", checks=(CheckState("c", "Retry", "no", requeue_after_seconds=2),))
@@ -398,7 +398,7 @@ def test_an_evicted_workload_that_got_its_quota_back_by_other_hands_is_judged_ag
 
 
 def test_so_is_one_that_waits() -> None:
-    world = World(cluster_queue("q", 8), gang("w0", 8), gang("w1", 2))
+    world = EngineWorld(cluster_queue("q", 8), gang("w0", 8), gang("w1", 2))
     world.decide()
     world.change("w1", deactivation=("EvictedOnManagerCluster", "Evicted on manager: preempted"))
     (evict,) = evictions(world.decide())
@@ -411,7 +411,7 @@ def test_so_is_one_that_waits_if_a_check_that_was_asked_early_rejects_it() -> No
         ("", ['The workload is deactivated due to AdmissionCheck in Rejected state: "c" (no)']),
         ("x", []),
     ):
-        world = World(cluster_queue("q", 8), gang("w0", 8), gang("w1", 2))
+        world = EngineWorld(cluster_queue("q", 8), gang("w0", 8), gang("w1", 2))
         world.decide()
         world.change("w1", checks=(CheckState("c", "Rejected", "no"),), evicted=evicted)
         assert [evict.message for evict in evictions(world.decide()) if evict.workload == "team/w1"] == message
@@ -445,7 +445,7 @@ NODES = AdmissionCheck("n", "kueue.x-k8s.io/provisioning-request")
 def test_one_check_sends_workloads_to_other_clusters_alone(refs: tuple[CheckRef, ...], reason: str, words: str) -> None:
     checks = {"a": AdmissionCheck("a", ELSEWHERE), "b": AdmissionCheck("b", ELSEWHERE), "n": NODES}
     queue = cluster_queue("q", 8, checks=refs)
-    world = World(*checks.values(), queue, gang("w", 8))
+    world = EngineWorld(*checks.values(), queue, gang("w", 8))
     assert bool(of(world.decide(), Admit)) == (reason == "")
     said = (reason, f"Can't admit new workloads: {words}.") if reason else ("", "")
     # a topology of other clusters need not exist here
@@ -456,10 +456,10 @@ def test_one_check_sends_workloads_to_other_clusters_alone(refs: tuple[CheckRef,
 # --- nodes that an autoscaler makes -----------------------------------------------------------------------------------
 
 
-def growing_world(**fields: object) -> World:
+def growing_world(**fields: object) -> EngineWorld:
     flavor = Flavor("a100", {"pool": "a"}, autoscaled=True)
     node = Node("n1", {"pool": "a"}, {GPU: 4, "pods": 110})
-    world = World(flavor, node, cluster_queue("q", 8), gang("w1", 4, pods=2), gang("w2", 8))
+    world = EngineWorld(flavor, node, cluster_queue("q", 8), gang("w1", 4, pods=2), gang("w2", 8))
     assert of(world.decide(), Admit) == ["w1"], "quota alone bounds it"
     world.change("w1", pods_ready_at=world.now, **fields)
     return world

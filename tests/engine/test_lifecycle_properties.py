@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from tests.builders.engine import cluster_queue, cohort, gang
 from tests.engine.twins import Twins
-from tests.engine.world import cluster_queue, cohort, gang
 from tests.examples import examples
 
 from gangline.engine.model import (

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, gang
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
-from tests.engine.world import GPU, START, World, cluster_queue, gang
 from tests.examples import examples
 
 from gangline.engine.backfill.loss_budget import DAY, THRIFT, Losses
@@ -27,7 +27,7 @@ def lossy(budget: float | None, restart: float = 0.0) -> Backfill:
 
 def holder(backfill: Backfill) -> tuple[ClusterQueueState, WorkloadState]:
     """A queue with 8 GPUs, half of which a workload without checkpoints holds."""
-    world = World(cluster_queue("q", 8, backfill=backfill), LocalQueue("team", "q", "q"), gang("a", 4))
+    world = EngineWorld(cluster_queue("q", 8, backfill=backfill), LocalQueue("team", "q", "q"), gang("a", 4))
     world.decide()
     store = world.engine._store  # pyright: ignore[reportPrivateUsage]
     assert store.gangs["team/a"].holds

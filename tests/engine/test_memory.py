@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 
 import pytest
+from tests.builders.engine import cluster_queue
 from tests.engine.clockwork import Clockwork, Job
-from tests.engine.world import cluster_queue
 
 from gangline.engine.model import Backfill
 from gangline.engine.queues.workload_state import WorkloadState

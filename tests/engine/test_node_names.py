@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.builders.engine import of
 from tests.engine.test_nothing_is_missed import DISK, FLAVORS, HOSTS, Cluster, job, node, queue
-from tests.engine.world import of
 
 from gangline.engine.model import Admit, Expression
 

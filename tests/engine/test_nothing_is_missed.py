@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.engine.world import World, group, of
+from tests.builders.engine import EngineWorld, group, of
 from tests.examples import examples
 
 from gangline.engine.model import (
@@ -66,7 +66,7 @@ def job(name: str, queue: str, cpus: int, pods: int = 1, **fields: Any) -> Workl
     return Workload(f"uid-{name}", "team", name, queue, (pod_set,), created=created, **fields)
 
 
-class Cluster(World):
+class Cluster(EngineWorld):
     """Decides until nothing is left to do."""
 
     def settle(self) -> list[Decision]:

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from tests.engine.world import GPU, World, cluster_queue, gang
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang
 
 from gangline.engine.model import (
     Admit,
@@ -37,20 +37,20 @@ def forecast(name: str, minutes: float, spread: float = 1.0001) -> RuntimeForeca
     return RuntimeForecast(f"team/{name}", tuple((q, round(m * MINUTE)) for q, m in quantiles))
 
 
-def world(*gangs: tuple[Workload, float], gpus: int = 8, spread: float = 1.0001, **fields: Any) -> World:
+def world(*gangs: tuple[Workload, float], gpus: int = 8, spread: float = 1.0001, **fields: Any) -> EngineWorld:
     """Gangs with the minutes that they are forecast to run, after what could start has started."""
-    made = World(cluster_queue("q", gpus, **fields))
+    made = EngineWorld(cluster_queue("q", gpus, **fields))
     for workload, minutes in gangs:
         made.put(forecast(workload.name, minutes, spread), workload)
     made.decide()
     return made
 
 
-def look(made: World, **options: Any) -> Outlook:
+def look(made: EngineWorld, **options: Any) -> Outlook:
     return outlook(made.engine.facts(), made.engine.settings, made.now, **{"clock": time.perf_counter, **options})
 
 
-def in_minutes(made: World, seen: Outlook, name: str) -> tuple[float, float]:
+def in_minutes(made: EngineWorld, seen: Outlook, name: str) -> tuple[float, float]:
     start = seen.starts[f"team/{name}"]
     assert start.p90 is not None
     return round((start.p50 - made.now) / MINUTE, 1), round((start.p90 - made.now) / MINUTE, 1)
@@ -97,7 +97,7 @@ def test_what_never_fits_has_no_start() -> None:
 
 
 def test_behind_a_run_of_unknown_length_nothing_is_promised() -> None:
-    made = World(cluster_queue("q", 8), gang("a1", 8), gang("b2", 8))
+    made = EngineWorld(cluster_queue("q", 8), gang("a1", 8), gang("b2", 8))
     made.decide()
     assert look(made).starts == {}
 
@@ -128,7 +128,7 @@ def test_what_a_victim_saved_is_not_run_again() -> None:
 def test_a_victim_that_runs_again_can_be_preempted_again() -> None:
     """The engine has admitted it again, and no fact says so yet: it is not among those that leave anyway."""
     giving_way = Backfill(checkpoint_preemption=CheckpointPreemption(min_runtime_seconds=60.0))
-    made = World(cluster_queue("q", 8, backfill=giving_way, ordering=Ordering("ShortestFirst")))
+    made = EngineWorld(cluster_queue("q", 8, backfill=giving_way, ordering=Ordering("ShortestFirst")))
     again = gang("long1", 8, checkpoint_seconds=60.0, evicted="Preempted", requeued=True, preemptions=1)
     made.put(forecast("long1", 6000), again)
     assert [type(each) for each in made.engine.decide(made.now)] == [Admit]
@@ -174,7 +174,7 @@ def test_plan_and_starts_are_of_the_same_courses() -> None:
 
 def test_a_start_is_caused_by_those_who_leave_what_it_uses() -> None:
     """Runs of other queues that end at the same instant have nothing to do with it."""
-    made = World(cluster_queue("q", 8), cluster_queue("other", 8))
+    made = EngineWorld(cluster_queue("q", 8), cluster_queue("other", 8))
     for name, queue, minutes in (("a1", "other", 60), ("b2", "q", 60), ("c3", "q", 10)):
         made.put(forecast(name, minutes, spread=1.0), gang(name, 8, queue))
     made.decide()
@@ -194,7 +194,7 @@ def test_the_runs_can_be_drawn() -> None:
 
 def test_whoever_ends_leaves_its_nodes() -> None:
     """What is known of where pods sit ends with their run."""
-    made = World(Topology("hosts", ("kubernetes.io/hostname",)), Flavor("a100", topology="hosts"))
+    made = EngineWorld(Topology("hosts", ("kubernetes.io/hostname",)), Flavor("a100", topology="hosts"))
     made.put(cluster_queue("q", 8), Node("n", {"kubernetes.io/hostname": "n"}, {GPU: 8, "pods": 20}))
     for name, minutes in (("a1", 60), ("b2", 30)):
         pods = (PodSet("main", 1, {GPU: 8}, topology=TopologyRequest(unconstrained=True)),)
@@ -207,7 +207,7 @@ def test_whoever_ends_leaves_its_nodes() -> None:
 
 def test_whoever_ends_leaves_the_nodes_of_a_flavor_without_a_topology() -> None:
     """A pod is known twice: as one of its gang, and by what it takes of its node."""
-    made = World(Flavor("a100", node_labels={"pool": "a"}), Node("n", {"pool": "a"}, {GPU: 8, "pods": 20}))
+    made = EngineWorld(Flavor("a100", node_labels={"pool": "a"}), Node("n", {"pool": "a"}, {GPU: 8, "pods": 20}))
     made.put(cluster_queue("q", 8))
     for name, minutes in (("a1", 60), ("b2", 30), ("c3", 10)):
         made.put(forecast(name, minutes), gang(name, 8))

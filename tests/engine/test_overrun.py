@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.engine.world import World, cluster_queue, gang, of
+from tests.builders.engine import EngineWorld, cluster_queue, gang, of
 
 from gangline.engine.model import Admit, Backfill, Decision, Evict, Overrun, RuntimeForecast, Warn
 
@@ -17,9 +17,9 @@ def forecast(name: str = "a", q90: int = HOUR, samples: int = 12, source: str = 
     return RuntimeForecast(f"team/{name}", ((0.5, q90 // 2), (0.9, q90), (0.95, 2 * q90)), source, samples)
 
 
-def running(policy: Overrun | None, *, known: RuntimeForecast | None = None) -> World:
+def running(policy: Overrun | None, *, known: RuntimeForecast | None = None) -> EngineWorld:
     """`a` has just started on all 8 GPUs."""
-    world = World(cluster_queue("q", 8, overrun=policy))
+    world = EngineWorld(cluster_queue("q", 8, overrun=policy))
     world.put(gang("a", 8))
     if known is not None:
         world.put(known)
@@ -27,7 +27,7 @@ def running(policy: Overrun | None, *, known: RuntimeForecast | None = None) -> 
     return world
 
 
-def after(world: World, time: int) -> list[Decision]:
+def after(world: EngineWorld, time: int) -> list[Decision]:
     """What is decided when `a` has run for `time` milliseconds."""
     world.now = world.workloads["team/a"].admitted_at + time - 1000
     return world.decide()
@@ -177,7 +177,7 @@ def test_a_stalled_workload_is_queued_again_at_its_old_place() -> None:
     ids=["trusted", "was overdue", "was overdue, but has a limit"],
 )
 def test_who_was_overdue_is_not_started_ahead_of_a_reserved_one(said: dict[str, Any], started: bool) -> None:
-    world = World(cluster_queue("q", 8, backfill=Backfill()))
+    world = EngineWorld(cluster_queue("q", 8, backfill=Backfill()))
     world.put(forecast("long1", HOUR), gang("long1", 4))
     world.decide()
     world.put(forecast("head2", HOUR), gang("head2", 8))

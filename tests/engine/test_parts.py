@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.engine.world import GPU, World, cluster_queue, gang, group
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group
 
 from gangline.api import quantity as api_quantity
 from gangline.engine.flavors import partial_admission
@@ -128,9 +128,7 @@ def test_shares_order_as_they_should() -> None:
 
 def test_the_dominant_resource_decides_and_weights_divide() -> None:
     quotas = {"a100": {"cpu": 10_000, GPU: Quota(4)}}
-    from tests.engine.world import group
-
-    world = World(
+    world = EngineWorld(
         Cohort("pool", groups=(group({"a100": {"cpu": 10_000, GPU: 4}}),)),
         cluster_queue("q", cohort="pool", groups=(group(quotas),), weight=2.0),
         gang("w", pod_sets=(PodSet("main", 1, {"cpu": 15_000, GPU: 6}),)),
@@ -171,7 +169,7 @@ def test_a_share_with_nothing_lendable_is_zero() -> None:
 def test_without_fungibility_the_best_flavor_is_taken() -> None:
     groups = (group({"a100": {GPU: 2}, "h100": {GPU: 4}}),)
     settings = Settings(pods_ready=None, gates={"FlavorFungibility": False})
-    world = World(Flavor("h100"), cluster_queue("q", groups=groups), gang("w1", 4), settings=settings)
+    world = EngineWorld(Flavor("h100"), cluster_queue("q", groups=groups), gang("w1", 4), settings=settings)
     world.decide()
     admission = world.workloads["team/w1"].admission
     assert admission is not None and admission.pod_sets[0].flavors == {GPU: "h100"}

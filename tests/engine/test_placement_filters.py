@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.builders.engine import GPU, EngineWorld, gang, group, of, reported_pending
 from tests.engine.test_placement_policy import POOL, host, places, queue, world
-from tests.engine.world import GPU, World, gang, group, of, reported_pending
 
 from gangline.engine.model import (
     Admit,
@@ -50,7 +50,7 @@ def work(name: str, gpus: int = 1, pods: int = 1, **traits: object) -> object:
     return gang(name, pod_sets=(PodSet("main", pods, {GPU: gpus}, traits=Traits(**traits)),))  # type: ignore[arg-type]
 
 
-def message(cluster: World, name: str) -> str:
+def message(cluster: EngineWorld, name: str) -> str:
     return reported_pending(cluster.decide())[name].explanation.message
 
 
@@ -131,7 +131,7 @@ def test_a_metric_that_only_orders_wakes_nobody_and_is_seen_by_the_next_gang() -
 @pytest.mark.parametrize("spare", [False, True])
 def test_filters_hold_inside_topologies_after_a_restart_and_for_replacements(spare: bool) -> None:
     nodes = [node("n0", rdma__hca=1), node("n1"), node("n2", rdma__hca=1) if spare else node("n2")]
-    cluster = World(
+    cluster = EngineWorld(
         Flavor("plain", POOL, topology="hosts"),
         Topology("hosts", (HOSTNAME,)),
         Topology(OF_POLICY, (HOSTNAME,)),
@@ -188,7 +188,7 @@ def test_a_dry_run_beside_a_topology_leaves_its_order_alone() -> None:
     flavor, levels = Flavor("plain", POOL, topology="hosts"), Topology("hosts", (HOSTNAME,))
     found = []
     for policy in (None, PlacementPolicy("Spread", dry_run=True)):
-        cluster = World(flavor, levels, Topology(OF_POLICY, (HOSTNAME,)), queue(policy), host("n0"), host("n1"))
+        cluster = EngineWorld(flavor, levels, Topology(OF_POLICY, (HOSTNAME,)), queue(policy), host("n0"), host("n1"))
         cluster.put(gang("w1", 1, pods=2))
         shown = admissions(cluster.decide())["w1"]
         found.append((places(cluster, "w1"), shown))

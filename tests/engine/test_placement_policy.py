@@ -9,8 +9,8 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from tests.builders.engine import GPU, EngineWorld, gang, group, of, reported_pending
 from tests.engine.node_world import FLAVOR, TPU, NodeWorld, pools
-from tests.engine.world import GPU, World, gang, group, of, reported_pending
 from tests.examples import examples
 
 from gangline.engine import outlook
@@ -54,11 +54,11 @@ def queue(policy: PlacementPolicy | None, gpus: int = 64, name: str = "q", **fie
     return ClusterQueue(name, groups=(group({"plain": {GPU: gpus}}),), placement=policy, **fields)
 
 
-def world(policy: PlacementPolicy | None, *items: Any, flavor: Flavor | None = None) -> World:
-    return World(flavor or Flavor("plain", POOL), HOSTS, queue(policy), *items)
+def world(policy: PlacementPolicy | None, *items: Any, flavor: Flavor | None = None) -> EngineWorld:
+    return EngineWorld(flavor or Flavor("plain", POOL), HOSTS, queue(policy), *items)
 
 
-def places(world: World, name: str) -> dict[str, int]:
+def places(world: EngineWorld, name: str) -> dict[str, int]:
     """The hosts of a workload's pods."""
     admission = world.workloads[f"team/{name}"].admission
     assert admission is not None
@@ -133,7 +133,7 @@ def test_pods_of_others_count_and_the_gang_starts_when_they_are_gone() -> None:
 
 
 def test_nothing_is_placed_before_the_pods_of_others_are_known() -> None:
-    cluster = World(Flavor("plain", POOL), queue(PACK), host("n0"), gang("w1", 2))
+    cluster = EngineWorld(Flavor("plain", POOL), queue(PACK), host("n0"), gang("w1", 2))
     assert of(cluster.decide(), Admit) == []
     assert "not all known yet" in cluster.engine.queue_status("q").message
     cluster.put(HOSTS)
@@ -153,7 +153,7 @@ def test_a_policy_orders_hosts_inside_a_required_domain() -> None:
     rack = "rack"
     nodes = [host(f"n{number}", 4, rack=f"r{number // 2}") for number in range(4)]
     flavor = Flavor("plain", POOL, topology="racks")
-    cluster = World(flavor, HOSTS, Topology("racks", (rack, HOSTNAME)), queue(PACK), *nodes)
+    cluster = EngineWorld(flavor, HOSTS, Topology("racks", (rack, HOSTNAME)), queue(PACK), *nodes)
     cluster.put(ForeignPod("kube/x", "n3", {GPU: 1}), ForeignPod("kube/y", "n0", {GPU: 2}))
     asked = TopologyRequest(required=rack)
     cluster.put(gang("w1", pod_sets=(PodSet("main", 3, {GPU: 1}, topology=asked),)))
@@ -178,7 +178,7 @@ def test_a_failed_host_is_replaced_and_its_gang_stays() -> None:
 
 def test_victims_make_room_on_hosts() -> None:
     policy = PreemptionPolicy(within_cluster_queue="LowerPriority")
-    cluster = World(Flavor("plain", POOL), HOSTS, queue(PACK, preemption=policy), host("n0"), host("n1"))
+    cluster = EngineWorld(Flavor("plain", POOL), HOSTS, queue(PACK, preemption=policy), host("n0"), host("n1"))
     cluster.put(gang("w1", 3), gang("w2", 3))
     cluster.decide()
     cluster.put(gang("w3", 4, priority=5))
@@ -188,7 +188,7 @@ def test_victims_make_room_on_hosts() -> None:
 
 
 def test_a_backfilled_gang_does_not_take_the_host_of_the_head() -> None:
-    cluster = World(Flavor("plain", POOL), HOSTS, queue(PACK, backfill=Backfill()), host("n0"), host("n1", 2))
+    cluster = EngineWorld(Flavor("plain", POOL), HOSTS, queue(PACK, backfill=Backfill()), host("n0"), host("n1", 2))
     cluster.put(gang("w1", 2))
     cluster.decide()
     assert places(cluster, "w1") == {"n1": 1}
@@ -252,7 +252,7 @@ def test_expected_starts_place_by_the_policy() -> None:
 
 def test_in_a_queue_whose_checks_make_nodes_the_place_is_found_later() -> None:
     check = AdmissionCheck("prov", "kueue.x-k8s.io/provisioning-request")
-    cluster = World(Flavor("plain", POOL), HOSTS, check, queue(PACK, checks=(CheckRef("prov"),)), host("n0"))
+    cluster = EngineWorld(Flavor("plain", POOL), HOSTS, check, queue(PACK, checks=(CheckRef("prov"),)), host("n0"))
     cluster.put(gang("w1", 3))
     cluster.decide()
     admission = cluster.workloads["team/w1"].admission
@@ -280,7 +280,7 @@ def test_an_elastic_job_keeps_its_hosts_as_it_grows_and_shrinks() -> None:
 
 def test_workloads_that_run_in_other_clusters_are_not_placed() -> None:
     check = AdmissionCheck("far", "kueue.x-k8s.io/multikueue")
-    cluster = World(Flavor("plain", POOL), HOSTS, check, queue(PACK, checks=(CheckRef("far"),)))
+    cluster = EngineWorld(Flavor("plain", POOL), HOSTS, check, queue(PACK, checks=(CheckRef("far"),)))
     cluster.put(gang("w1", 3))
     cluster.decide()
     admission = cluster.workloads["team/w1"].admission

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, of
 from tests.engine.node_world import NodeWorld, pools, queue, slices
-from tests.engine.world import GPU, World, cluster_queue, gang, group, of
 
 from gangline.engine.model import (
     Admit,
@@ -27,7 +27,7 @@ from gangline.engine.topology.domain_counts import Counts
 ZONE = "topology.kubernetes.io/zone"
 
 
-def placed_world(nodes: int, gpus: int, zones: int = 1) -> World:
+def placed_world(nodes: int, gpus: int, zones: int = 1) -> EngineWorld:
     """Hosts with so many GPUs each, in zones of equal size; quota for all of them."""
     made = [
         Node(f"n{number}", {ZONE: f"z{number * zones // nodes}", HOSTNAME: f"n{number}"}, {GPU: gpus, "pods": 110})
@@ -35,10 +35,10 @@ def placed_world(nodes: int, gpus: int, zones: int = 1) -> World:
     ]
     flavor = Flavor("placed", topology="zones")
     quota = group({"placed": {GPU: nodes * gpus}})
-    return World(Topology("zones", (ZONE, HOSTNAME)), flavor, *made, ClusterQueue("q", groups=(quota,)))
+    return EngineWorld(Topology("zones", (ZONE, HOSTNAME)), flavor, *made, ClusterQueue("q", groups=(quota,)))
 
 
-def zones_of(world: World, name: str) -> Counter[str]:
+def zones_of(world: EngineWorld, name: str) -> Counter[str]:
     """How many pods of a workload are in which zone."""
     admission = world.workloads[f"team/{name}"].admission
     assert admission is not None and admission.pod_sets[0].topology is not None
@@ -86,7 +86,7 @@ def test_c1_same_image_pods_of_one_kind_cost_one_look_at_each_node(monkeypatch: 
 
 
 def test_c2_coscheduling_one_gang_of_three_runs_and_never_two_and_one() -> None:
-    world = World(cluster_queue("q", 3), gang("a1", 1, pods=3), gang("b2", 1, pods=3))
+    world = EngineWorld(cluster_queue("q", 3), gang("a1", 1, pods=3), gang("b2", 1, pods=3))
     assert of(world.decide(), Admit) == ["a1"]
     assert world.engine.usage("q") == {"a100": {GPU: 3}}
     world.finish("a1")
@@ -99,7 +99,7 @@ def test_c3_kube_batch_tasks_of_two_users_have_equal_dominant_shares() -> None:
     users = [
         ClusterQueue(name, cohort="pool", groups=(group({"a100": {"cpu": 0, "memory": 0}}),)) for name in ("a", "b")
     ]
-    world = World(pool, *users, settings=Settings(fair_sharing=FairSharing(), pods_ready=None))
+    world = EngineWorld(pool, *users, settings=Settings(fair_sharing=FairSharing(), pods_ready=None))
     for number in range(6):
         world.put(gang(f"a{number}", queue="a", pod_sets=(PodSet("main", 1, {"cpu": 1_000, "memory": 4}),)))
         world.put(gang(f"b{number}", queue="b", pod_sets=(PodSet("main", 1, {"cpu": 3_000, "memory": 1}),)))
@@ -110,7 +110,7 @@ def test_c3_kube_batch_tasks_of_two_users_have_equal_dominant_shares() -> None:
 
 
 def test_k9_whole_gpus_eight_jobs_on_two_gpus_take_four_times_as_long_as_one() -> None:
-    world = World(cluster_queue("q", 2), *(gang(f"w{number}", 1) for number in range(8)))
+    world = EngineWorld(cluster_queue("q", 2), *(gang(f"w{number}", 1) for number in range(8)))
     rounds = 0
     while world.workloads:
         world.decide()

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from tests.builders.engine import GPU, cluster_queue
 from tests.engine.twins import Twins
-from tests.engine.world import GPU, cluster_queue
 from tests.examples import examples
 
 from gangline.engine.model import (

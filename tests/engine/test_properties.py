@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.world import START, World, cluster_queue, cohort, gang
+from tests.builders.engine import START, EngineWorld, cluster_queue, cohort, gang
 from tests.examples import examples
 
 from gangline.engine.engine import Engine
@@ -58,8 +58,8 @@ class Histories(RuleBasedStateMachine):
         configured = Settings(
             fair_sharing=FairSharing() if self.fair else None, pods_ready=None, fixes={"*": self.fixes}
         )
-        self.world = World(*FOREST, settings=configured)
-        self.twin = World(*FOREST, settings=configured)
+        self.world = EngineWorld(*FOREST, settings=configured)
+        self.twin = EngineWorld(*FOREST, settings=configured)
         self.count = 0
         self.raised = dict.fromkeys(QUEUES, 0)
 
@@ -188,7 +188,7 @@ def test_the_order_of_facts_is_irrelevant(jobs: list[tuple[str, int, int]], orde
 @given(jobs=jobs)
 @examples(60)
 def test_strict_fifo_never_passes_its_head(jobs: list[tuple[str, int, int]]) -> None:
-    world = World(cluster_queue("q", 8, strategy="StrictFIFO"))
+    world = EngineWorld(cluster_queue("q", 8, strategy="StrictFIFO"))
     for number, (_, gpus, priority) in enumerate(jobs):
         world.put(gang(f"w{number}", gpus + 2, priority=priority))
     for _ in range(30):
@@ -205,7 +205,7 @@ def test_strict_fifo_never_passes_its_head(jobs: list[tuple[str, int, int]]) -> 
 @examples(40)
 def test_what_preemption_promised_happens(fixes: frozenset[str], jobs: list[tuple[str, int, int]]) -> None:
     """When its victims are gone, and nobody else came, the preemptor starts."""
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, preemption=PreemptionPolicy("LowerPriority")),
         settings=Settings(pods_ready=None, fixes={"*": fixes}),
     )
@@ -223,7 +223,7 @@ def test_what_preemption_promised_happens(fixes: frozenset[str], jobs: list[tupl
 @examples(30)
 def test_nothing_starves_under_fair_sharing(jobs: list[tuple[str, int, int]]) -> None:
     """All that can ever fit has run once everything that runs ends after a while."""
-    world = World(*FOREST, settings=Settings(fair_sharing=FairSharing(), pods_ready=None))
+    world = EngineWorld(*FOREST, settings=Settings(fair_sharing=FairSharing(), pods_ready=None))
     for number, (queue, gpus, priority) in enumerate(jobs):
         world.put(gang(f"w{number}", min(gpus, 4), queue, priority=priority))
     for _ in range(8 * len(jobs)):
@@ -245,7 +245,7 @@ def test_with_a_limit_per_workload_preemption_comes_to_rest(
         replace(item, victims=VictimPolicy(max_preemptions=2)) for item in FOREST if isinstance(item, ClusterQueue)
     ]
     sharing = FairSharing() if fair else None
-    world = World(*FOREST, *queues, settings=Settings(fair_sharing=sharing, pods_ready=None, fixes={"*": FIXES}))
+    world = EngineWorld(*FOREST, *queues, settings=Settings(fair_sharing=sharing, pods_ready=None, fixes={"*": FIXES}))
     for number, (queue, gpus, priority) in enumerate(jobs):
         world.put(gang(f"w{number}", gpus, queue, priority=priority))
         if number % preemptors == 0:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, cohort, gang, group, of, reported_pending
 from tests.engine.clockwork import Clockwork, Job
 from tests.engine.node_world import NodeWorld, node, plain, queue
-from tests.engine.world import GPU, World, cluster_queue, cohort, gang, group, of, reported_pending
 from tests.examples import examples
 
 from gangline.engine.model import (
@@ -39,15 +39,15 @@ TEN_MINUTES = VictimPolicy(min_runtime_seconds=600.0)
 FAIR = Settings(pods_ready=None, fair_sharing=FairSharing())
 
 
-def one_queue(policy: VictimPolicy | None, *running: Workload, gpus: int = 8) -> World:
-    world = World(cluster_queue("q", gpus, preemption=LOWER, victims=policy))
+def one_queue(policy: VictimPolicy | None, *running: Workload, gpus: int = 8) -> EngineWorld:
+    world = EngineWorld(cluster_queue("q", gpus, preemption=LOWER, victims=policy))
     world.put(*running)
     world.decide()
     assert world.running() == sorted(each.name for each in running)
     return world
 
 
-def preempted(world: World, *coming: Workload) -> list[str]:
+def preempted(world: EngineWorld, *coming: Workload) -> list[str]:
     world.put(*coming)
     return of(world.decide(), Preempt)
 
@@ -80,7 +80,7 @@ def test_who_is_stopped(policy: VictimPolicy | None, runs: Workload, stopped: bo
 def test_cpu_is_no_accelerator() -> None:
     quotas = group({"a100": {"cpu": 64_000, GPU: 8, "memory": 1000, "pods": 100}})
     policy = VictimPolicy(non_preemptible_gpus=2)
-    world = World(cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=policy))
+    world = EngineWorld(cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=policy))
     world.put(gang("low", pod_sets=(PodSet("main", 4, {"cpu": 16_000, "memory": 100}),)))
     world.decide()
     assert preempted(world, gang("high", priority=1, pod_sets=(PodSet("main", 1, {"cpu": 1000}),))) == ["low"]
@@ -110,7 +110,7 @@ def test_who_is_on_its_way_out_is_not_protected() -> None:
 def test_the_policy_that_counts_is_the_victims() -> None:
     """The preemptor's own queue protects its gangs, not those of the queue that it reclaims from."""
     for mine, theirs, stopped in ((TEN_MINUTES, None, ["borrower"]), (None, TEN_MINUTES, [])):
-        world = World(
+        world = EngineWorld(
             cluster_queue("q", 8, "pool", preemption=RECLAIM, victims=mine),
             cluster_queue("other", 0, "pool", victims=theirs),
         )
@@ -139,7 +139,9 @@ def test_who_waits_is_tried_again_when_protection_ends_and_not_before() -> None:
 @pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])
 @pytest.mark.parametrize("backfill", [None, Backfill()])
 def test_every_kind_of_queue_wakes(strategy: str, backfill: Backfill | None) -> None:
-    world = World(cluster_queue("q", 8, preemption=LOWER, victims=TEN_MINUTES, strategy=strategy, backfill=backfill))
+    world = EngineWorld(
+        cluster_queue("q", 8, preemption=LOWER, victims=TEN_MINUTES, strategy=strategy, backfill=backfill)
+    )
     world.put(gang("low", 8))
     world.decide()
     ends = world.now + 600_000
@@ -196,7 +198,7 @@ def test_its_expected_start_knows_of_it() -> None:
 
 def test_who_wants_no_more_than_its_own_waits_too() -> None:
     """Quota that is another's is lent for at least so long."""
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, "pool", preemption=RECLAIM), cluster_queue("other", 0, "pool", victims=TEN_MINUTES)
     )
     world.put(gang("borrower", 8, "other"))
@@ -209,7 +211,7 @@ def test_who_wants_no_more_than_its_own_waits_too() -> None:
 def test_what_comes_free_meanwhile_is_not_lent_again_while_a_strict_queue_waits_for_it() -> None:
     """Without a policy the owner would take it back at once; it can't, so it is kept for it."""
     policy = replace(TEN_MINUTES, min_runtime_seconds=6000.0)
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 8, "pool", preemption=RECLAIM, strategy="StrictFIFO"),
         cluster_queue("other", 0, "pool", victims=policy),
     )
@@ -231,7 +233,7 @@ KUEUE = "couldn't assign flavors to pod set main: insufficient unused quota for 
 PROTECTED = ". Those that it could preempt are protected by the policy of their queue"
 
 
-def message(world: World, name: str) -> str:
+def message(world: EngineWorld, name: str) -> str:
     explanation = world.engine.explain(f"team/{name}")
     assert explanation is not None and explanation.reason == "WaitingForQuota"
     return explanation.message
@@ -269,7 +271,7 @@ def test_nothing_is_said_where_all_of_them_would_not_do() -> None:
 def test_a_second_flavor_where_others_are_protected_is_spoken_of() -> None:
     quotas = group({"a100": {GPU: 8}, "h100": {GPU: 8}})
     policy = VictimPolicy(non_preemptible_from=50)
-    world = World(Flavor("h100"), cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=policy))
+    world = EngineWorld(Flavor("h100"), cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=policy))
     world.put(gang("equal", 8, priority=100), gang("below", 8, priority=60))
     world.decide()
     preempted(world, HIGH)
@@ -281,7 +283,7 @@ def test_a_second_flavor_where_others_are_protected_is_spoken_of() -> None:
 
 def test_under_fair_sharing() -> None:
     for policy, stopped in ((None, ["b1"]), (TEN_MINUTES, [])):
-        world = World(
+        world = EngineWorld(
             cluster_queue("q", 4, "pool", preemption=RECLAIM),
             cluster_queue("other", 4, "pool", victims=policy),
             settings=FAIR,
@@ -373,8 +375,8 @@ STEPS = st.lists(
 QUICK = examples(40)
 
 
-def hierarchy(policies: tuple[VictimPolicy | None, ...], settings: Settings) -> World:
-    return World(
+def hierarchy(policies: tuple[VictimPolicy | None, ...], settings: Settings) -> EngineWorld:
+    return EngineWorld(
         cohort("pool", 2),
         cluster_queue("q0", 6, "pool", preemption=PreemptionPolicy("LowerPriority", "Any"), victims=policies[0]),
         cluster_queue("q1", 4, "pool", preemption=BORROW, victims=policies[1], strategy="StrictFIFO"),
@@ -383,7 +385,7 @@ def hierarchy(policies: tuple[VictimPolicy | None, ...], settings: Settings) -> 
     )
 
 
-def step(world: World, number: int, what: str, where: str, gpus: int, priority: int) -> list[Decision]:
+def step(world: EngineWorld, number: int, what: str, where: str, gpus: int, priority: int) -> list[Decision]:
     match what:
         case "submit":
             checkpoint = float(priority) or None
@@ -457,7 +459,7 @@ def test_who_waits_for_time_alone_is_never_forgotten(policies: tuple[Any, ...], 
 def turns(policy: VictimPolicy | None, rounds: int) -> int:
     """Shares of a few big gangs that are unfair whoever runs: how often is somebody stopped?"""
     rules = PreemptionPolicy("LowerOrNewerEqualPriority", "Any")
-    world = World(
+    world = EngineWorld(
         cohort("pool", 4),
         cluster_queue("q0", 2, "pool", preemption=rules, victims=policy),
         cluster_queue("q1", 1, "pool", preemption=rules, victims=policy),

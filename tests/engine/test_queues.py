@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.world import gang
+from tests.builders.engine import gang
 from tests.examples import examples
 
 from gangline.engine.model import Settings

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.builders.engine import cluster_queue, gang, group, of
 from tests.engine.node_world import FLAVOR, TPU, NodeWorld, heals, kinds, node, plain, pools, queue, slices
-from tests.engine.world import cluster_queue, gang, group, of
 
 from gangline.engine.model import (
     Admit,

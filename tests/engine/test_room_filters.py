@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.builders.engine import GPU, EngineWorld, group, of
+from tests.builders.engine import gang as plain_gang
 from tests.engine.node_world import NodeWorld
 from tests.engine.test_card_admission import GIB, cards, gang, host, seats, share, why, world
 from tests.engine.test_placement_policy import HOSTS, POOL, places
 from tests.engine.test_placing import MEMORY
-from tests.engine.world import GPU, World, group, of
-from tests.engine.world import gang as plain_gang
 
 from gangline.engine.model import (
     Admit,
@@ -117,9 +117,9 @@ def pods(count: int = 1, gpus: int = 1, topology: TopologyRequest | None = None,
     return PodSet("main", count, {GPU: gpus}, topology=topology, traits=told)
 
 
-def net(*items: object, policy: PlacementPolicy | None = FIT, **fields: object) -> World:
+def net(*items: object, policy: PlacementPolicy | None = FIT, **fields: object) -> EngineWorld:
     queue = ClusterQueue("q", groups=(group({"plain": {GPU: 64}}),), placement=policy, **fields)  # type: ignore[arg-type]
-    return World(Flavor("plain", POOL), HOSTS, queue, *items)
+    return EngineWorld(Flavor("plain", POOL), HOSTS, queue, *items)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_two_gangs_of_one_cycle_do_not_get_the_same_bandwidth() -> None:
     queues = [
         ClusterQueue(name, cohort="c", groups=(group({"plain": {GPU: 32}}),), placement=FIT) for name in ("q", "r")
     ]
-    cluster = World(Flavor("plain", POOL), HOSTS, *queues, wired("n0", ib0=100))
+    cluster = EngineWorld(Flavor("plain", POOL), HOSTS, *queues, wired("n0", ib0=100))
     cluster.put(plain_gang("w1", pod_sets=(pods(ib0=60),)), plain_gang("w2", queue="r", pod_sets=(pods(ib0=60),)))
     assert len(of(cluster.decide(), Admit)) == 1
 
@@ -183,7 +183,7 @@ def test_bandwidth_holds_where_a_level_is_asked_for_in_preemption_and_in_a_swap(
         preemption=PreemptionPolicy(within_cluster_queue="LowerPriority"),
         recovery=Recovery(),
     )
-    cluster = World(
+    cluster = EngineWorld(
         Flavor("plain", POOL, topology="hosts"), topology, HOSTS, queue, wired("n0", ib0=100), wired("n1", ib0=200)
     )
     cluster.put(plain_gang("w1", pod_sets=(pods(3, topology=asked, ib0=50),)))

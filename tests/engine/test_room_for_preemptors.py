@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import of
 from tests.engine.test_nothing_is_missed import Cluster, job, node, queue
-from tests.engine.world import of
 from tests.examples import examples
 
 from gangline.engine.model import (

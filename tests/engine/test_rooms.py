@@ -8,8 +8,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.builders.engine import gang, group, of
 from tests.engine.node_world import NodeWorld
-from tests.engine.world import gang, group, of
 from tests.examples import examples
 
 from gangline.engine.model import (

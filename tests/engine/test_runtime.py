@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.world import START, gang
+from tests.builders.engine import START, gang
 
 from gangline.engine.model import Backfill, Ordering, RuntimeForecast, Settings
 from gangline.engine.model.runtime import NEVER, TICK, Runtime

@@ -8,11 +8,11 @@ from dataclasses import replace
 import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import rule
+from tests.builders.engine import GPU, EngineWorld, group, of
+from tests.builders.engine import gang as plain_gang
 from tests.engine.test_card_admission import GIB, NAMES, PACK, Days, cards, gang, host, seats, share, why, world
 from tests.engine.test_placement_policy import HOSTS, POOL
 from tests.engine.test_placing import APART, TOGETHER, TRIALS
-from tests.engine.world import GPU, World, group, of
-from tests.engine.world import gang as plain_gang
 from tests.examples import examples
 
 from gangline.engine.model import (
@@ -42,7 +42,7 @@ MINE = share(200, exclusion="team/mine")
 APART_SHARE = share(200, anti_affinity="team/gromacs")
 
 
-def one_card(*items: object, **fields: object) -> World:
+def one_card(*items: object, **fields: object) -> EngineWorld:
     return world(host("n0"), cards("n0"), *items, **fields)  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ def test_names_hold_where_a_level_is_asked_for(rack: bool) -> None:
     flavor = Flavor("plain", POOL, topology="racks")
     queue = ClusterQueue("q", groups=(group({"plain": {GPU: 1000}}),), placement=PACK)
     nodes = [replace(host(name), labels={**host(name).labels, "rack": "r"}) for name in ("n0", "n1")]
-    cluster = World(flavor, topology, HOSTS, queue, *nodes, cards("n0", 2), cards("n1", 2))
+    cluster = EngineWorld(flavor, topology, HOSTS, queue, *nodes, cards("n0", 2), cards("n1", 2))
     pods = 4 if rack else 2
     pod_sets = (PodSet("main", pods, {GPU: 1}, topology=asked, shares=(APART_SHARE,)),)
     cluster.put(plain_gang("w1", pod_sets=pod_sets))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, cast, get_args
 
 import pytest
-from tests.engine.world import GPU, START, cluster_queue, gang
+from tests.builders.engine import GPU, START, cluster_queue, gang
 
 from gangline.engine import Engine, SimulatedRun, Simulation
 from gangline.engine.model import (

@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, of, reported_pending
 from tests.engine.node_world import NodeWorld, node, plain
 from tests.engine.node_world import queue as node_queue
 from tests.engine.twins import Twins
-from tests.engine.world import GPU, World, cluster_queue, gang, group, of, reported_pending
 from tests.examples import examples
 
 from gangline.engine.model import (
@@ -45,7 +45,7 @@ def slice_of(name: str, pods: int, old: str = "", **fields: Any) -> Workload:
     return gang(name, 1, pods=pods, replaces=replaces, job_uid=fields.pop("job_uid", "job"), **fields)
 
 
-def usage(world: World, queue: str = "q") -> int:
+def usage(world: EngineWorld, queue: str = "q") -> int:
     return sum(flavor.get(GPU, 0) for flavor in world.engine.usage(queue).values())
 
 
@@ -53,7 +53,7 @@ def usage(world: World, queue: str = "q") -> int:
 
 
 def test_only_the_difference_is_asked_for_and_all_of_it_is_granted() -> None:
-    world = World(cluster_queue("q", 8), slice_of("s1", 4))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 4))
     assert of(world.decide(), Admit) == ["s1"]
     world.put(slice_of("s2", 8, "s1"))
     (admit,) = world.decide()
@@ -68,7 +68,7 @@ def test_only_the_difference_is_asked_for_and_all_of_it_is_granted() -> None:
 
 def test_a_slice_that_its_job_takes_later_asks_for_the_difference_from_then_on() -> None:
     """As it arrives from another cluster it is nobody's: it waits, and has no one preempted for all that it asks for."""
-    world = World(cluster_queue("q", 6, preemption=LOWER), slice_of("s1", 2), gang("low", 1, priority=-1))
+    world = EngineWorld(cluster_queue("q", 6, preemption=LOWER), slice_of("s1", 2), gang("low", 1, priority=-1))
     world.decide()
     world.put(slice_of("s2", 5, "s1", job_uid="", priority=9))
     decisions = world.decide()
@@ -80,7 +80,7 @@ def test_a_slice_that_its_job_takes_later_asks_for_the_difference_from_then_on()
 
 
 def test_a_slice_that_nobody_takes_is_tried_when_the_one_that_it_names_is_gone() -> None:
-    world = World(cluster_queue("q", 6), slice_of("s1", 2))
+    world = EngineWorld(cluster_queue("q", 6), slice_of("s1", 2))
     world.decide()
     world.put(slice_of("s2", 3, "s1", job_uid=""))
     assert of(world.decide(), Admit) == []
@@ -89,7 +89,7 @@ def test_a_slice_that_nobody_takes_is_tried_when_the_one_that_it_names_is_gone()
 
 
 def test_the_difference_waits_while_the_old_slice_runs() -> None:
-    world = World(cluster_queue("q", 8), slice_of("s1", 4), gang("other9", 3))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 4), gang("other9", 3))
     world.decide()
     world.put(slice_of("s2", 6, "s1"))
     report = reported_pending(world.decide())["s2"].explanation
@@ -104,7 +104,7 @@ def test_the_difference_waits_while_the_old_slice_runs() -> None:
 
 
 def test_an_old_slice_that_was_cut_counts_with_what_is_left() -> None:
-    world = World(cluster_queue("q", 8), slice_of("s1", 6))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 6))
     world.decide()
     world.change("s1", pod_sets=(PodSet("main", 2, {GPU: 1}),))
     assert usage(world) == 2
@@ -119,7 +119,7 @@ def test_an_old_slice_that_was_cut_counts_with_what_is_left() -> None:
 
 def test_a_slice_may_be_smaller_than_the_one_that_it_replaces() -> None:
     """The job grew, and shrank before its new slice was admitted."""
-    world = World(cluster_queue("q", 4), slice_of("s1", 4))
+    world = EngineWorld(cluster_queue("q", 4), slice_of("s1", 4))
     world.decide()
     world.put(slice_of("s2", 1, "s1"), gang("other9", 3))
     assert of(world.decide(), Admit) == ["s2", "other9"]
@@ -129,7 +129,7 @@ def test_a_slice_may_be_smaller_than_the_one_that_it_replaces() -> None:
 def test_what_a_slice_gives_back_is_not_free_before_it_starts() -> None:
     two = (PodSet("a", 2, {GPU: 1}), PodSet("b", 2, {GPU: 1}))
     other = (PodSet("a", 0, {GPU: 1}), PodSet("b", 6, {GPU: 1}))
-    world = World(cluster_queue("q", 4, "pool"), cluster_queue("p", 0, "pool"))
+    world = EngineWorld(cluster_queue("q", 4, "pool"), cluster_queue("p", 0, "pool"))
     world.put(slice_of("s1", 0, pod_sets=two))
     assert of(world.decide(), Admit) == ["s1"]
     world.put(slice_of("s2", 0, "s1", pod_sets=other), gang("w9", 1, "p"))
@@ -139,7 +139,7 @@ def test_what_a_slice_gives_back_is_not_free_before_it_starts() -> None:
 
 def test_a_new_slice_keeps_the_flavors_of_the_old_one() -> None:
     flavors = {"a100": {GPU: 4}, "h100": {GPU: 8}}
-    world = World(Flavor("h100"), cluster_queue("q", groups=(group(flavors),)), slice_of("s1", 3))
+    world = EngineWorld(Flavor("h100"), cluster_queue("q", groups=(group(flavors),)), slice_of("s1", 3))
     world.decide()
     assert world.engine.usage("q") == {"a100": {GPU: 3}}
     world.put(slice_of("s2", 6, "s1"))
@@ -152,7 +152,7 @@ def test_a_new_slice_keeps_the_flavors_of_the_old_one() -> None:
 
 def test_without_the_gate_a_slice_is_a_workload_like_any_other() -> None:
     off = Settings(pods_ready=None, gates={"ElasticJobsViaWorkloadSlices": False})
-    world = World(cluster_queue("q", 8), slice_of("s1", 4), settings=off)
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 4), settings=off)
     world.decide()
     world.put(slice_of("s2", 6, "s1"))
     assert of(world.decide(), Admit) == []
@@ -160,7 +160,7 @@ def test_without_the_gate_a_slice_is_a_workload_like_any_other() -> None:
 
 
 def test_a_slice_replaces_only_its_own_job_in_its_own_namespace() -> None:
-    world = World(cluster_queue("q", 8), slice_of("s1", 4))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 4))
     world.decide()
     world.put(slice_of("s2", 6, "s1", job_uid="another"))
     world.put(replace(slice_of("s3", 6), replaces="elsewhere/s1"))
@@ -169,14 +169,14 @@ def test_a_slice_replaces_only_its_own_job_in_its_own_namespace() -> None:
 
 
 def test_an_unknown_or_waiting_slice_is_no_discount() -> None:
-    world = World(cluster_queue("q", 4), slice_of("s1", 6))
+    world = EngineWorld(cluster_queue("q", 4), slice_of("s1", 6))
     world.decide()
     world.put(slice_of("s2", 7, "s1"), slice_of("s4", 7, "gone"))
     assert of(world.decide(), Admit) == []
 
 
 def test_two_slices_that_name_each_other_both_count() -> None:
-    world = World(cluster_queue("q", 8), slice_of("s1", 3))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 3))
     world.decide()
     world.put(slice_of("s2", 3, "s1"))
     world.decide(lost=())
@@ -189,7 +189,7 @@ def test_two_slices_that_name_each_other_both_count() -> None:
 
 
 def test_a_refused_admission_leaves_the_old_slice_as_it_was() -> None:
-    world = World(cluster_queue("q", 8), slice_of("s1", 4))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 4))
     world.decide()
     world.put(slice_of("s2", 8, "s1"))
     world.decide(lost=["team/s2"])
@@ -200,7 +200,7 @@ def test_a_refused_admission_leaves_the_old_slice_as_it_was() -> None:
 
 
 def test_an_operator_that_dies_before_the_old_slice_is_finished_counts_once() -> None:
-    world = World(cluster_queue("q", 8), slice_of("s1", 4))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 4))
     world.decide()
     world.put(slice_of("s2", 7, "s1"))
     world.decide()
@@ -215,7 +215,7 @@ def test_an_operator_that_dies_before_the_old_slice_is_finished_counts_once() ->
 
 def test_nothing_is_decided_about_a_superseded_slice() -> None:
     """Its queue is stopped before it is declared finished: only the slice that runs is evicted."""
-    world = World(cluster_queue("q", 8), slice_of("s1", 4))
+    world = EngineWorld(cluster_queue("q", 8), slice_of("s1", 4))
     world.decide()
     world.put(slice_of("s2", 6, "s1"))
     world.decide()
@@ -228,7 +228,7 @@ def test_nothing_is_decided_about_a_superseded_slice() -> None:
 
 def test_a_slice_preempts_for_the_difference_and_never_its_own_job() -> None:
     newer = PreemptionPolicy("LowerOrNewerEqualPriority")
-    world = World(cluster_queue("q", 8, preemption=newer), slice_of("s1", 4, priority=1), gang("low9", 2, pods=2))
+    world = EngineWorld(cluster_queue("q", 8, preemption=newer), slice_of("s1", 4, priority=1), gang("low9", 2, pods=2))
     world.decide()
     world.put(slice_of("s2", 6, "s1", priority=5))
     assert of(world.decide(), Preempt) == ["low9"]
@@ -240,7 +240,7 @@ def test_a_slice_preempts_for_the_difference_and_never_its_own_job() -> None:
 def test_the_old_slice_is_no_victim_in_the_cycle_in_which_it_is_replaced() -> None:
     """An owner of the cohort's quota reclaims it while the job grows: the job is a victim as a whole, once it has grown."""
     reclaim = PreemptionPolicy(reclaim_within_cohort="Any")
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 4, "pool"), cluster_queue("p", 4, "pool", preemption=reclaim), slice_of("s1", 5, queue="q")
     )
     world.decide()
@@ -262,7 +262,7 @@ def test_the_old_slice_is_no_victim_in_the_cycle_in_which_it_is_replaced() -> No
 
 
 def test_a_new_slice_waits_while_the_old_one_is_being_stopped() -> None:
-    world = World(cluster_queue("q", 8, preemption=LOWER), slice_of("s1", 6))
+    world = EngineWorld(cluster_queue("q", 8, preemption=LOWER), slice_of("s1", 6))
     world.decide()
     world.put(gang("urgent9", 8, priority=9))
     assert of(world.decide(), Preempt) == ["s1"]
@@ -277,7 +277,7 @@ def test_a_new_slice_waits_while_the_old_one_is_being_stopped() -> None:
 
 
 def test_a_growing_job_borrows_for_the_difference_alone() -> None:
-    world = World(cluster_queue("q", Quota(4, borrowing_limit=2), "pool"), cluster_queue("p", 4, "pool"))
+    world = EngineWorld(cluster_queue("q", Quota(4, borrowing_limit=2), "pool"), cluster_queue("p", 4, "pool"))
     world.put(slice_of("s1", 4))
     world.decide()
     world.put(slice_of("s2", 7, "s1"))
@@ -289,7 +289,9 @@ def test_a_growing_job_borrows_for_the_difference_alone() -> None:
 
 
 def test_checks_are_asked_again_for_the_new_slice() -> None:
-    world = World(AdmissionCheck("budget"), cluster_queue("q", 8, checks=(CheckRef("budget"),)), slice_of("s1", 2))
+    world = EngineWorld(
+        AdmissionCheck("budget"), cluster_queue("q", 8, checks=(CheckRef("budget"),)), slice_of("s1", 2)
+    )
     (admit,) = world.decide()
     assert isinstance(admit, Admit) and not admit.admitted
     world.put(slice_of("s2", 3, "s1"))
@@ -320,7 +322,7 @@ def test_pods_keep_their_places_where_the_gate_is_on() -> None:
     ]
     gates = {"ElasticJobsViaWorkloadSlicesWithTAS": True}
     anywhere = TopologyRequest(unconstrained=True)
-    world = World(racks, *hosts, cluster_queue("q", 99), settings=Settings(pods_ready=None, gates=gates))
+    world = EngineWorld(racks, *hosts, cluster_queue("q", 99), settings=Settings(pods_ready=None, gates=gates))
     world.put(Flavor("a100", topology="default"))
 
     def placed(name: str, pods: int, old: str = "") -> Workload:

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.engine.world import GPU, World, cluster_queue, gang
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang
 
 import gangline.engine
 from gangline.engine.isolated_engine import IsolatedEngine
@@ -19,7 +19,7 @@ ROOT = Path(gangline.engine.__path__[0])
 STATE = {"_state", "admitted", "evicting", "inadmissible_alone", "noted", "noted_cause", "noted_row"}
 
 
-def story(world: World, name: str) -> list[str]:
+def story(world: EngineWorld, name: str) -> list[str]:
     return [entry.after.value for entry in world.engine.story(f"team/{name}")]
 
 
@@ -59,7 +59,7 @@ def test_nobody_else_assigns_a_state() -> None:
 
 
 def test_the_life_of_a_preempted_workload() -> None:
-    world = World(cluster_queue("q", 8, preemption=PreemptionPolicy(within_cluster_queue="LowerPriority")))
+    world = EngineWorld(cluster_queue("q", 8, preemption=PreemptionPolicy(within_cluster_queue="LowerPriority")))
     world.put(gang("low1", 8))
     world.decide()
     world.put(gang("high2", 8, priority=10))
@@ -77,7 +77,7 @@ def test_the_life_of_a_preempted_workload() -> None:
 
 
 def test_waiting_without_change_adds_nothing() -> None:
-    world = World(cluster_queue("q", 8))
+    world = EngineWorld(cluster_queue("q", 8))
     world.put(gang("a1", 8), gang("b2", 8))
     world.decide()
     before = world.engine.story("team/b2")
@@ -89,7 +89,7 @@ def test_waiting_without_change_adds_nothing() -> None:
 
 
 def test_a_refused_write_is_part_of_the_story() -> None:
-    world = World(cluster_queue("q", 8))
+    world = EngineWorld(cluster_queue("q", 8))
     world.engine.observe(Put(gang("a1", 8)))
     world.engine.decide(world.now)
     world.engine.observe(WriteFailed("team/a1"))
@@ -98,7 +98,7 @@ def test_a_refused_write_is_part_of_the_story() -> None:
 
 
 def test_the_end_is_told_and_so_is_the_next_of_the_same_name() -> None:
-    world = World(cluster_queue("q", 8))
+    world = EngineWorld(cluster_queue("q", 8))
     world.put(gang("a1", 8))
     world.decide()
     world.engine.observe(Gone(Workload, "team/a1"))
@@ -110,7 +110,7 @@ def test_the_end_is_told_and_so_is_the_next_of_the_same_name() -> None:
 
 def test_a_story_survives_an_engine_that_is_built_anew() -> None:
     engine = IsolatedEngine(Settings(pods_ready=None))
-    world = World()
+    world = EngineWorld()
     world.engine = engine
     world.put(cluster_queue("q", 8), gang("a1", 8))
     world.decide()

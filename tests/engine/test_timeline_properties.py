@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.engine import START, EngineWorld, cluster_queue, gang, of
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
-from tests.engine.world import START, World, cluster_queue, gang, of
 from tests.examples import examples
 
 from gangline.engine.backfill.reservation import FAR, Reservation
@@ -164,7 +164,7 @@ def test_the_counterfactual_is_told() -> None:
 
 def test_who_was_sent_away_is_remembered_until_the_head_has_had_its_quota() -> None:
     """A head may lose its reservation to one that goes before it: those sent away for it still wait for it."""
-    world = World(cluster_queue("q", 8, backfill=Backfill(revoke="Any")))
+    world = EngineWorld(cluster_queue("q", 8, backfill=Backfill(revoke="Any")))
     world.put(forecast("long1", 3600), gang("long1", 4))
     world.decide()
     world.put(forecast("head2", 3600), gang("head2", 8), forecast("short3", 600), gang("short3", 4))
@@ -216,7 +216,7 @@ def test_lateness_counts_from_the_first_promise_whoever_went_first_meanwhile() -
 
 def test_a_promise_is_settled_by_any_start() -> None:
     """j1 is promised a start, loses its reservation to one that goes before it, and starts beside that one."""
-    world = World(cluster_queue("q", 8, backfill=Backfill()))
+    world = EngineWorld(cluster_queue("q", 8, backfill=Backfill()))
     world.put(forecast("long1", 600), gang("long1", 8))
     world.decide()
     world.put(forecast("head2", 600), gang("head2", 4))

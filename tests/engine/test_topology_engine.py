@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.engine.world import GPU, World, cluster_queue, gang, group, of, reported_pending
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, of, reported_pending
 
 from gangline.engine.model import (
     AdmissionCheck,
@@ -45,9 +45,9 @@ def node(name: str, rack: str, gpus: int = 4) -> Node:
 NODES = (node("h1", "r1"), node("h2", "r1"), node("h3", "r2"), node("h4", "r2"))
 
 
-def cluster(*items: object, quota: int = 16, gates: dict[str, bool] | None = None, **fields: object) -> World:
+def cluster(*items: object, quota: int = 16, gates: dict[str, bool] | None = None, **fields: object) -> EngineWorld:
     queue = cluster_queue("q", groups=(group({"tas": {GPU: quota}}),), **fields)
-    return World(TAS, TOPOLOGY, *NODES, queue, *items, settings=Settings(pods_ready=None, gates=gates or {}))
+    return EngineWorld(TAS, TOPOLOGY, *NODES, queue, *items, settings=Settings(pods_ready=None, gates=gates or {}))
 
 
 def placed(name: str, pods: int, gpus: int = 1, *, required: str = RACK, **fields: object):
@@ -55,7 +55,7 @@ def placed(name: str, pods: int, gpus: int = 1, *, required: str = RACK, **field
     return gang(name, pod_sets=pod_sets, **fields)
 
 
-def domains(world: World, name: str) -> dict[str, int]:
+def domains(world: EngineWorld, name: str) -> dict[str, int]:
     admission = world.workloads[f"team/{name}"].admission
     assert admission is not None
     topology = admission.pod_sets[0].topology
@@ -103,14 +103,14 @@ def test_a_level_that_the_topology_lacks_rules_the_flavor_out() -> None:
 
 
 def test_a_plain_flavor_does_not_place() -> None:
-    world = World(TAS, TOPOLOGY, cluster_queue("q", 8), placed("w1", 1))
+    world = EngineWorld(TAS, TOPOLOGY, cluster_queue("q", 8), placed("w1", 1))
     explanation = reported_pending(world.decide())["w1"].explanation
     assert 'Flavor "a100" does not support TopologyAwareScheduling' in explanation.message
 
 
 def test_a_topology_flavor_among_plain_ones_is_for_those_who_ask() -> None:
     flavors = group({"tas": {GPU: 8}, "a100": {GPU: 8}})
-    world = World(TAS, TOPOLOGY, *NODES, cluster_queue("q", groups=(flavors,)), gang("w1", 1), placed("w2", 1))
+    world = EngineWorld(TAS, TOPOLOGY, *NODES, cluster_queue("q", groups=(flavors,)), gang("w1", 1), placed("w2", 1))
     world.decide()
     used = {name: world.workloads[f"team/{name}"].admission.pod_sets[0].flavors[GPU] for name in ("w1", "w2")}  # pyright: ignore
     assert used == {"w1": "a100", "w2": "tas"}
@@ -175,7 +175,7 @@ def test_a_gang_keeps_its_places_while_its_queue_is_deleted_and_leaves_them_when
 
 def test_two_gangs_in_one_cycle_do_not_get_the_same_places() -> None:
     queues = [cluster_queue(f"q{n}", groups=(group({"tas": {GPU: 16}}),), cohort="pool") for n in range(3)]
-    world = World(TAS, TOPOLOGY, *NODES, *queues)
+    world = EngineWorld(TAS, TOPOLOGY, *NODES, *queues)
     for number in range(3):
         world.put(placed(f"w{number}", 8, queue=f"q{number}"))
     assert len(of(world.decide(), Admit)) == 2
@@ -183,7 +183,7 @@ def test_two_gangs_in_one_cycle_do_not_get_the_same_places() -> None:
     assert set(taken[0]).isdisjoint(taken[1])
 
 
-def fails(world: World, *hosts: str, name: str = "w1") -> None:
+def fails(world: EngineWorld, *hosts: str, name: str = "w1") -> None:
     """These nodes are not ready, and the Workload says so."""
     for node in NODES:
         if node.name in hosts:
@@ -291,7 +291,7 @@ def test_a_pod_that_is_queued_alone_stays_on_its_failed_node() -> None:
 def test_placement_waits_for_nodes_that_a_check_provides() -> None:
     check = AdmissionCheck("nodes", "kueue.x-k8s.io/provisioning-request")
     queue = cluster_queue("q", groups=(group({"tas": {GPU: 8}}),), checks=(CheckRef("nodes"),))
-    world = World(TAS, TOPOLOGY, check, queue, placed("w1", 2))
+    world = EngineWorld(TAS, TOPOLOGY, check, queue, placed("w1", 2))
     (admit,) = world.decide()
     assert isinstance(admit, Admit)
     assert (admit.admitted, admit.admission.pod_sets[0].delayed_topology) == (False, "Pending")
@@ -314,7 +314,7 @@ def test_placement_waits_for_nodes_that_a_check_provides() -> None:
 def test_a_workload_that_runs_in_another_cluster_is_placed_there() -> None:
     check = AdmissionCheck("elsewhere", "kueue.x-k8s.io/multikueue")
     queue = cluster_queue("q", groups=(group({"tas": {GPU: 8}}),), checks=(CheckRef("elsewhere"),))
-    world = World(TAS, TOPOLOGY, check, queue, node("h1", "r1"), placed("w1", 2))
+    world = EngineWorld(TAS, TOPOLOGY, check, queue, node("h1", "r1"), placed("w1", 2))
     (admit,) = world.decide()
     assert isinstance(admit, Admit)
     (assigned,) = admit.admission.pod_sets
@@ -333,7 +333,7 @@ def test_placement_uses_the_nodes_that_a_check_names() -> None:
     queue = cluster_queue("q", groups=(group({"tas": {GPU: 8}}),), checks=(CheckRef("nodes"),))
     here, new = (node(name, "r1") for name in ("h1", "h2"))
     new = replace(new, labels={**new.labels, "pool": "p7"})
-    world = World(TAS, TOPOLOGY, check, queue, here, new, placed("w1", 2))
+    world = EngineWorld(TAS, TOPOLOGY, check, queue, here, new, placed("w1", 2))
     world.decide()
     world.change("w1", checks=(CheckState("nodes", "Ready", selectors={"main": {"pool": "p7"}}),))
     (swap,) = [d for d in world.decide() if isinstance(d, Swap)]
@@ -343,7 +343,7 @@ def test_placement_uses_the_nodes_that_a_check_names() -> None:
 
 def test_a_topology_may_arrive_after_its_flavor_nodes_and_workloads() -> None:
     queue = cluster_queue("q", groups=(group({"tas": {GPU: 16}}),))
-    world = World(TAS, *NODES, queue, placed("a", 4))
+    world = EngineWorld(TAS, *NODES, queue, placed("a", 4))
     world.decide()
     assert world.running() == []
     world.put(TOPOLOGY)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.builders.engine import of
 from tests.engine.node_world import NodeWorld, heals, kinds, node, plain, queue
-from tests.engine.world import of
 
 from gangline.engine.model import Admit, BoundPod, Decision, Evict, ForeignPod, Heal, Recovery
 from gangline.engine.recovery.unbound_pods import FIRST_PAUSE, LONGEST_PAUSE, TOLERATED, pause

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.world import GPU, World, cluster_queue, gang, group
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group
 from tests.examples import examples
 
 from gangline.engine.model import ConcurrentAdmission, Evict, Flavor, PreemptionPolicy, Settings, Workload, WriteFailed
@@ -17,10 +17,12 @@ OFF = Settings(pods_ready=None)
 FLAVORS = ("reservation", "demand", "spot")
 
 
-def world(gpus: tuple[int, ...] = (8, 8, 8), *, settings: Settings = ON, rule: Any = None, **fields: Any) -> World:
+def world(
+    gpus: tuple[int, ...] = (8, 8, 8), *, settings: Settings = ON, rule: Any = None, **fields: Any
+) -> EngineWorld:
     groups = (group({name: {GPU: size} for name, size in zip(FLAVORS, gpus, strict=True)}),)
     rule = ConcurrentAdmission() if rule is None else rule
-    return World(
+    return EngineWorld(
         *(Flavor(name) for name in FLAVORS),
         cluster_queue("q", groups=groups, concurrent_admission=rule or None, **fields),
         settings=settings,
@@ -98,7 +100,7 @@ def test_a_parent_that_is_known_before_its_queue_holds_nothing_either() -> None:
     here.put(parent(), *variants())
     here.decide()
     here.change("job", admission=here.workloads["team/job-reservation"].admission, admitted=True)
-    first = World(settings=ON)
+    first = EngineWorld(settings=ON)
     first.put(*here.workloads.values())
     store = here.engine._store
     first.put(*store.flavors.values(), *store.cluster_queues.values())

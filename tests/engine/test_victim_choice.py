@@ -9,8 +9,8 @@ from itertools import combinations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, cohort, gang, group, of
 from tests.engine.node_world import NodeWorld, node, plain, queue
-from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of
 from tests.examples import examples
 
 from gangline.engine.model import (
@@ -33,9 +33,11 @@ FAIR = Settings(pods_ready=None, fair_sharing=FairSharing())
 QUICK = examples(80)
 
 
-def started(policy: VictimPolicy | None, *running: tuple[int, Workload], gpus: int = 8, later: int = 3600) -> World:
+def started(
+    policy: VictimPolicy | None, *running: tuple[int, Workload], gpus: int = 8, later: int = 3600
+) -> EngineWorld:
     """Each is started at its second; then `later` seconds have passed since the first."""
-    world = World(cluster_queue("q", gpus, preemption=LOWER, victims=policy))
+    world = EngineWorld(cluster_queue("q", gpus, preemption=LOWER, victims=policy))
     begin = world.now
     for at, workload in running:
         world.now = begin + at * 1000 - 1000
@@ -46,7 +48,7 @@ def started(policy: VictimPolicy | None, *running: tuple[int, Workload], gpus: i
     return world
 
 
-def victims(world: World, gpus: int, priority: int = 100) -> list[str]:
+def victims(world: EngineWorld, gpus: int, priority: int = 100) -> list[str]:
     world.put(gang("preemptor", gpus, priority=priority))
     return sorted(of(world.decide(), Preempt))
 
@@ -87,7 +89,7 @@ def test_several_go_where_less_is_lost_than_with_one() -> None:
 
 def test_who_gives_back_what_is_not_its_own_still_goes_before_the_own() -> None:
     for settings_ in (Settings(pods_ready=None), FAIR):
-        world = World(
+        world = EngineWorld(
             cluster_queue("q", 8, "pool", preemption=RECLAIM, victims=LEAST_LOST),
             cluster_queue("other", 0, "pool"),
             settings=settings_,
@@ -100,7 +102,7 @@ def test_who_gives_back_what_is_not_its_own_still_goes_before_the_own() -> None:
 
 @pytest.mark.parametrize(("policy", "goes"), [(None, "new"), (LEAST_LOST, "saved")])
 def test_under_fair_sharing_who_saved_its_work_goes(policy: VictimPolicy | None, goes: str) -> None:
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", 4, "pool", preemption=RECLAIM, victims=policy),
         cluster_queue("other", 4, "pool"),
         settings=FAIR,
@@ -156,7 +158,7 @@ def test_those_on_their_way_out_count_for_nothing() -> None:
 def test_a_large_queue_is_searched_in_the_order_of_size() -> None:
     """Two resources and many gangs: the exact search gives up, and what frees most is tried."""
     quotas = group({"a100": {GPU: 200, "memory": 2000}})
-    world = World(cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=FEWEST))
+    world = EngineWorld(cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=FEWEST))
 
     def both(name: str, gpus: int, memory: int) -> Workload:
         return gang(name, pod_sets=(PodSet("main", 1, {GPU: gpus, "memory": memory}),))
@@ -193,7 +195,7 @@ def two_resources(
 ) -> tuple[dict[str, tuple[int, int]], tuple[int, int], list[str]]:
     """What each of the running gangs holds, what is free, and who is stopped for a gang that needs so much."""
     quotas = group({"a100": {GPU: 10, "memory": 10}})
-    world = World(
+    world = EngineWorld(
         cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=policy),
         settings=FAIR if fair else Settings(pods_ready=None),
     )
@@ -242,9 +244,9 @@ BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPr
 
 def cohort_victims(
     policy: VictimPolicy, jobs: Sequence[tuple[str, int, int]], last: tuple[int, int], configured: Settings
-) -> tuple[World, list[str]]:
+) -> tuple[EngineWorld, list[str]]:
     """Who is stopped for the one gang that comes to a cohort in which all others run."""
-    world = World(
+    world = EngineWorld(
         cohort("pool", 2),
         mine := cluster_queue("q", 6, "pool", preemption=replace(BORROW, reclaim_within_cohort="Any")),
         cluster_queue("other", 4, "pool", preemption=BORROW),
@@ -260,7 +262,7 @@ def cohort_victims(
     return world, of(world.decide(), Preempt)
 
 
-def only_runners(world: World, but: str = "") -> None:
+def only_runners(world: EngineWorld, but: str = "") -> None:
     world.complete_evictions()
     for each in list(world.workloads.values()):
         if each.admission is None and each.name != but:

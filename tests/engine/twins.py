@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.engine.world import World
+from tests.builders.engine import EngineWorld
 
 from gangline.engine.model import Decision, Evict, Preempt, Settings, Warn, Workload, WriteFailed
 
@@ -17,8 +17,8 @@ class Twins(RuleBasedStateMachine):
     """What operators do: their writes get lost, they die. Subclasses say what else happens, and begin with `live`."""
 
     def live(self, *items: Any, settings: Settings) -> None:
-        self.world = World(*items, settings=settings)
-        self.twin = World(*items, settings=settings)
+        self.world = EngineWorld(*items, settings=settings)
+        self.twin = EngineWorld(*items, settings=settings)
         self.count = 0
         self.finished: list[str] = []
 

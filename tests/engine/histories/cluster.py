@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.builders.engine import EngineWorld
 from tests.engine.histories.chance import Chance
 from tests.engine.histories.configuration import GPU, HOST, ZONE, Configuration
 from tests.engine.histories.text import brief, moment
 from tests.engine.states import check_states
-from tests.engine.world import World
 
 from gangline.engine.model import (
     BoundPod,
@@ -29,7 +29,7 @@ from gangline.engine.model import (
 )
 
 
-class Cluster(Chance, World):
+class Cluster(Chance, EngineWorld):
     """Carries out what the engine decides; a few writes are lost. `log` has a line for each fact and decision."""
 
     def __init__(self, configuration: Configuration) -> None:

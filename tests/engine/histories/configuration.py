@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final
 
+from tests.builders.engine import GPU, group
 from tests.engine.histories.chance import Chance
-from tests.engine.world import GPU, group
 
 from gangline.engine.model import (
     AdmissionCheck,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from tests.builders.engine import GPU
 from tests.engine.histories.cluster import Cluster
 from tests.engine.histories.configuration import BLOCK, CPU, RACK, ZONE
-from tests.engine.world import GPU
 
 from gangline.engine.model import (
     CheckState,

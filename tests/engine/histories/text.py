@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from tests.engine.world import START
+from tests.builders.engine import START
 
 
 def moment(at: int | None) -> str:

@@ -1,7 +1,7 @@
 """Scorers that users write: known by name, called with plain values, and never trusted.
 
-What loads them, and guards against their errors and their slowness, is outside of the engine (`control.nodes.placing`). The engine
-asks for points, and takes the same for all hosts from a scorer that is not there.
+What loads them, and guards against their errors and their slowness, is outside of the engine (`control.nodes.placing`). The
+engine asks for points, and takes the same for all hosts from a scorer that is not there.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def gang(name: str, gpus: int = 1, queue: str = "q", pods: int = 1, **fields: An
     return Workload(f"uid-{name}", "team", name, queue, pod_sets, created=created, **fields)
 
 
-class World:
+class EngineWorld:
     """The cluster around an engine: what is decided happens, evictions when `complete_evictions` says so."""
 
     def __init__(self, *items: Any, settings: Settings | None = None) -> None:

@@ -53,7 +53,7 @@ NUMBERS = (
     "gangline.engine.queues.ordering.Ranking.rank_with",
     "gangline.engine.queues.ordering._largest",
     "gangline.forecast.forecaster.Forecaster._learn",
-    "gangline.forecast.learning.guard.Guard.recall",
+    "gangline.forecast.learning.guard.ModelGuard.recall",
     "gangline.forecast.learning.quantile_model._from_json",
     "gangline.forecast.learning.shifts._answer",
     "gangline.forecast.history.run_store.HistoryStore.count",
@@ -121,7 +121,7 @@ WRITTEN_HERE = (
     "gangline.control.feed.selector_process.SelectorProcess.judge",
     "gangline.control.writes.writes.Writes._render",
     "gangline.jobs.declared.DeclaredKind._draft",
-    "gangline.jobs.pods.member.Member.seen",
+    "gangline.jobs.pods.member.GroupPod.seen",
     "gangline_webhooks.facts._is_queued",
 )
 #: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 254 characters

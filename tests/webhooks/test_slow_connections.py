@@ -11,12 +11,12 @@ import pytest
 import uvicorn
 from tests.http_connections import stays_open_while_used
 
+from gangline.tls.asgi import LONGEST_HEAD, Protocol
 from gangline.tls.connections import ConnectionWatch, of_uvicorn
 from gangline.tls.listening import bound
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
 from gangline_webhooks.intake import ReviewIntake
-from gangline_webhooks.server import LONGEST_HEAD, Protocol
 
 
 @contextlib.asynccontextmanager

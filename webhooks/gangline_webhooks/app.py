@@ -26,6 +26,7 @@ from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
 from gangline.kube.resources import Json
 from gangline.objects import JobObject
+from gangline.tls.asgi import CERTIFIED
 from gangline_webhooks import conversions, envelope, jsonpatch, review
 from gangline_webhooks.envelope import BadReviewError
 from gangline_webhooks.facts import Facts
@@ -50,8 +51,6 @@ class Readiness:
             self.waiting_for.remove(what)
 
 
-#: in the state of a request: its client has shown a certificate that the server trusts
-CERTIFIED: Final = "certified"
 #: the paths that ask for one, where a CA is configured. API servers show none for conversions.
 ADMISSION: Final = ("/mutate", "/validate")
 _UNCERTIFIED: Final = (

@@ -13,11 +13,9 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gangline import files
 from gangline.api.admission.of_jobs import identifiers
@@ -27,12 +25,13 @@ from gangline.kube import field_tracking, ownership
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
+from gangline.tls.asgi import settings
 from gangline.tls.certificates import CertificateError, ServerNames, service_names
 from gangline.tls.connections import of_uvicorn
 from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks import withdrawal
-from gangline_webhooks.app import CERTIFIED, Readiness, create_app
+from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.certificate_store import (
     SECRET,
     CertificateSource,
@@ -45,9 +44,6 @@ from gangline_webhooks.registrar import Registrar, WithdrawnError
 from gangline_webhooks.registration import Endpoint
 
 log = logging.getLogger(__name__)
-#: uvicorn's log of connections. It warns of each invalid request: any client could fill the log with these.
-_CONNECTIONS = logging.getLogger(f"{__name__}.connections")
-_CONNECTIONS.setLevel(logging.ERROR)
 
 #: seconds between two checks of certificates and registration
 PERIOD = 30.0
@@ -58,8 +54,6 @@ KEEP_ALIVE = 120
 #: seconds that requests in progress get to finish, and a registration in progress
 DRAIN = 10
 UPKEEP_ENDS = 5.0
-#: bytes of a request's head, those of its URL and headers
-LONGEST_HEAD = 64 * 2**10
 #: an API server's error may quote everything that was sent
 LONGEST_LINE = 1000
 
@@ -105,52 +99,6 @@ async def unregister(login: Login, options: WebhookOptions) -> None:
     """Take the webhooks out of the cluster. Raises ApiError."""
     async with ApiClient(login) as client:
         await withdrawal.withdraw(client, _endpoint(options, options.port))
-
-
-class _PipelinedError(Exception):
-    """A client sends a request before the one before it was answered."""
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 of a connection, within bounds that uvicorn lacks: the head of a request is bounded, there is one request at a
-    time, and what follows a body in pieces is dropped. Nobody fills memory or log with these.
-
-    It tells the app whether the client has shown a certificate that the server trusts.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.logger = _CONNECTIONS
-        self._head_size = 0
-        self._in_body = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, CERTIFIED: bool(transport.get_extra_info("peercert"))}
-
-    def data_received(self, data: bytes) -> None:
-        if not self._in_body:
-            self._head_size += len(data)
-        super().data_received(data)
-        if self._head_size > LONGEST_HEAD:
-            self.transport.abort()
-
-    def on_message_begin(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            raise _PipelinedError
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._head_size, self._in_body = 0, True
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._in_body = False
-        super().on_message_complete()
 
 
 class _Server(uvicorn.Server):
@@ -304,16 +252,9 @@ class _Process:
 
 
 def _uvicorn(app: ASGIApp, tls: LiveContext) -> _Server:
-    config = uvicorn.Config(
+    config = settings(
         app,
-        http=Protocol,
         ssl_context_factory=lambda _config, _default: tls.context,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=DRAIN,
     )

@@ -26,11 +26,11 @@ from aiohttp import web
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.api import discovery, front_proxy
 from gangline.control.answers.api.access_review import Access, Reviews
-from gangline.control.answers.api.answers_api import LONGEST, TIME, AnswersApi
+from gangline.control.answers.api.answers_api import LONGEST, TIME, AnswersApi, as_response
 from gangline.control.answers.api.api_service import SERVICE, Address, Registration
 from gangline.control.answers.api.discovery import Served
 from gangline.control.answers.api.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
-from gangline.control.answers.api.pending_view import NoQueueError, Page, PageError, Visibility, as_response
+from gangline.control.answers.api.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json

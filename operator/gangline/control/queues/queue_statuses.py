@@ -14,7 +14,7 @@ from gangline.control.placing.plugins import PLUGINS
 from gangline.control.status import policy_status, queue_status
 from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.engine import BACKFILL, FallenBack
+from gangline.engine import BACKFILL, PolicyFallback
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -89,7 +89,7 @@ class QueueStatuses(Part):
         context: Context,
         *,
         fair: bool,
-        fallen_back: Callable[[], Mapping[str, FallenBack]] = dict,
+        fallen_back: Callable[[], Mapping[str, PolicyFallback]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
     ) -> None:
         self._mirror = context.mirror

@@ -16,7 +16,7 @@ from gangline.api.read.configuration import metrics_settings
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.control.metrics.gauges import Scrape
 from gangline.control.metrics.recording import KueueMetrics
-from gangline.engine import Comparison, FallenBack, Lateness
+from gangline.engine import Comparison, Lateness, PolicyFallback
 
 #: A scrape lets others run after so many seconds.
 SLICE: Final = 0.002
@@ -209,7 +209,7 @@ class Metrics:
 
     def show_floor(
         self,
-        modes: Callable[[], Mapping[str, FallenBack]],
+        modes: Callable[[], Mapping[str, PolicyFallback]],
         comparisons: Callable[[], Mapping[str, Comparison]],
         cpu: Callable[[], float],
     ) -> None:

@@ -15,7 +15,7 @@ from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import policy_status, queue_status
 from gangline.control.writes.status.queue_status import Automation
-from gangline.engine import BACKFILL, FallenBack
+from gangline.engine import BACKFILL, PolicyFallback
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -90,7 +90,7 @@ class QueueStatuses(Part):
         context: Context,
         *,
         fair: bool,
-        fallen_back: Callable[[], Mapping[str, FallenBack]] = dict,
+        fallen_back: Callable[[], Mapping[str, PolicyFallback]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
     ) -> None:
         self._mirror = context.mirror

@@ -9,7 +9,7 @@ from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.api.read.parse import ParseError
 from gangline.api.read.policy_reader import backfill, placement, selects
-from gangline.engine import BACKFILL, BUDGET, EARLY_END, FIXES, STOPPING, FallenBack
+from gangline.engine import BACKFILL, BUDGET, EARLY_END, FIXES, STOPPING, PolicyFallback
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 
@@ -55,7 +55,7 @@ def status(
     now: int,
     head_delay: float = 0.0,
     trouble_of: Callable[[str], str] = lambda scorer: "",
-    fallen_back: Mapping[str, FallenBack] | None = None,
+    fallen_back: Mapping[str, PolicyFallback] | None = None,
 ) -> Json:
     """The policy's status: whether it is in force, and for which queues; and whether the scorers of users that it names have a
     say (`trouble_of`: why one has none).

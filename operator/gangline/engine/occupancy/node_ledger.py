@@ -1,4 +1,4 @@
-"""The ledger of room: nodes, the pods of others on them, and what workloads take.
+"""The ledger of nodes: what they have, the pods of others on them, and what workloads take.
 
 A workload takes room in two ways. Where a topology places its pods, it takes of *spots*: the hosts, or the domains above hosts
 that are the topology's lowest level. On flavors without a topology its pods are *assigned* to nodes. A node has room for
@@ -22,8 +22,8 @@ from weakref import WeakSet
 
 from gangline.engine.cards import card_amounts
 from gangline.engine.model import ForeignPod, Node, NodeCards, Requests
-from gangline.engine.rooms.card_ledger import CardLedger
-from gangline.engine.rooms.fitting import HOSTNAME, shift, usage_of
+from gangline.engine.occupancy.card_ledger import CardLedger
+from gangline.engine.occupancy.fitting import HOSTNAME, shift, usage_of
 from gangline.engine.text.change_log import ChangeLog
 
 #: A lowest domain as topology assignments name it: the hostname alone where that is the lowest level, otherwise the whole path.
@@ -45,7 +45,7 @@ _LOG_LENGTH = 8192
 
 
 @dataclass(slots=True)
-class Room:
+class TrackedNode:
     """A node, and what pods take of it: those assigned to it, those that a topology placed on its host, and those of others."""
 
     node: Node
@@ -95,7 +95,7 @@ class _Holder:
 class Watcher(Protocol):
     """Told of nodes, of the pods of others, and of workloads that take nothing any more, after the ledger has changed."""
 
-    def node_put(self, room: Room, old: Node | None) -> None: ...
+    def node_put(self, tracked: TrackedNode, old: Node | None) -> None: ...
     def node_gone(self, name: str) -> None: ...
     def cards_put(self, node: str) -> None: ...
     def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> None: ...
@@ -108,10 +108,10 @@ class SpotWatcher(Protocol):
     def spot_shifted(self, key: LeafKey, amounts: Requests, sign: int) -> None: ...
 
 
-class RoomLedger:
+class NodeLedger:
     def __init__(self) -> None:
         #: by name of the node
-        self.rooms: dict[str, Room] = {}
+        self.nodes: dict[str, TrackedNode] = {}
         #: how many rooms were looked at, or other work that takes as much: what deciding costs
         self.looks = 0
         #: grows when nodes come, go, or offer something else, and with the pods of others
@@ -142,12 +142,12 @@ class RoomLedger:
         #: where room may have become free
         self.openings: ChangeLog[Opening] = ChangeLog(_LOG_LENGTH)
         #: other ledgers that get the same nodes and foreign pods (see engine.backfill.timeline_world)
-        self._mirrors: WeakSet[RoomLedger] = WeakSet()
+        self._mirrors: WeakSet[NodeLedger] = WeakSet()
 
-    def mirror_to(self, other: RoomLedger) -> None:
+    def mirror_to(self, other: NodeLedger) -> None:
         """`other` gets all nodes and foreign pods, present and future."""
-        for room in self.rooms.values():
-            other.put_node(room.node, usable=room.usable)
+        for tracked in self.nodes.values():
+            other.put_node(tracked.node, usable=tracked.usable)
         other._accounted, other._accounts = set(self._accounted), dict(self._accounts)
         for pod in self._foreign_pods.values():
             other.put_foreign(pod)
@@ -170,35 +170,35 @@ class RoomLedger:
 
     def put_node(self, node: Node, *, usable: bool) -> None:
         """A node as it is now; `usable`: it is trusted with new pods."""
-        room, name, host = self.rooms.get(node.name), node.name, host_of(node)
-        old = room.node if room is not None else None
-        if room is None or old is None or room.usable != usable or _offer(old) != _offer(node):
+        tracked, name, host = self.nodes.get(node.name), node.name, host_of(node)
+        old = tracked.node if tracked is not None else None
+        if tracked is None or old is None or tracked.usable != usable or _offer(old) != _offer(node):
             self.version += 1
             self.openings.extend((node,) if old is None else (old, node))
-        if room is None:
+        if tracked is None:
             taken, others = self._elsewhere.pop(name, {}), self._others.setdefault(name, {})
-            room = self.rooms[name] = Room(node, usable, taken, self._settle(host, name), others)
+            tracked = self.nodes[name] = TrackedNode(node, usable, taken, self._settle(host, name), others)
         else:
             if old is not None and host_of(old) != host:
                 self._unsettle(host_of(old), name)
-                room.placed = self._settle(host, name)
-            room.node, room.usable = node, usable
+                tracked.placed = self._settle(host, name)
+            tracked.node, tracked.usable = node, usable
         for watcher in self._watchers:
-            watcher.node_put(room, old)
+            watcher.node_put(tracked, old)
         for mirror in self._mirrors:
             mirror.put_node(node, usable=usable)
 
     def remove_node(self, name: str) -> None:
         """A node was deleted (unknown names are ignored)."""
-        room = self.rooms.pop(name, None)
-        if room is None:
+        tracked = self.nodes.pop(name, None)
+        if tracked is None:
             return
         self.version += 1
-        self.openings.append(room.node)  # the flavors of which it was the last node are bounded by quota alone now
-        self._unsettle(host_of(room.node), name)
-        if room.assigned:
-            self._elsewhere[name] = room.assigned
-        if not room.others:
+        self.openings.append(tracked.node)  # the flavors of which it was the last node are bounded by quota alone now
+        self._unsettle(host_of(tracked.node), name)
+        if tracked.assigned:
+            self._elsewhere[name] = tracked.assigned
+        if not tracked.others:
             del self._others[name]
         for watcher in self._watchers:
             watcher.node_gone(name)
@@ -256,13 +256,13 @@ class RoomLedger:
     def _shift_others(self, node: str, amounts: Requests, sign: int) -> None:
         taken = self._others.setdefault(node, {})
         shift(taken, amounts, sign)
-        if not taken and node not in self.rooms:
+        if not taken and node not in self.nodes:
             del self._others[node]
         if sign > 0:
             self._intruded.add(node)
         else:
             self._open((node,))
-        if node in self.rooms:
+        if node in self.nodes:
             self.changes.append(node)
 
     def account_for(self, key: str, pods: frozenset[str]) -> None:
@@ -310,8 +310,8 @@ class RoomLedger:
                 watcher.cards_put(node)
 
     def host_at(self, node: str) -> str | None:
-        room = self.rooms.get(node)
-        return host_of(room.node) if room is not None else None
+        tracked = self.nodes.get(node)
+        return host_of(tracked.node) if tracked is not None else None
 
     def taken_at(self, host: str) -> Mapping[str, int]:
         return self.on_spot((HOSTS, (host,)))
@@ -359,11 +359,11 @@ class RoomLedger:
         if before is not NOWHERE:
             self._open(_given_back(before.on_nodes, assigned.on_nodes))
             for label, value in _left(before.domains, assigned.domains):
-                self._open(name for name, room in self.rooms.items() if room.node.labels.get(label) == value)
+                self._open(name for name, tracked in self.nodes.items() if tracked.node.labels.get(label) == value)
 
     def _open(self, nodes: Iterable[str]) -> None:
-        known = (self.rooms.get(name) for name in nodes)
-        self.openings.extend(room.node for room in known if room is not None)
+        known = (self.nodes.get(name) for name in nodes)
+        self.openings.extend(tracked.node for tracked in known if tracked is not None)
 
     @contextmanager
     def unassigned(self, key: str) -> Generator[None]:
@@ -491,10 +491,10 @@ class RoomLedger:
 
     def shift_node(self, name: str, amounts: Mapping[str, int], count: int) -> None:
         """Assigned pods take `count` times these amounts more of a node (negative: less)."""
-        room = self.rooms.get(name)
-        held = room.assigned if room is not None else self._elsewhere.setdefault(name, {})
+        tracked = self.nodes.get(name)
+        held = tracked.assigned if tracked is not None else self._elsewhere.setdefault(name, {})
         shift(held, amounts, count)
-        if room is not None:
+        if tracked is not None:
             self.changes.append(name)
         elif not held:
             del self._elsewhere[name]
@@ -502,9 +502,9 @@ class RoomLedger:
     def has_room(self, assigned: Assigned) -> bool:
         """Whether all of this fits beside what is taken."""
         self._shift_assigned(_SIMULATED, assigned, 1)
-        taken = [room for name, _ in assigned.on_nodes if (room := self.rooms.get(name)) is not None]
+        taken = [tracked for name, _ in assigned.on_nodes if (tracked := self.nodes.get(name)) is not None]
         domains = (self.owners(domain) for domain, _ in assigned.domains)
-        free = not any(room.overfull for room in taken) and all(len(owners) == 1 for owners in domains)
+        free = not any(tracked.overfull for tracked in taken) and all(len(owners) == 1 for owners in domains)
         self._shift_assigned(_SIMULATED, assigned, -1)
         return free
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.objects import Workload
 
 from gangline.api import quantity
 from gangline.api.read import parse
@@ -41,12 +42,9 @@ def container(requests: Json | None = None, bounds: Json | None = None, **more: 
 
 
 def workload(*specs: Json, count: int = 1) -> Json:
-    return {
-        "metadata": {"namespace": "team", "name": "job", "uid": "u"},
-        "spec": {
-            "podSets": [{"name": f"p{i}", "count": count, "template": {"spec": spec}} for i, spec in enumerate(specs)]
-        },
-    }
+    """A Workload with a pod set for each of these specs of pods."""
+    rows = ({"name": f"p{i}", "count": count, "template": {"spec": spec}} for i, spec in enumerate(specs))
+    return Workload("job").pod_sets(*rows).made
 
 
 def pod(*containers: Json, **more: Any) -> Json:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import objects
+from tests.builders.objects import container
 
 from gangline.api.names import GPU_MILLI
 from gangline.api.read import parse
@@ -32,16 +34,10 @@ from gangline.engine.model.devices import WHOLE
 Json = dict[str, Any]
 
 
-def workload(name: str, *containers: Json, annotations: Json | None = None, pods: int = 1, **more: Any) -> Json:
-    spec = {
-        "containers": [{"name": f"c{i}", "resources": {"limits": each}} for i, each in enumerate(containers)],
-        **more,
-    }
-    template = {"metadata": {"annotations": annotations} if annotations else {}, "spec": spec}
-    return {
-        "metadata": {"namespace": "team", "name": name, "uid": name},
-        "spec": {"queueName": "q", "podSets": [{"name": "main", "count": pods, "template": template}]},
-    }
+def workload(name: str, *limits: Json, annotations: Json | None = None, pods: int = 1, **spec: Any) -> Json:
+    """A Workload with one pod set, whose containers have these limits."""
+    rows = (container(each, name=f"c{i}") for i, each in enumerate(limits))
+    return objects.Workload(name).in_queue("q").pods(*rows, count=pods, annotations=annotations, **spec).made
 
 
 def milli(*containers: Json, annotations: Json | None = None, by: NamespaceRules = NO_RULES, **more: Any) -> int:

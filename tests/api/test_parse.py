@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.api import accepted
 from tests.api.generated import Json, objects, with_defaults
+from tests.builders.objects import Workload
 from tests.examples import examples
 
 from gangline.api import names
@@ -35,15 +36,10 @@ def asks(requests: Json | None = None, limits: Json | None = None, **more: Any) 
     return {"name": "c", "image": "i", "resources": resources, **more}
 
 
-def workload(spec: Json | None = None, status: Json | None = None, **metadata: Any) -> Json:
-    pod_set = {"name": "main", "count": 2, "template": {"spec": pod(asks({"cpu": 1}))}}
-    return {
-        "apiVersion": names.V1BETA2,
-        "kind": "Workload",
-        "metadata": {"namespace": "team", "name": "job-a", "uid": "u1", **metadata},
-        "spec": {"podSets": [pod_set], **(spec or {})},
-        "status": status or {},
-    }
+def workload(spec: Json | None = None, status: Json | None = None, **meta: Any) -> Json:
+    """A Workload of two pods with a CPU each, with other fields in its spec, status and metadata."""
+    usual = Workload("job-a", **{"uid": "u1", **meta}).pods(asks({"cpu": 1}), count=2)
+    return usual.spec(**(spec or {})).status(**(status or {})).made
 
 
 def condition(kind: str, status: str, reason: str = "R", at: str = "2026-01-31T12:00:00Z") -> Json:

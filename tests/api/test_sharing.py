@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders.objects import Workload, container
 
 from gangline.api import admission, quantity
 from gangline.api.admission.of_jobs import gpu_shares as on_apply
@@ -35,13 +36,10 @@ def card(memory: int = 0, **more: Any) -> Device:
     return Device("n1", f"GPU-{memory}", memory=memory, resource="nvidia.com/gpu", **more)
 
 
-def workload(*containers: Json, annotations: Json | None = None, **more: Any) -> Json:
-    rows = [{"name": f"c{i}", "resources": {"limits": each}} for i, each in enumerate(containers)]
-    template = {"metadata": {"annotations": annotations or {}}, "spec": {"containers": rows, **more}}
-    return {
-        "metadata": {"namespace": "team", "name": "w", "uid": "w"},
-        "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": template}]},
-    }
+def workload(*limits: Json, annotations: Json | None = None, **spec: Any) -> Json:
+    """A Workload of one pod, whose containers have these limits."""
+    rows = (container(each, name=f"c{i}") for i, each in enumerate(limits))
+    return Workload().in_queue("q").pods(*rows, annotations=annotations, **spec).made
 
 
 def read(*containers: Json, by: NamespaceRules = NO_RULES, annotations: Json | None = None, **more: Any) -> PodSet:

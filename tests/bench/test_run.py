@@ -66,31 +66,6 @@ def test_a_wrong_choice_is_an_error_in_one_line(option: list[str], capsys: pytes
     assert capsys.readouterr().err.startswith("error: ")
 
 
-@pytest.mark.cluster
-def test_the_curve_has_a_row_for_every_size_asked_for(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(curve, "POINTS", (("baseline", "single"), ("baseline", "full"), ("large", "full")))
-    assert curve.main(["--to", "10", "--parameters", str(tiny)]) == 0
-    captured = capsys.readouterr()
-    (only,) = json.loads(captured.out)["points"]
-    assert (only["workloads"], only["queues"], only["complete"]) == (8, 1, True)
-    assert only["operator_cpu_ms"] > 0 and only["apiserver_cpu_ms"] > 0
-    assert len(captured.err.splitlines()) >= 2
-
-
-@pytest.mark.cluster
-def test_a_kueue_that_does_not_come_up_is_an_error_in_one_line(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken = tmp_path / "minimalkueue"
-    broken.write_text("#!/bin/sh\necho no kubeconfig\nexit 1\n")
-    broken.chmod(0o755)
-    assert admission.main(["--parameters", str(tiny), "--no-floor", "--kueue", str(broken)]) == 2
-    error = capsys.readouterr().err.rpartition("error: ")[2]
-    assert str(broken) in error and "no kubeconfig" in error
-
-
 def test_a_curve_without_a_point_is_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert curve.main(["--to", "1", "--parameters", str(tiny)]) == 2
     assert "--to 1" in capsys.readouterr().err

@@ -1,14 +1,11 @@
-"""The benchmark of the webhooks: what it sends is what they take, and its arithmetic."""
+"""The benchmark of the webhooks: what it sends is what they take."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
-import orjson
-import pytest
 from tests.bench import reviews
-from tests.bench.webhooks import _failures, _percentiles, _said
+from tests.bench.webhooks import _said
 from tests.fuzz.webhooks import webhooks
 
 from gangline.kube.resources import BY_KIND
@@ -39,27 +36,3 @@ def test_writes_are_of_both_versions_and_in_their_place() -> None:
     assert {each["apiVersion"].rpartition("/")[2] for each in made} == {"v1", "v1beta1", "v1beta2"}
     for each in made:
         assert each["metadata"].get("namespace") == ("team" if BY_KIND[each["kind"]].namespaced else None)
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        (503, {}, 503),
-        (200, {"response": {"allowed": True}}, 200),
-        (200, {"response": {"allowed": False, "status": {"code": 500}}}, 500),
-        (200, {"response": {"allowed": False, "status": {"code": 403}}}, 403),
-    ],
-)
-def test_a_failure_within_an_answer_is_a_failure(status: int, body: Any, said: int) -> None:
-    assert _said(status, orjson.dumps(body)) == said
-
-
-def test_percentiles_and_failures() -> None:
-    assert _percentiles([float(each) for each in range(1, 101)]) == {
-        "p50": 51.0,
-        "p95": 96.0,
-        "p99": 100.0,
-        "max": 100.0,
-    }
-    part = {"statuses": {"200": 5, "403": 1, "500": 2, "0": 1}}
-    assert _failures({"paced": part, "corpus": part, "through_server": {"statuses": {"201": 9}}}) == 6

@@ -41,17 +41,14 @@ def test_averages_leave_out_what_a_copy_lacks() -> None:
     assert found == {"a": 2, "b": {"c": 3.0}, "d": None}
 
 
-def test_every_cell_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "WINDOWS", {"made": Window("made.csv", "0")})
-    traces.write(tmp_path / "made.csv", trace_jobs(150, days=1.0))
-    arguments = ["--traces", str(tmp_path), "--windows", "made", "--days", "1", "--loads", "0.9,1.2", "--copies", "2"]
-    options: argparse.Namespace = options_of([*arguments, "--checkpoints", "30m,none", "--predictors", "random,true"])
-    found = list(cells(traces.load(tmp_path / "made.csv"), "made", options))
-    assert len({(cell["load"], cell["predictor"], cell["checkpoint_seconds"]) for cell in found}) == len(found) == 8
-    assert found[0]["gpus"] > found[-1]["gpus"]
-    for cell in found:
-        best = min(each["wait"]["mean"] for each in cell["plain"].values())
-        assert cell["ratios"]["mean"]["value"] == pytest.approx(cell["wait"]["mean"] / best)
-        runs = cell["copies"]["besteffort"]
-        assert len(runs) == 2
-        assert runs[0]["wait"] != runs[1]["wait"], "the second one is shaken"
+    traces.write(tmp_path / "made.csv", trace_jobs(60, days=1.0))
+    arguments = ["--traces", str(tmp_path), "--windows", "made", "--days", "1", "--loads", "0.9", "--copies", "2"]
+    options: argparse.Namespace = options_of([*arguments, "--checkpoints", "30m", "--predictors", "true"])
+    [cell] = cells(traces.load(tmp_path / "made.csv"), "made", options)
+    best = min(each["wait"]["mean"] for each in cell["plain"].values())
+    assert cell["ratios"]["mean"]["value"] == pytest.approx(cell["wait"]["mean"] / best)
+    runs = cell["copies"]["besteffort"]
+    assert len(runs) == 2
+    assert runs[0]["wait"] != runs[1]["wait"], "the second one is shaken"

@@ -11,6 +11,8 @@ from gangline.api.read import conditions
 
 Json = dict[str, Any]
 T = 1_700_000_000_000
+#: the lowest level of a topology
+HOST = "kubernetes.io/hostname"
 
 
 def a_pod(
@@ -102,20 +104,28 @@ class Workload:
         self._spec["podSets"] = [*self._spec["podSets"], *rows]
         return self
 
-    def owned_by(self, kind: str, name: str, api_version: str = "batch/v1") -> Self:
-        owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": name, "controller": True}
+    def owned_by(self, kind: str, name: str, api_version: str = "batch/v1", *, uid: str = "") -> Self:
+        owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid or name, "controller": True}
         self._meta["ownerReferences"] = [owner]
+        return self
+
+    def annotations(self, given: Json) -> Self:
+        self._meta["annotations"] = {**self._meta.get("annotations", {}), **given}
         return self
 
     def conditions(self, *rows: Json) -> Self:
         self._status["conditions"] = [*self._status.get("conditions", ()), *rows]
         return self
 
-    def reserves(self, queue: str, *assignments: Json, at: int = T) -> Self:
-        """It has quota of this ClusterQueue; without `assignments` its pod sets are named and counted alone."""
+    def holds(self, queue: str, *assignments: Json) -> Self:
+        """Its status names quota of this ClusterQueue; without `assignments` its pod sets are named and counted alone."""
         rows = assignments or [{"name": each["name"], "count": each["count"]} for each in self._spec["podSets"]]
         self._status["admission"] = {"clusterQueue": queue, "podSetAssignments": list(rows)}
-        return self.conditions(condition(names.QUOTA_RESERVED, at=at))
+        return self
+
+    def reserves(self, queue: str, *assignments: Json, at: int = T) -> Self:
+        """It holds quota, and a condition says so."""
+        return self.holds(queue, *assignments).conditions(condition(names.QUOTA_RESERVED, at=at))
 
     def admitted(self, queue: str, *assignments: Json, at: int = T) -> Self:
         return self.reserves(queue, *assignments, at=at).conditions(condition(names.ADMITTED, at=at))
@@ -132,3 +142,23 @@ class Workload:
     def made(self) -> WorkloadObject:
         head = {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": self._meta, "spec": self._spec}
         return WorkloadObject({**head, "status": self._status})
+
+
+def a_workload(
+    *hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), owner: str = "", **spec: Any
+) -> WorkloadObject:
+    """The Workload of a gang that is admitted, with a pod on each of these hosts: ns/w in queue cq."""
+    count = max(1, len(hosts))
+    row: Json = {"name": "main", "count": count, "flavors": {"cpu": "tas"}, "resourceUsage": {"cpu": "1"}}
+    if hosts:
+        slices = [
+            {"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": 1}} for host in hosts
+        ]
+        row["topologyAssignment"] = {"levels": [HOST], "slices": slices}
+    made = Workload("w", "ns", uid="u", resourceVersion=str(version)).in_queue("lq")
+    made.pods(container(resources={"requests": {"cpu": "1"}}), count=count, **spec).admitted("cq", row)
+    if owner:
+        made.owned_by("Job", owner)
+    if unhealthy:
+        made.status(unhealthyNodes=[{"name": host} for host in unhealthy])
+    return made.made

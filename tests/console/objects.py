@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.builders.objects import Workload, container
+
 from gangline.objects import LocalQueueObject, Stored, WorkloadObject
 
 NOW = 1_800_000_000.0
@@ -40,29 +42,13 @@ def workload(
     active: bool = True,
 ) -> WorkloadObject:
     """A Workload of `pods` pods with `gpus` GPUs each."""
-    container = {"name": "main", "resources": {"limits": {GPU: gpus}}}
-    status: dict[str, Any] = {"conditions": list(conditions)}
+    made = Workload(f"{kind.lower()}-{name}-1a2b3", namespace, uid=f"uid-{name}", creationTimestamp=stamp(ago))
+    made.owned_by(kind, name, uid=f"job-{name}").in_queue(queue).spec(priority=priority, active=active)
+    made.pods(container({GPU: gpus}), count=pods)
     if admitted_to:
         usage = {"flavors": {GPU: flavor}, "resourceUsage": {GPU: str(int(gpus) * pods)}, "name": "main", "count": pods}
-        status["admission"] = {"clusterQueue": admitted_to, "podSetAssignments": [usage]}
-    return WorkloadObject(
-        {
-            "metadata": {
-                "name": f"{kind.lower()}-{name}-1a2b3",
-                "namespace": namespace,
-                "uid": f"uid-{name}",
-                "creationTimestamp": stamp(ago),
-                "ownerReferences": [{"kind": kind, "name": name, "uid": f"job-{name}", "controller": True}],
-            },
-            "spec": {
-                "queueName": queue,
-                "priority": priority,
-                "active": active,
-                "podSets": [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}],
-            },
-            "status": status,
-        }
-    )
+        made.holds(admitted_to, usage)
+    return made.conditions(*conditions).made
 
 
 def pending(name: str, reason: str = "", message: str = "", **more: Any) -> WorkloadObject:

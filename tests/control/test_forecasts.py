@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.builders.objects import Workload, condition, container
 
 from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting import run_facts
@@ -68,34 +69,22 @@ class ForecastWorld:
         preempted: int = 0,
     ) -> None:
         """`past`: seconds of its earlier runs, of which each ended by a preemption."""
-        rows: list[Json] = []
-        status: Json = {"conditions": rows}
+        made = Workload(name, "ml", uid=f"uid-{name}", creationTimestamp=stamp(created)).in_queue("lq").conditions()
+        main = container(name="main", image="train:v1", command=["python", "train.py", "--lr", "1"])
+        made.pods({**main, "resources": {"requests": {"nvidia.com/gpu": "8"}}})
+        if checkpoint:
+            made.annotations({"gangline.io/checkpoint-interval": checkpoint})
+        if owner:
+            made.owned_by("GPUJob", owner, "gangline.io/v1alpha1", uid=f"uid-{owner}")
         if past:
-            status["accumulatedPastExecutionTimeSeconds"] = past
             row = {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": preempted}
-            status["schedulingStats"] = {"evictions": [row]}
+            made.status(accumulatedPastExecutionTimeSeconds=past, schedulingStats={"evictions": [row]})
         if started is not None:
             assigned = {"name": "main", "count": 1, "flavors": {"nvidia.com/gpu": "h100"}}
-            assigned["resourceUsage"] = {"nvidia.com/gpu": "8"}
-            status["admission"] = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
-            for kind in ("QuotaReserved", "Admitted"):
-                rows.append({"type": kind, "status": "True", "reason": kind, "lastTransitionTime": stamp(started)})
+            made.admitted("cq", {**assigned, "resourceUsage": {"nvidia.com/gpu": "8"}}, at=started * 1000)
         if ended is not None:
-            rows.append(
-                {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": stamp(ended)}
-            )
-        container = {"name": "main", "image": "train:v1", "command": ["python", "train.py", "--lr", "1"]}
-        container["resources"] = {"requests": {"nvidia.com/gpu": "8"}}
-        pods = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
-        meta: Json = {"name": name, "namespace": "ml", "creationTimestamp": stamp(created)}
-        if checkpoint:
-            meta["annotations"] = {"gangline.io/checkpoint-interval": checkpoint}
-        if owner:
-            kind, uid = ("GPUJob", f"uid-{owner}")
-            ref = {"apiVersion": "gangline.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": True}
-            meta["ownerReferences"] = [ref]
-        spec = {"queueName": "lq", "podSets": [pods]}
-        self.put(kube.WORKLOADS, {"kind": "Workload", "metadata": meta, "spec": spec, "status": status})
+            made.conditions(condition("Finished", reason="Succeeded", at=ended * 1000))
+        self.put(kube.WORKLOADS, made.made)
 
     def ran(self, name: str, seconds: int, *, created: int) -> None:
         """A workload from its submission to its end."""

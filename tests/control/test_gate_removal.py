@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.builders.objects import T, a_pod
+from tests.builders.objects import HOST, T, a_pod, a_workload
 from tests.builders.parts import PartWorld
-from tests.control.test_unhealthy import HOST, a_workload
 from tests.objects import PodObject, altered
 
 from gangline.api import names

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.builders.objects import a_pod
+from tests.builders.objects import a_pod, a_workload
 from tests.builders.parts import PartWorld
-from tests.control.test_unhealthy import a_workload
 from tests.objects import PodObject, altered
 
 from gangline.control.feed.pod import GATE

@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
-from tests.builders import clusters
+from tests.builders import clusters, objects
+from tests.builders.objects import container
 from tests.engine.test_placing import APART, CARD, MEMORY, TOGETHER, TRIALS, UTILISATION
 
 from gangline.api.read.conditions import timestamp
@@ -68,16 +69,10 @@ def workload(number: int, kind: str, memory: int, **names: str) -> clusters.Entr
         "gangline.io/class": kind,
         "gangline.io/gpu-utilisation": str(UTILISATION[kind]),
     }
-    container = {"name": "c", "image": "app", "resources": {"requests": {"cpu": "500m"}}}
-    template = {"metadata": {"annotations": told}, "spec": {"containers": [container]}}
-    meta = {
-        "name": f"{kind}{number}",
-        "namespace": "ml",
-        "uid": f"{kind}{number}",
-        "creationTimestamp": timestamp((clusters.NOW - 100 + number) * 1000),
-    }
-    spec = {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": template}]}
-    return kube.WORKLOADS, {"kind": "Workload", "metadata": meta, "spec": spec}
+    main = container(name="c", image="app", resources={"requests": {"cpu": "500m"}})
+    created = timestamp((clusters.NOW - 100 + number) * 1000)
+    made = objects.Workload(f"{kind}{number}", "ml", creationTimestamp=created).in_queue("q")
+    return kube.WORKLOADS, made.pods(main, annotations=told).made
 
 
 def placed(placement: Json, kinds: str, names: dict[str, str] | None = None, **measured: int) -> list[str]:

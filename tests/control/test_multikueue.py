@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.builders.objects import Workload
 
 from gangline.api import jobkinds, names
 from gangline.api.admission.multikueue import CONTROLLER
@@ -63,16 +64,11 @@ def row(state: str = "Pending", name: str = "elsewhere") -> Json:
 
 
 def workload(*conditions: Json, check: Json | None = None, reserved: bool = True, **status: Any) -> WorkloadObject:
-    held = {"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main"}]}} if reserved else {}
-    rows = [condition(names.QUOTA_RESERVED)] if reserved else []
-    meta = {"name": "wl", "namespace": "team", "uid": "w", "labels": {names.JOB_UID: "j", "team": "a"}}
-    said = {
-        **held,
-        "conditions": [*rows, *conditions],
-        "admissionChecks": [row() if check is None else check],
-        **status,
-    }
-    return WorkloadObject({"metadata": meta, "spec": {**SPEC, "active": True}, "status": said})
+    made = Workload("wl", uid="w", labels={names.JOB_UID: "j", "team": "a"}).spec(**SPEC, active=True)
+    if reserved:
+        made.reserves("cq", {"name": "main"})
+    checks = [row() if check is None else check]
+    return made.conditions(*conditions).status(**{"admissionChecks": checks, **status}).made
 
 
 def job(*, suspend: bool = True, manager: str = CONTROLLER, **status: Any) -> JobObject:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from tests.builders.objects import Json, T, a_node, a_pod
+from tests.builders.objects import Json, T, a_node, a_pod, a_workload
 from tests.builders.parts import PartWorld
-from tests.control.test_unhealthy import a_workload
 from tests.objects import PodObject, altered
 
 from gangline.api import names

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.builders.objects import Json, T, a_pod
+from tests.builders.objects import HOST, Json, T, a_pod, a_workload
 from tests.control.test_gate_removal import GatedGang
-from tests.control.test_unhealthy import HOST, a_workload
 
 from gangline.api import names
 from gangline.control.nodes.gates.pod_claims import claim_of

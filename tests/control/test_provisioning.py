@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+from tests.builders.objects import Workload
 
 from gangline.api import names
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec, RetryStrategy
@@ -46,17 +47,13 @@ def row(state: str = "Pending", name: str = "nodes", **more: Any) -> Json:
 
 def workload(*pod_sets: Json, checks: list[Json] | None = None, **more: Any) -> WorkloadObject:
     """One that holds quota; `conditions` besides."""
-    sets = list(pod_sets or (pod_set(),))
+    sets = pod_sets or (pod_set(),)
     assignments = [{"name": each["name"], "count": each["count"], "flavors": {"gpu": "a100"}} for each in sets]
-    meta = {"name": "wl", "namespace": "team", "uid": "w", "annotations": more.get("annotations", {})}
-    spec = {"podSets": sets, "active": more.get("active", True)}
-    status = {
-        "admission": {"clusterQueue": "cq", "podSetAssignments": assignments},
-        "conditions": [condition(names.QUOTA_RESERVED), *more.get("conditions", ())],
-        "admissionChecks": [row()] if checks is None else checks,
-    }
-    head = {"apiVersion": names.V1BETA2, "kind": "Workload"}
-    return WorkloadObject({**head, "metadata": meta, "spec": spec, "status": status})
+    meta = {"uid": "w", "annotations": more.get("annotations", {})}
+    made = Workload("wl", **meta).pod_sets(*sets).spec(active=more.get("active", True)).reserves("cq", *assignments)
+    return (
+        made.conditions(*more.get("conditions", ())).status(admissionChecks=[row()] if checks is None else checks).made
+    )
 
 
 def config(**fields: Any) -> ProvisioningRequestConfigSpec:

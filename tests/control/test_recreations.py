@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.builders.objects import Workload
 from tests.builders.parts import Recorder
 from tests.objects import WorkloadObject, as_stored
 
@@ -11,7 +12,7 @@ from gangline.control.kinds.recreations import MOST, WITHIN, Recreations
 
 
 def workload(name: str = "job-train-1a2b3") -> WorkloadObject:
-    return WorkloadObject({"metadata": {"namespace": "team", "name": name}})
+    return Workload(name).made
 
 
 def owner(uid: str = "uid") -> Any:

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.builders.objects import Json, T, a_node, a_pod
+from tests.builders.objects import HOST, Json, T, a_node, a_pod, a_workload
 from tests.builders.parts import PartWorld, Recorder
 from tests.context import a_context
-from tests.objects import PodObject, WorkloadObject
+from tests.objects import PodObject
 
-from gangline.api.read import conditions
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.nodes.gates.pod_gates import PodGates
 from gangline.control.nodes.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
@@ -20,7 +19,6 @@ from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes, in_o
 from gangline.engine import model
 from gangline.kube import resources as kube
 
-HOST = "kubernetes.io/hostname"
 #: the gates at their defaults
 USUAL = Rules()
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
@@ -119,47 +117,6 @@ def test_the_list_keeps_its_order_and_has_at_most_eight() -> None:
 
 
 # --- the parts --------------------------------------------------------------------------------------------------------
-
-
-def condition(kind: str) -> Json:
-    return {
-        "type": kind,
-        "status": "True",
-        "reason": kind,
-        "message": "",
-        "lastTransitionTime": conditions.timestamp(T),
-    }
-
-
-def a_workload(
-    *hosts: str, version: int = 1, unhealthy: tuple[str, ...] = (), owner: str = "", **spec: Any
-) -> WorkloadObject:
-    """Admitted on these hosts."""
-    slices = [
-        {"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": 1}} for host in hosts
-    ]
-    row: Json = {"name": "main", "count": max(1, len(hosts)), "flavors": {"cpu": "tas"}, "resourceUsage": {"cpu": "1"}}
-    if hosts:
-        row["topologyAssignment"] = {"levels": [HOST], "slices": slices}
-    template = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}], **spec}}
-    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}]
-    metadata = {"name": "w", "namespace": "ns", "uid": "u", "resourceVersion": str(version)}
-    return WorkloadObject(
-        {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "Workload",
-            "metadata": metadata | ({"ownerReferences": owners} if owner else {}),
-            "spec": {
-                "queueName": "lq",
-                "podSets": [{"name": "main", "count": max(1, len(hosts)), "template": template}],
-            },
-            "status": {
-                "admission": {"clusterQueue": "cq", "podSetAssignments": [row]},
-                "conditions": [condition("QuotaReserved"), condition("Admitted")],
-                **({"unhealthyNodes": [{"name": host} for host in unhealthy]} if unhealthy else {}),
-            },
-        }
-    )
 
 
 class UnhealthyWorld(PartWorld):

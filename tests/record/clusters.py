@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.builders.objects import Workload, pod_set
+
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.objects import JobObject
@@ -107,11 +109,16 @@ def workload(
     topology: bool = False,
 ) -> Json:
     """As Kueue stores it, with what must not be recorded in its template."""
-    conditions: list[Json] = []
+    meta: Json = {"uid": f"uid-{name}", "creationTimestamp": stamp(created), "annotations": {"secret": "annotation"}}
+    if checkpoint:
+        meta["annotations"]["gangline.io/checkpoint-interval"] = checkpoint
+    made = (
+        Workload(f"job-{name}", **meta).owned_by("Job", name, uid=f"job-{name}").in_queue("lq").spec(priority=priority)
+    )
 
     def says(kind: str, status: bool, at: int, reason: str) -> None:
         row = {"type": kind, "status": str(status), "reason": reason, "lastTransitionTime": stamp(at)}
-        conditions.append({**row, "message": "secret message"})
+        made.conditions({**row, "message": "secret message"})
 
     if admitted is not None:
         says("QuotaReserved", True, admitted, "QuotaReserved")
@@ -121,48 +128,22 @@ def workload(
         says("Evicted", True, evicted, "Preempted")
     if finished is not None:
         says("Finished", True, finished, "Succeeded")
-    pod_set: Json = {
-        "name": "main",
-        "count": pods,
-        "template": {
-            "metadata": {"annotations": {"secret": "annotation"}},
-            "spec": {
-                "containers": [
-                    {
-                        "name": "secret-container",
-                        "image": "secret/image",
-                        "command": ["secret-command"],
-                        "env": [{"name": "SECRET", "value": "secret-value"}],
-                        "resources": {"requests": {GPU: str(gpus)}},
-                    }
-                ],
-                "serviceAccountName": "secret-account",
-                "imagePullSecrets": [{"name": "secret-pull"}],
-            },
-        },
+    secret = {
+        "name": "secret-container",
+        "image": "secret/image",
+        "command": ["secret-command"],
+        "env": [{"name": "SECRET", "value": "secret-value"}],
+        "resources": {"requests": {GPU: str(gpus)}},
     }
+    template = {"serviceAccountName": "secret-account", "imagePullSecrets": [{"name": "secret-pull"}]}
+    row = pod_set(secret, count=pods, annotations={"secret": "annotation"}, **template)
     if topology:
-        pod_set["topologyRequest"] = {"required": "kubernetes.io/hostname"}
-    status: Json = {"conditions": conditions}
+        row["topologyRequest"] = {"required": "kubernetes.io/hostname"}
+    made.pod_sets(row)
     if admitted is not None and evicted is None:
         usage = {"name": "main", "count": pods, "flavors": {GPU: "gpu"}, "resourceUsage": {GPU: str(gpus * pods)}}
-        status["admission"] = {"clusterQueue": "cq", "podSetAssignments": [usage]}
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"job-{name}", "controller": True}
-    metadata: Json = {
-        "namespace": "team",
-        "name": f"job-{name}",
-        "uid": f"uid-{name}",
-        "creationTimestamp": stamp(created),
-        "ownerReferences": [owner],
-        "annotations": {"secret": "annotation"},
-    }
-    if checkpoint:
-        metadata["annotations"]["gangline.io/checkpoint-interval"] = checkpoint
-    return {
-        "metadata": metadata,
-        "spec": {"queueName": "lq", "priority": priority, "podSets": [pod_set]},
-        "status": status,
-    }
+        made.holds("cq", usage)
+    return made.made
 
 
 def configuration(recorder: Recorder, gpus: int = 16) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from httpx2 import ASGITransport, AsyncClient
 from tests.control.test_forecasts import START, World
 
 from gangline.console.commands.future import eta
@@ -27,6 +26,7 @@ from gangline.forecast import Forecast, HistoryStore, Run, Source
 from gangline.kube import resources as kube
 from gangline.kube.client import Listing
 from gangline.kube.errors import Forbidden
+from gangline.tls.apps import new_app
 
 
 class Recorder:
@@ -331,23 +331,27 @@ async def test_queues_that_there_are_not(visible: Visibility, queue: str, namesp
         await visible.pending(queue, namespace, Page())
 
 
-async def test_forecasts_and_accuracy_name_the_cluster(visible: Visibility) -> None:
-    app = web.Application()
+def asking(visible: Visibility) -> AsyncClient:
+    app = new_app()
     visible.add_to(app)
-    async with TestClient(TestServer(app)) as asked:
+    return AsyncClient(transport=ASGITransport(app), base_url="http://operator")
+
+
+async def test_forecasts_and_accuracy_name_the_cluster(visible: Visibility) -> None:
+    async with asking(visible) as asked:
         obj = visible._controller.mirror.get(kube.WORKLOADS, "ml/w0")
         assert obj is not None
         await _name_the_cluster(asked, obj["metadata"]["uid"])
 
 
-async def _name_the_cluster(asked: TestClient[Any, Any], uid: str) -> None:
-    told = await (await asked.get("/forecasts")).json()
+async def _name_the_cluster(asked: AsyncClient, uid: str) -> None:
+    told = (await asked.get("/forecasts")).json()
     assert told["cluster"] == "the-cluster"
     shown = told["forecasts"][alias(uid)]
     assert shown["source"] == "Default" and len(shown["quantiles"]) == 5
     assert "w0" not in str(told) and uid not in told["forecasts"], "anybody may ask"
     assert told["flavorOffsets"] == {}, "nothing has run on two flavors"
-    accuracy = await (await asked.get("/accuracy")).json()
+    accuracy = (await asked.get("/accuracy")).json()
     assert (accuracy["cluster"], accuracy["starts"]["starts"], accuracy["runtimes"]) == ("the-cluster", 0, [])
 
 
@@ -358,10 +362,8 @@ async def test_accuracy_names_no_queue_to_those_who_cannot_list_them(
     monkeypatch.setattr(visible._forecasting, "accuracy", lambda: {"since": None, "queues": records})
     queue = visible._controller.mirror.get(kube.CLUSTER_QUEUES, "cq")
     assert queue is not None
-    app = web.Application()
-    visible.add_to(app)
-    async with TestClient(TestServer(app)) as asked:
-        told = await (await asked.get("/accuracy")).json()
+    async with asking(visible) as asked:
+        told = (await asked.get("/accuracy")).json()
     assert told["queues"] == {alias(queue["metadata"]["uid"]): {"promised": 7}}
 
     class Lists:

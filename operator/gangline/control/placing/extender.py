@@ -14,9 +14,13 @@ import hashlib
 import hmac
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from aiohttp import web
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
+from starlette.requests import ClientDisconnect
 
 from gangline import bounded
 from gangline.api import names
@@ -28,6 +32,7 @@ from gangline.engine.model import PlacementPolicy
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import PodObject
+from gangline.tls.apps import REFUSED, address_of
 from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 
 #: bytes and values of the largest request: the names of 5,000 nodes and any pod, or some 150 whole nodes
@@ -47,7 +52,10 @@ BEST: Final = 10
 #: labels and annotations of pods whose nodes follow from their Workload
 _OF_GANGS: Final = (names.QUEUE_NAME, names.MANAGED, names.WORKLOAD_ANNOTATION)
 
-
+_VERBS: Final = {
+    "filter": "Which nodes a QueuePolicy allows a pod, as kube-scheduler asks an extender",
+    "prioritize": "How good each node is for a pod by a QueuePolicy, as kube-scheduler asks an extender",
+}
 _ADVICE: Final = ": send the names of the nodes alone (nodeCacheCapable: true)"
 
 
@@ -95,31 +103,38 @@ class Extender:
         self._bodies = Bodies(LONGEST, WITHIN, TOGETHER, PER_ADDRESS)
         self._turns = Turnstile(1, WAITING, AT_ONCE)
 
-    def add_to(self, app: web.Application) -> None:
-        app.router.add_post("/extender/{policy:[^/]+(?:/[^/]+)?}/{verb:filter|prioritize}", self._post)
+    def add_to(self, app: FastAPI) -> None:
+        for verb, summary in _VERBS.items():
+            for path in ("/extender/{policy}/", "/extender/{policy}/{key:path}/"):
+                app.add_api_route(
+                    path + verb, partial(self._post, verb), methods=["POST"], summary=summary, responses=REFUSED
+                )
 
-    async def _post(self, request: web.Request) -> web.Response:
-        address, verb = request.remote or "", request.match_info["verb"]
-        policy, _, key = request.match_info["policy"].partition("/")
+    async def _post(self, verb: str, request: Request) -> Response:
+        address = address_of(request)
+        policy, key = request.path_params["policy"], request.path_params.get("key", "")
         try:
             self._placement(policy)  # no policy, no reading
             self._check_key(policy, key)
-            async with self._bodies.read(request.content.iter_any(), address) as body, self._turns.turn(address):
-                return web.json_response(await self._answered(policy, verb, body))
+            async with self._bodies.read(request.stream(), address) as body, self._turns.turn(address):
+                answer = orjson.dumps(await self._answered(policy, verb, body))
+            return Response(answer, media_type="application/json")
         except (BadRequestError, bounded.TooLongError, parse.ParseError) as error:
-            return web.Response(status=400, text=f"{error}\n")
+            return PlainTextResponse(f"{error}\n", 400)
         except bounded.BadJsonError as error:
-            return web.Response(status=400, text=f"the body is {error}{_ADVICE}\n")
+            return PlainTextResponse(f"the body is {error}{_ADVICE}\n", 400)
         except PermissionError as error:
-            return web.Response(status=403, text=f"{error}\n")
+            return PlainTextResponse(f"{error}\n", 403)
         except LookupError as error:
-            return web.Response(status=404, text=f"{error.args[0]}\n")
+            return PlainTextResponse(f"{error.args[0]}\n", 404)
         except TimeoutError:
-            return web.Response(status=408, text=f"the request did not arrive within {WITHIN:g} s\n")
+            return PlainTextResponse(f"the request did not arrive within {WITHIN:g} s\n", 408)
         except TooLargeError as error:
-            return web.Response(status=413, text=f"{error}{_ADVICE}\n")
+            return PlainTextResponse(f"{error}{_ADVICE}\n", 413)
         except BusyError as error:
-            return web.Response(status=429, text=f"{error}\n", headers=error.headers)
+            return PlainTextResponse(f"{error}\n", 429, error.headers)
+        except ClientDisconnect:  # nobody reads the answer
+            return Response(status_code=400)
 
     async def _answered(self, policy: str, verb: str, body: bytes) -> Any:
         """Answer a request. Whoever asks without a pause gets half of the time of this process: the rest is for admission."""

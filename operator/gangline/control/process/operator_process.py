@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aiohttp import web
+from fastapi import FastAPI
 
 import gangline
 from gangline import files
@@ -420,7 +420,7 @@ class Operator:
     def _witness(self, resource: Resource, key: str, version: str) -> None:
         self.watches.expect(resource, key, version)
 
-    def app(self) -> web.Application:
+    def app(self) -> FastAPI:
         """The routes of the operator's HTTP server."""
         return self._http.app()
 

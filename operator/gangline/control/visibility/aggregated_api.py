@@ -26,11 +26,11 @@ from aiohttp import web
 from gangline.control.answers.answers import Answers
 from gangline.control.visibility import discovery, front_proxy
 from gangline.control.visibility.access_review import Access, Reviews
-from gangline.control.visibility.answers_api import LONGEST, TIME, AnswersApi
+from gangline.control.visibility.answers_api import LONGEST, TIME, AnswersApi, as_response
 from gangline.control.visibility.api_service import SERVICE, Address, Registration
 from gangline.control.visibility.discovery import Served
 from gangline.control.visibility.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
-from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility, as_response
+from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json

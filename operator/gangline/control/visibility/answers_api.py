@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import orjson
 from aiohttp import web
 
 from gangline import bounded
@@ -36,7 +37,6 @@ from gangline.control.visibility import event_stream
 from gangline.control.visibility.access_review import Access, Reviews
 from gangline.control.visibility.discovery import ANSWERS, METHODS, WATCH, Served
 from gangline.control.visibility.front_proxy import User
-from gangline.control.visibility.pending_view import as_response
 from gangline.control.visibility.question import Question, QuestionError
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -373,3 +373,7 @@ def _document(body: bytes) -> Json:
     if found.get("kind") not in (None, "WhatIf"):
         raise whatif.WrongJobError(f"kind: must be WhatIf, not {bounded.shown(found['kind'])}")
     return found
+
+
+def as_response(body: Json, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json", status=status)

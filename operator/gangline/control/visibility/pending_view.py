@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from aiohttp import web
+from fastapi import FastAPI, Response
 
 from gangline import bounded
 from gangline.control.answers.sight import ALL, Sight
 from gangline.control.controller import Controller
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
+from gangline.tls.apps import add_get
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
@@ -83,16 +84,18 @@ class Visibility:
 
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
 
-    def add_to(self, app: web.Application) -> None:
-        app.router.add_get("/cluster", self._cluster)
-        app.router.add_get("/forecasts", self._forecasts)
-        app.router.add_get("/accuracy", self._accuracy)
+    def add_to(self, app: FastAPI) -> None:
+        add_get(app, "/cluster", self._cluster, summary="Which cluster this is the operator of")
+        add_get(
+            app, "/forecasts", self._forecasts, summary="Every estimate of a whole runtime, by an alias of the workload"
+        )
+        add_get(app, "/accuracy", self._accuracy, summary="How good forecasts and expected starts were")
 
-    async def _cluster(self, _: web.Request) -> web.Response:
+    async def _cluster(self) -> Response:
         """Answer which cluster this is the operator of."""
         return self._answer({})
 
-    async def _forecasts(self, _: web.Request) -> web.Response:
+    async def _forecasts(self) -> Response:
         """Answer with every estimate of a whole runtime, without the names of workloads, since anybody may ask.
 
         The request has estimates made for a while, even where no policy needs them.
@@ -105,7 +108,7 @@ class Visibility:
         async with self._answering:
             if self._clock() >= self._answered[1]:
                 self._answered = await self._estimates(forecasting)
-            return web.Response(body=self._answered[0], content_type="application/json")
+            return Response(self._answered[0], media_type="application/json")
 
     async def _estimates(self, forecasting: Forecasting) -> tuple[bytes, float]:
         """The answer with all estimates, and until when it is given again: frequent requests take at most a twentieth of the
@@ -130,7 +133,7 @@ class Visibility:
         spent += self._clock() - start
         return answer, self._clock() + min(LONGEST_GOOD, SHARE * spent)
 
-    async def _accuracy(self, _: web.Request) -> web.Response:
+    async def _accuracy(self) -> Response:
         """The accuracy of forecasts and expected starts, without the names of ClusterQueues, since anybody may ask."""
         from gangline.control.forecasting.forecasting import alias
 
@@ -142,8 +145,9 @@ class Visibility:
         queues = {alias(known[name].uid): record for name, record in told["queues"].items() if name in known}
         return self._answer({**told, "queues": queues})
 
-    def _answer(self, body: Json, status: int = 200) -> web.Response:
-        return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)
+    def _answer(self, body: Json, status: int = 200) -> Response:
+        answer = orjson.dumps({"cluster": self._controller.mirror.cluster_id(), **body})
+        return Response(answer, status, media_type="application/json")
 
     # --- pending workloads --------------------------------------------------------------------------------------------
 
@@ -224,7 +228,3 @@ class Visibility:
 
             item["expectedStart"] = start_status(replace(start, because=sight.text(start.because)))
         return item
-
-
-def as_response(body: Json, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), content_type="application/json", status=status)

@@ -233,6 +233,16 @@ def test_a_port_that_is_taken_is_an_error() -> None:
         bind("127.0.0.1", taken.getsockname()[1])
 
 
+async def test_answers_do_not_wait_for_acknowledgements() -> None:
+    loop, [listening] = asyncio.get_running_loop(), bind("127.0.0.1", 0)
+    with listening, socket.create_connection(listening.getsockname()):
+        connection, _ = await loop.sock_accept(listening)
+        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, connection)
+        accepted = transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "an answer is sent in two parts"
+        transport.abort()
+
+
 # --- tokens ---
 
 

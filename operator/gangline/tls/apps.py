@@ -49,9 +49,9 @@ def new_app(title: str = "", description: str = "") -> FastAPI:
 
 
 def add_get(app: FastAPI, path: str, endpoint: Callable[..., Awaitable[Response]], **described: Any) -> None:
-    """Serve GET and HEAD at this path; `described` as for FastAPI."""
+    """Serve GET and HEAD at this path; `described` as for FastAPI, which would describe both methods under one name."""
+    app.add_api_route(path, endpoint, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route(path, endpoint, methods=["GET"], **described)
-    app.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
 
 
 def address_of(request: Request) -> str:

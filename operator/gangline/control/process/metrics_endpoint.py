@@ -9,15 +9,16 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.types import Receive, Scope, Send
 
 from gangline.control.answers.api.access_review import PathAccess, Reviews
 from gangline.control.metrics.operator_metrics import Metrics
@@ -65,9 +66,7 @@ class MetricsPage:
         add_get(app, PATH, self.get, summary="Metrics in Prometheus' text format", response_class=PlainTextResponse)
 
     async def get(self) -> Response:
-        parts = await self._parts()
-        size = {"Content-Length": str(sum(map(len, parts)))}
-        return StreamingResponse(_each(parts), headers=size, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return _InParts(await self._parts())
 
     async def _parts(self) -> list[bytes]:
         async with self._making:
@@ -85,9 +84,20 @@ class MetricsPage:
             self._made, self._good_until = [], float("-inf")
 
 
-async def _each(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
+class _InParts(Response):
+    """Sends a page in the parts that it was made in. Together they would be copied, and FastAPI's stream costs 0.1 ms more."""
+
+    media_type = CONTENT_TYPE_PLAIN_0_0_4
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        super().__init__(headers={"Content-Length": str(sum(map(len, parts)))})
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import is_ready
 from gangline.devcluster.real.pool import RealPool
 from gangline.kube.client import ApiClient
-from gangline.kube.resources import BY_KIND, NODES, PODS, WORKLOADS, Json, true_condition
+from gangline.kube.resources import BY_KIND, NODES, PODS, WORKLOADS, Json
+from gangline.objects import Stored
 
 EXAMPLE = example.bundled(training_image.EXAMPLE)
 NAMESPACE, GANG, RANKS = "training", "ddp", 4
@@ -130,7 +131,7 @@ async def one(plane: LocalControlPlane, watched: Watched, losses: Losses, node: 
 
     def fresh(*, ready: bool) -> int:
         chosen = [pod for pod in pods(watched) if pod["metadata"]["uid"] not in old]
-        return sum(not ready or true_condition(pod, "Ready") is not None for pod in chosen)
+        return sum(not ready or Stored(pod).true_condition("Ready") is not None for pod in chosen)
 
     def none_left() -> bool:
         return not any(pod["metadata"]["uid"] in old and belongs(pod) for pod in watched.objects[PODS].values())

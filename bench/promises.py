@@ -21,7 +21,7 @@ import click
 
 from gangline import traces
 from gangline.console.options import Instant
-from gangline.control.forecasting.promises import Ledger, Promise, Record
+from gangline.control.forecasting.promises import Ledger, Promise, PromiseRecord
 from gangline.engine import EventKind, ExpectedStart, outlook
 from gangline.engine.model import Millis, Workload
 from gangline.replay import policies
@@ -117,7 +117,7 @@ class Asking(Simulator):
 
 def measured(samples: Iterable[Sample], *, longer: Millis = 0) -> dict[str, Any]:
     """The record of the promises whose jobs waited longer than this, as the operator keeps it."""
-    record, unknown = Record(), 0
+    record, unknown = PromiseRecord(), 0
     for each in samples:
         if each.started is None or each.started - each.at <= longer:
             continue

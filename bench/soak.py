@@ -40,7 +40,7 @@ from bench.revisions import Revisions
 from bench.stack import BenchError, Process, Stack
 from gangline.api import names
 from gangline.control.audit import audit_check
-from gangline.control.audit.audit_check import Outcome
+from gangline.control.audit.audit_check import AuditResult
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -484,9 +484,9 @@ async def soak(load: Load, course: Course, parameters: Path = FILE) -> Json:
         await asyncio.to_thread(stack.__exit__, None, None, None)
 
 
-def _replayed(record: Path) -> Outcome:
+def _replayed(record: Path) -> AuditResult:
     """What a replay of the operator's record finds, every ten minutes of it."""
-    outcome = Outcome()
+    outcome = AuditResult()
     return audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
 
 

@@ -36,7 +36,8 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
-from gangline.kube.resources import Json, Resource, condition_of, controller_of, key_of
+from gangline.kube.resources import Json, Resource, controller_of, key_of
+from gangline.objects import Stored
 
 GPU: Final = "nvidia.com/gpu"
 #: GPUs of a node
@@ -108,7 +109,7 @@ def gangs(workloads: Iterator[Json], pods: Iterator[Json]) -> list[tuple[str, in
         meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
         if spec.get("nodeName") or meta.get("deletionTimestamp") or status.get("phase") in ("Succeeded", "Failed"):
             continue
-        row, owner = condition_of(pod, "PodScheduled") or {}, controller_of(pod)
+        row, owner = Stored(pod).condition("PodScheduled") or {}, controller_of(pod)
         fits_nowhere = row.get("status") == "False" and row.get("reason") == "Unschedulable"
         if owner is not None:
             key = meta["namespace"], owner["uid"]

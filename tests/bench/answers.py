@@ -34,7 +34,7 @@ from tests.bench.scrape import Tape
 
 from gangline.api.read import conditions
 from gangline.control.answers.answers import Answers
-from gangline.control.answers.api.access_review import Access, Reviews
+from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
 from gangline.control.answers.api.answers_api import AnswersApi
 from gangline.control.answers.api.discovery import ANSWERS
 from gangline.control.answers.api.front_proxy import User
@@ -289,7 +289,7 @@ class Yes(Reviews):
         pass
 
     async def allowed(self, user: User, access: object) -> bool:
-        assert isinstance(access, Access)
+        assert isinstance(access, ResourceAttributes)
         return access.resource != "workloads" or access.namespace == MINE
 
 

@@ -68,9 +68,9 @@ def _run_operator(
         level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", force=True
     )
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    from gangline.control.process.operator_process import Options, serve
+    from gangline.control.process.operator_process import OperatorOptions, serve
 
-    options = Options(kubeconfig=Path(kubeconfig), identity=identity, ready_file=Path(ready), **arguments)
+    options = OperatorOptions(kubeconfig=Path(kubeconfig), identity=identity, ready_file=Path(ready), **arguments)
     os._exit(asyncio.run(serve(options)))
 
 

@@ -20,7 +20,7 @@ from tests.cluster.conftest import System
 from gangline.console.cli import main
 from gangline.console.views import following
 from gangline.control.answers.api import api_service
-from gangline.control.answers.api.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.devcluster.layout import Layout
 from gangline.install import rights
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 Run = Callable[..., Awaitable[Result]]
 ROOT = "/apis/answers.gangline.io/v1alpha1"
-HERE = Options(("127.0.0.1", 0), "127.0.0.1")
+HERE = AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
 SECRET = "secret-team"
 #: what a user of a namespace may do there, beside asking: Kueue's role for users grants these, too
 USER = [

@@ -24,7 +24,7 @@ from gangline.api.schema.kinds import CONVERTED
 from gangline.console.cli import main
 from gangline.console.doctor.installation import queues
 from gangline.control.answers.api import api_service
-from gangline.control.answers.api.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.install import rights
 from gangline.install.cluster_kinds import DEPLOYMENTS
@@ -96,7 +96,7 @@ async def namespace(api: Api, name: str) -> None:
 
 async def test_an_installation_in_order(system: System, api: Api, tmp_path: Path) -> None:
     """Also: what the leader itself says, and that the examination stores nothing."""
-    visibility = Options(("127.0.0.1", 0), "127.0.0.1")
+    visibility = AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
     forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
     system.operator("ordered", leader_election=True, visibility=visibility, forecasts=forecasts).wait_ready()
     await api.apply(flavor(), cluster_queue("cq", 4), local_queue("lq", "cq"))

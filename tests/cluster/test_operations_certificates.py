@@ -143,7 +143,7 @@ async def test_the_operators_login_is_renewed_while_it_works(system: System, api
 async def test_the_visibility_api_changes_certificates_and_the_aggregators_ca(system: System, api: Api) -> None:
     """Its own certificates last for seconds. Then the API server's front proxy gets one of another CA."""
     replaced = {**short_lives.LIVES, "gangline.control.answers.api.aggregated_api:PERIOD": short_lives.LOOK}
-    visibility = aggregated_api.Options(("127.0.0.1", 0), "127.0.0.1")
+    visibility = aggregated_api.AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
     operator = system.operator("seen", replaced=replaced, visibility=visibility).wait_ready()
     await _queue(api)
     path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads"

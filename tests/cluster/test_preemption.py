@@ -24,7 +24,7 @@ from tests.cluster.harness import (
 )
 
 from gangline.api.read.conditions import millis_of
-from gangline.control.answers.api.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -51,7 +51,7 @@ async def queue(api: Api) -> AsyncIterator[None]:
 
 
 async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: System, queue: None, api: Api) -> None:
-    answering = Options(("127.0.0.1", 0), "127.0.0.1")
+    answering = AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
     operator = system.operator("first", visibility=answering).wait_ready()
 
     async def row(name: str, kind: str) -> Json:

@@ -14,7 +14,7 @@ from tests.cluster.harness import Api, cluster_queue, condition, connect, flavor
 
 from gangline.control.answers.api import api_service
 from gangline.control.answers.api.access_review import REVIEWS
-from gangline.control.answers.api.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.process import metrics_endpoint
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.install import rights
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 async def test_the_rights_that_are_printed_are_enough(system: System, api: Api, tmp_path: Any) -> None:
     """With everything that writes beyond jobs and queues: a lease, where the leader listens, the visibility API."""
     forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
-    visibility = Options(("127.0.0.1", 0), "127.0.0.1")
+    visibility = AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
     operator = system.operator("rights", leader_election=True, forecasts=forecasts, visibility=visibility).wait_ready()
     await api.apply(flavor(), cluster_queue("cq", 2), local_queue("lq", "cq"))
     await api.create(job("holds", "lq", gpus=2, runtime="1h"))
@@ -70,7 +70,7 @@ async def test_the_rights_that_are_printed_are_enough(system: System, api: Api, 
 
 
 async def test_metrics_are_read_by_whom_the_api_server_lets_read_them(system: System, api: Api) -> None:
-    options = metrics_endpoint.Options(("127.0.0.1", 0))
+    options = metrics_endpoint.MetricsEndpointOptions(("127.0.0.1", 0))
     operator = system.operator("secured", secured_metrics=options).wait_ready()
     metrics = {"apiVersion": f"{CLUSTER_ROLES.group}/v1", "metadata": {"name": "metrics-reader"}}
     rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}

@@ -12,9 +12,9 @@ from tests.cluster import harness
 from tests.cluster.conftest import System
 
 from gangline.console.views import reach, world
-from gangline.control.answers.api.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.audit import audit_check
-from gangline.control.audit.audit_check import Outcome
+from gangline.control.audit.audit_check import AuditResult
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.forecast import HistoryStore, Run
 from gangline.kube import resources as kube
@@ -36,7 +36,7 @@ def stored(path: Path) -> dict[str, Run]:
 
 async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: System, tmp_path: Path) -> None:
     history, record = tmp_path / "history.db", tmp_path / "audit.jsonl"
-    visibility = Options(("127.0.0.1", 0), "127.0.0.1")
+    visibility = AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
     learned = ForecastOptions(str(history), tmp_path / "model.gz")
     chosen = {"forecasts": learned, "audit": record, "visibility": visibility}
     operator = system.operator("first", **chosen).wait_ready()
@@ -83,7 +83,7 @@ async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: 
     assert set(runs) == {"short-0", "short-1", "short-2", "short-3", "while-away"}
     assert all(run.seconds is not None and run.gpus == 4 and run.flavor == "gpu" for run in runs.values())
 
-    outcome = Outcome()
+    outcome = AuditResult()
     audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
     assert outcome.holds, outcome.differences
     assert outcome.runs == 2 and outcome.decisions["Admit"] == 6

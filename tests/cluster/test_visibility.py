@@ -13,7 +13,7 @@ from tests.cluster.conftest import System
 
 from gangline.control.answers.api import api_service
 from gangline.control.answers.api.access_review import HOLDS
-from gangline.control.answers.api.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.devcluster.layout import Layout
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -21,7 +21,7 @@ from gangline.kube.errors import NotFound
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 GROUP = "/apis/visibility.kueue.x-k8s.io"
-HERE = Options(("127.0.0.1", 0), "127.0.0.1")
+HERE = AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
 VIEWER: list[Json] = [
     {
         "apiVersion": "rbac.authorization.k8s.io/v1",

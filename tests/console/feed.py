@@ -15,7 +15,7 @@ from tests.console.objects import cluster_queue, condition, flavor, local_queue,
 from gangline.console.run.screen import screen
 from gangline.console.stack.stack import ended_by_signals
 from gangline.console.views.watch import changes
-from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 
 SHORT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, 8 more needed"
 QUEUES = [
@@ -37,13 +37,13 @@ def course(jobs: int) -> list[list[Any]]:
     ]
 
 
-def seen_of(objects: list[Any]) -> Snapshot:
+def seen_of(objects: list[Any]) -> AnswerSnapshot:
     return snapshot(objects, QUEUES, [local_queue()])
 
 
 async def tell(step: float, jobs: int) -> None:
     with screen() as shown:
-        before: Snapshot | None = None
+        before: AnswerSnapshot | None = None
         started = time.monotonic()
         for number, objects in enumerate(course(jobs)):
             seen = seen_of(objects)

@@ -27,7 +27,7 @@ from gangline.console.commands.see import events, history, node_cards, nodes, sh
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
 from gangline.console.views import jobs
-from gangline.control.answers.answers import Wish
+from gangline.control.answers.desk import Wish
 from gangline.control.answers.nodes.cards import Owner, cards_of
 from gangline.control.answers.sight import ALL, Everybody, Sight
 from gangline.control.answers.usage.past import PastRun, rows

@@ -21,7 +21,7 @@ from gangline.console.commands.change import cancel, hold, move
 from gangline.console.commands.see import limits_set
 from gangline.console.output.selection import ListSelection
 from gangline.console.views import access, asking, choosing, targets
-from gangline.control.answers.workloads.snapshot import State
+from gangline.control.answers.workloads.snapshot import JobState
 from gangline.kube.client import ObjectList
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import (
@@ -624,4 +624,4 @@ def test_a_kind_is_found_by_its_owner_reference() -> None:
 
 def test_words_for_what_a_job_does() -> None:
     assert targets.Target("job/x", None, None, None, None).what_it_does() == "is not queued"
-    assert targets.Target("job/x", None, None, None, None).state is State.NOT_QUEUED
+    assert targets.Target("job/x", None, None, None, None).state is JobState.NOT_QUEUED

@@ -6,7 +6,7 @@ import pytest
 from tests.console.objects import GPU, NOW, cluster_queue, condition, flavor, local_queue, pending, running, workload
 
 from gangline.control.answers.explanation import explain, needs, ordinal, some
-from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 
 QUEUES = [
     cluster_queue("vision", flavor("a100", 40, 40), pending=2, admitted=2),
@@ -32,7 +32,7 @@ def told(obj: dict[str, Any], *others: dict[str, Any], queues: list[dict[str, An
     return lines
 
 
-def look(obj, *others, queues=QUEUES) -> tuple[Snapshot, Any]:
+def look(obj, *others, queues=QUEUES) -> tuple[AnswerSnapshot, Any]:
     seen = snapshot([obj, *others, *HOLDERS], queues, ROUTES)
     return seen, next(v for v in seen.workloads if v.uid == obj["metadata"]["uid"])
 

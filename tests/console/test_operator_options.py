@@ -11,17 +11,17 @@ from click.testing import CliRunner
 
 from gangline.api.read.configuration.manager import LeaseSettings
 from gangline.console.cli import main
-from gangline.control.answers.api.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.process import operator_process
 from gangline.tls.listening import bound
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[operator_process.Options]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[operator_process.OperatorOptions]:
     """The options with which the operator would have been run."""
-    seen: list[operator_process.Options] = []
+    seen: list[operator_process.OperatorOptions] = []
 
-    async def serve(options: operator_process.Options, **_: Any) -> int:
+    async def serve(options: operator_process.OperatorOptions, **_: Any) -> int:
         seen.append(options)
         return 0
 
@@ -35,18 +35,22 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[operator_process.Options]:
     ("words", "pod_ip", "expected"),
     [
         ([], "", None),
-        ([], "10.1.2.3", Options(("0.0.0.0", 8082), "10.1.2.3")),
+        ([], "10.1.2.3", AggregatedApiOptions(("0.0.0.0", 8082), "10.1.2.3")),
         (["--visibility-listen", ""], "10.1.2.3", None),
-        (["--visibility-listen", "127.0.0.1:0"], "", Options(("127.0.0.1", 0), "127.0.0.1")),
-        (["--visibility-listen", "[::]:9", "--visibility-host", "[fd00::1]"], "", Options(("::", 9), "fd00::1")),
+        (["--visibility-listen", "127.0.0.1:0"], "", AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")),
+        (
+            ["--visibility-listen", "[::]:9", "--visibility-host", "[fd00::1]"],
+            "",
+            AggregatedApiOptions(("::", 9), "fd00::1"),
+        ),
     ],
 )
 def test_the_visibility_api_is_served_where_it_is_known_how_to_be_reached(
-    started: list[operator_process.Options],
+    started: list[operator_process.OperatorOptions],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
     pod_ip: str,
-    expected: Options | None,
+    expected: AggregatedApiOptions | None,
 ) -> None:
     if pod_ip:
         monkeypatch.setenv("POD_IP", pod_ip)
@@ -67,14 +71,14 @@ def test_the_visibility_api_is_served_where_it_is_known_how_to_be_reached(
     ],
 )
 def test_what_makes_no_sense_names_the_option(
-    started: list[operator_process.Options], words: list[str], said: str
+    started: list[operator_process.OperatorOptions], words: list[str], said: str
 ) -> None:
     result = CliRunner().invoke(main, ["admin", "operator", "--history", "", *words])
     assert result.exit_code == 2 and said in result.output and not started
 
 
 def test_an_address_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def serve(options: operator_process.Options, **_: Any) -> int:
+    async def serve(options: operator_process.OperatorOptions, **_: Any) -> int:
         assert options.visibility is not None
         bound(*options.visibility.listen).close()
         return 0
@@ -112,7 +116,7 @@ leaderElection: {leaderElect: false, leaseDuration: 30s}
     ],
 )
 def test_a_flag_wins_over_the_configuration_and_that_over_the_place(
-    started: list[operator_process.Options],
+    started: list[operator_process.OperatorOptions],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     words: list[str],
@@ -139,7 +143,9 @@ def test_a_flag_wins_over_the_configuration_and_that_over_the_place(
     assert options.lease == lease
 
 
-def test_a_history_that_cannot_be_written_is_refused(started: list[operator_process.Options], tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_written_is_refused(
+    started: list[operator_process.OperatorOptions], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     result = CliRunner().invoke(
         main, ["admin", "operator", "--history", str(tmp_path / "file" / "deep" / "history.db")]
@@ -149,7 +155,7 @@ def test_a_history_that_cannot_be_written_is_refused(started: list[operator_proc
 
 
 def test_the_default_history_is_beside_the_models(
-    started: list[operator_process.Options], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    started: list[operator_process.OperatorOptions], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In the image, HOME is /tmp."""
     monkeypatch.setenv("GANGLINE_HISTORY", str(tmp_path / "new" / "history.db"))

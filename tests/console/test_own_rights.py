@@ -10,7 +10,7 @@ from typing import Any
 
 from gangline.console.commands.see import why
 from gangline.console.views import own_rights
-from gangline.control.answers.workloads.snapshot import Snapshot, State, workload_view
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, workload_view
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import EVENTS, JOBS, Resource
 from gangline.objects import WorkloadObject
@@ -59,10 +59,10 @@ async def test_jobs_without_a_workload_are_listed_with_what_holds_them() -> None
     api.jobs["made-again"] = "u4"
     warned = await own_rights.warned(api, "ml")
     assert len(warned) == 3
-    (held,) = await own_rights.held(api, warned, Snapshot((), ()))
+    (held,) = await own_rights.held(api, warned, AnswerSnapshot((), ()))
     assert (held.job, held.state, held.reason, held.message) == (
         "job/pcjob",
-        State.NOT_QUEUED,
+        JobState.NOT_QUEUED,
         "ErrWorkloadCompose",
         NOTE,
     )

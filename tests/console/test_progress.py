@@ -4,12 +4,12 @@ from tests.console.objects import cluster_queue, condition, flavor, local_queue,
 
 from gangline.console.run.progress import RunProgress
 from gangline.console.views.watch import changes, in_use
-from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 
 QUEUES = [cluster_queue("vision", flavor("a100", 64))]
 
 
-def see(*objects) -> Snapshot:
+def see(*objects) -> AnswerSnapshot:
     return snapshot(objects, QUEUES, [local_queue()])
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.console.objects import GPU
 
-from gangline.control.answers.workloads.reasons import Obstacle, Preemption, brief, parse, preemption
+from gangline.control.answers.workloads.reasons import PreemptionCause, ReportedObstacle, brief, parse, preemption
 
 SHORT = f"insufficient unused quota for {GPU} in flavor a100, 8 more needed"
 BIG = (
@@ -17,7 +17,7 @@ def frame(*reasons: str, pod_set: str = "main") -> str:
 
 
 def test_what_is_short_is_read_with_flavor_resource_and_amount():
-    assert parse(frame(SHORT)).obstacles == (Obstacle("short", SHORT, "main", "a100", GPU, amount=8),)
+    assert parse(frame(SHORT)).obstacles == (ReportedObstacle("short", SHORT, "main", "a100", GPU, amount=8),)
 
 
 def test_what_is_too_big_is_read_with_the_most_that_could_be_had():
@@ -121,7 +121,7 @@ def test_a_preemption_is_read_with_who_and_why():
         "InCohortReclamation: Preempted to accommodate a workload (UID: 7f84, JobUID: d95a) due to reclamation within the "
         "cohort; preemptor path: /lab/language; preemptee path: /lab/vision"
     )
-    assert preemption(message) == Preemption("7f84", "reclamation within the cohort", "d95a")
+    assert preemption(message) == PreemptionCause("7f84", "reclamation within the cohort", "d95a")
     assert preemption("The ClusterQueue is stopped") is None
 
 

@@ -13,7 +13,7 @@ from tests.console.objects import (
     workload,
 )
 
-from gangline.control.answers.workloads.snapshot import State, pod_requests, snapshot
+from gangline.control.answers.workloads.snapshot import JobState, pod_requests, snapshot
 from gangline.control.answers.workloads.words import why
 from gangline.objects import Stored, WorkloadObject
 
@@ -27,27 +27,27 @@ def view_of(obj):
 @pytest.mark.parametrize(
     ("conditions", "state", "reason"),
     [
-        ([], State.PENDING, ""),
-        ([condition("QuotaReserved", False, "WaitingForQuota")], State.PENDING, "WaitingForQuota"),
-        ([condition("QuotaReserved", True)], State.RESERVED, "QuotaReserved"),
+        ([], JobState.PENDING, ""),
+        ([condition("QuotaReserved", False, "WaitingForQuota")], JobState.PENDING, "WaitingForQuota"),
+        ([condition("QuotaReserved", True)], JobState.RESERVED, "QuotaReserved"),
         (
             [condition("QuotaReserved", True), condition("Admitted", False, "UnsatisfiedAdmissionChecks")],
-            State.RESERVED,
+            JobState.RESERVED,
             "UnsatisfiedAdmissionChecks",
         ),
-        ([condition("QuotaReserved", True), condition("Admitted", True)], State.STARTING, "Admitted"),
+        ([condition("QuotaReserved", True), condition("Admitted", True)], JobState.STARTING, "Admitted"),
         (
             [
                 condition("QuotaReserved", True),
                 condition("Admitted", True),
                 condition("PodsReady", False, "WaitForStart"),
             ],
-            State.STARTING,
+            JobState.STARTING,
             "Admitted",
         ),
         (
             [condition("QuotaReserved", True), condition("Admitted", True), condition("PodsReady", True, "Started")],
-            State.RUNNING,
+            JobState.RUNNING,
             "Started",
         ),
         (
@@ -57,18 +57,18 @@ def view_of(obj):
                 condition("PodsReady", True, "Started"),
                 condition("Evicted", True, "Preempted"),
             ],
-            State.STOPPING,
+            JobState.STOPPING,
             "Preempted",
         ),
         (
             [condition("QuotaReserved", False, "PendingEvaluation"), condition("Evicted", True, "Preempted")],
-            State.PENDING,
+            JobState.PENDING,
             "PendingEvaluation",
         ),
-        ([condition("Finished", True, "Succeeded"), condition("Admitted", True)], State.SUCCEEDED, "Succeeded"),
-        ([condition("Finished", True, "Failed")], State.FAILED, "Failed"),
-        ([condition("Finished", True, "OutOfSync")], State.FAILED, "OutOfSync"),
-        ([condition("Finished", False)], State.PENDING, ""),
+        ([condition("Finished", True, "Succeeded"), condition("Admitted", True)], JobState.SUCCEEDED, "Succeeded"),
+        ([condition("Finished", True, "Failed")], JobState.FAILED, "Failed"),
+        ([condition("Finished", True, "OutOfSync")], JobState.FAILED, "OutOfSync"),
+        ([condition("Finished", False)], JobState.PENDING, ""),
     ],
 )
 def test_the_state_follows_from_the_conditions(conditions, state, reason):
@@ -78,9 +78,9 @@ def test_the_state_follows_from_the_conditions(conditions, state, reason):
 
 def test_a_deactivated_workload_is_inactive_only_when_it_holds_nothing():
     evicted = condition("Evicted", True, "Deactivated")
-    assert view_of(workload("w", evicted, active=False)).state is State.INACTIVE
+    assert view_of(workload("w", evicted, active=False)).state is JobState.INACTIVE
     still_there = workload("w", evicted, condition("QuotaReserved", True), active=False)
-    assert view_of(still_there).state is State.STOPPING
+    assert view_of(still_there).state is JobState.STOPPING
 
 
 def test_since_is_when_the_state_began():
@@ -212,9 +212,9 @@ def test_pods_ready_of_an_earlier_start_does_not_count():
         condition("Admitted", True, ago=5),
         condition("PodsReady", True, "Started", ago=20),
     )
-    assert view_of(again).state is State.STARTING
+    assert view_of(again).state is JobState.STARTING
     again["status"]["conditions"][2] = condition("PodsReady", True, "Started", ago=5)
-    assert view_of(again).state is State.RUNNING
+    assert view_of(again).state is JobState.RUNNING
 
 
 def test_a_preempted_workload_names_the_job_that_it_made_room_for():

@@ -20,12 +20,12 @@ from gangline.console.run.frame import Frame
 from gangline.console.run.screen import LiveScreen
 from gangline.console.run.story import RunStory, StoryPage, key_line
 from gangline.console.views.watch import changes
-from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 
 QUEUES = [cluster_queue("vision", flavor("a100", 64))]
 
 
-def see(*objects: Any) -> Snapshot:
+def see(*objects: Any) -> AnswerSnapshot:
     return snapshot(objects, QUEUES, [local_queue()])
 
 

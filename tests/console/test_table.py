@@ -16,7 +16,7 @@ from tests.console.objects import (
 from gangline.console.commands.see import nodes
 from gangline.console.output.layout import Rows
 from gangline.console.views import jobs, table
-from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 from gangline.control.answers.workloads.words import age
 from gangline.objects import Stored
 
@@ -27,7 +27,7 @@ TOO_BIG = (
 SHORT = f"couldn't assign flavors to pod set main: insufficient unused quota for {GPU} in flavor a100, 8 more needed"
 
 
-def seen() -> Snapshot:
+def seen() -> AnswerSnapshot:
     return snapshot(
         [
             running("resnet", pods=6, priority=100),

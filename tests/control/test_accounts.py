@@ -10,8 +10,8 @@ from tests.builders.clusters import NOW, SECRET, key_of
 from tests.control.test_answers import Reader
 
 from gangline.api.read.conditions import timestamp
-from gangline.control.answers.answers import NoSuchQueueError, NotWaitingError
-from gangline.control.answers.pages import Page
+from gangline.control.answers.pages import ListPage
+from gangline.control.answers.refusals import NoSuchQueueError, NotWaitingError
 from gangline.control.answers.sight import ALL, Everybody, Sight
 from gangline.control.answers.usage import past
 from gangline.engine import HeadStart
@@ -99,7 +99,7 @@ async def test_shares_of_one_queue_have_its_cohort_and_no_more() -> None:
     assert by_level(await shares(here, Everybody(), "ml", "b")) == [("ClusterQueue", "b"), ("LocalQueue", "b")]
     with pytest.raises(NoSuchQueueError, match="leads to a ClusterQueue 'c'"):
         await shares(here, Everybody(), "ml", "c")
-    page = await shared().answers().shares(Everybody(), "", "", Page(1, 2))
+    page = await shared().answers().shares(Everybody(), "", "", ListPage(1, 2))
     assert by_level(page.items) == [("LocalQueue", "a"), ("User", "mira")] and page.left == 4
 
 

@@ -12,14 +12,15 @@ from tests.builders import clusters
 from tests.builders.clusters import NOW, SECRET, key_of
 
 from gangline.control.answers.ahead import times
-from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, NotReadableError, Wish
-from gangline.control.answers.pages import Page
+from gangline.control.answers.desk import Wish
+from gangline.control.answers.pages import ListPage
+from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import ALL, Everybody, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.workloads import briefs, items
 from gangline.control.answers.workloads.lookup import WrongNameError
-from gangline.control.answers.workloads.snapshot import State, WorkloadView, workload_view
-from gangline.control.forecasting.promises import Ledger, Record
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, workload_view
+from gangline.control.forecasting.promises import Ledger, PromiseRecord
 from gangline.engine.simulation.outlook import Outlook
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
@@ -141,11 +142,11 @@ async def test_lists_come_in_pages() -> None:
     answers = clusters.busy().answers()
     names: list[str] = []
     for offset, left in ((0, 1), (2, 0), (4, 0)):
-        found = await answers.jobs(Everybody(), Wish("ml", page=Page(offset, 2)))
+        found = await answers.jobs(Everybody(), Wish("ml", page=ListPage(offset, 2)))
         names += [item["jobName"] for item in found.items]
         assert found.left == left
     assert names == ["runs", "next", "last"]
-    plan = await answers.plan(Everybody(), "ml", "", 86_400, Page(1, 1))
+    plan = await answers.plan(Everybody(), "ml", "", 86_400, ListPage(1, 1))
     assert ([run["job"] for run in plan.items], plan.left) == (["next"], 1)
 
 
@@ -277,7 +278,7 @@ async def test_an_item_can_be_read_back() -> None:
         for item in (await here.answers().jobs(Reader("ml"), Wish(times=True))).items:
             view = items.of_json(orjson.loads(orjson.dumps(item)))
             assert items.as_json(view).items() <= item.items()
-            assert view.state in State
+            assert view.state in JobState
 
 
 # --- promises ---------------------------------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ async def test_promises_are_told_with_the_queues_record_and_without_others_names
     answers, ledger = here.answers(), Ledger()
     seen = here.outlook()
     ledger.told(seen.starts.values(), NOW * 1000)
-    ledger.records["a"] = Record(412, 200, 375)
+    ledger.records["a"] = PromiseRecord(412, 200, 375)
     here.ledger = ledger
     job, told = await answers.promises(Reader("ml"), "ml", "", "next")
     assert job["jobName"] == "next" and told["started"] is None

@@ -20,7 +20,7 @@ from tests.controlplane import eventually
 from gangline import files
 from gangline.console.commands.admin.audit import command
 from gangline.control.audit import audit_check, audit_log, fact_codec
-from gangline.control.audit.audit_check import Outcome
+from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.audit_log import AuditLog, Begin, Gap, RecordedEngine, Round, from_line, to_line
 from gangline.engine import model
 from gangline.engine.model import Backfill, Flavor, Put, RuntimeForecast
@@ -189,8 +189,8 @@ class Recorded(EngineWorld):
         self.log.close()
 
 
-def checked(path: Path) -> Outcome:
-    outcome = Outcome()
+def checked(path: Path) -> AuditResult:
+    outcome = AuditResult()
     return audit_check.check(audit_check.read(audit_check.files(path), outcome), outcome)
 
 
@@ -340,9 +340,9 @@ def test_a_process_that_was_killed_within_a_line_spoils_only_that(tmp_path: Path
 
 
 def test_what_stands_before_the_first_beginning_is_passed_over() -> None:
-    outcome = audit_check.check([Put(Flavor("x")), Round(START, ())], Outcome())
+    outcome = audit_check.check([Put(Flavor("x")), Round(START, ())], AuditResult())
     assert (outcome.rounds, outcome.facts, outcome.runs) == (0, 0, 0)
-    outcome = audit_check.check([Begin("r", 0, START, model.Settings()), Round(START, ())], Outcome())
+    outcome = audit_check.check([Begin("r", 0, START, model.Settings()), Round(START, ())], AuditResult())
     assert (outcome.rounds, outcome.runs, outcome.holds) == (1, 1, True)
 
 
@@ -383,7 +383,7 @@ def test_what_cannot_be_written_costs_that_entry_alone(tmp_path: Path) -> None:
     engine.decide(START)
     record.close()
     assert record.lost == 1
-    outcome = audit_check.check(audit_check.read([path], Outcome()), Outcome())
+    outcome = audit_check.check(audit_check.read([path], AuditResult()), AuditResult())
     assert (outcome.gaps, outcome.rounds, outcome.holds) == (1, 0, True)
     assert b"Flavor" in path.read_bytes()
 
@@ -434,7 +434,7 @@ def test_a_workload_that_is_left_out_begins_another_run(tmp_path: Path, monkeypa
     world.put(gang("w2"))
     world.decide()
     record.close()
-    outcome = Outcome()
+    outcome = AuditResult()
     audit_check.check(audit_check.read(audit_check.files(path), outcome), outcome)
     assert outcome.holds, outcome.differences
     assert outcome.decisions["Admit"] == 2

@@ -25,7 +25,7 @@ from gangline.api.read.configuration.access_providers import AccessProvider
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.control.checks.multikueue.clusters import kubeconfigs, profiles, remote_cluster
 from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.checks.multikueue.clusters.profiles import Access, Profiles, access_of
+from gangline.control.checks.multikueue.clusters.profiles import ClusterAccess, Profiles, access_of
 from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.kube import tokens
 from gangline.kube.client import ApiClient
@@ -47,7 +47,7 @@ def entry(name: str, server: str = "https://10.0.0.1:6443", **cluster: Any) -> J
     return {"name": name, "cluster": {"server": server, **cluster}}
 
 
-def server_of(access: Access | None) -> str:
+def server_of(access: ClusterAccess | None) -> str:
     return access.cluster.get("server", "") if access is not None else ""
 
 
@@ -243,7 +243,7 @@ async def connect(
         count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n"
         path.write_text(f"#!{sys.executable}\nimport json, os, sys, time\n{count}{body}")
         path.chmod(path.stat().st_mode | stat.S_IEXEC)
-        access = Access({"server": server.login().server}, AccessProvider("cloud", str(path), V1))
+        access = ClusterAccess({"server": server.login().server}, AccessProvider("cloud", str(path), V1))
         text = orjson.dumps(access.kubeconfig("p")).decode()
 
         async def read() -> Any:

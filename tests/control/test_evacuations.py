@@ -12,7 +12,7 @@ from tests.control.test_answers import Reader
 from tests.engine.node_world import NodeWorld, node, plain, queue
 
 from gangline.console.views.world import _OwnForesight
-from gangline.control.answers.answers import NoSuchNodeError
+from gangline.control.answers.refusals import NoSuchNodeError
 from gangline.control.answers.sight import Everybody
 from gangline.control.forecasting import simulation_process
 from gangline.control.forecasting.evacuations import Move, evacuation

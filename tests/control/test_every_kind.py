@@ -17,7 +17,7 @@ from tests.objects import PodObject
 from gangline import jobs
 from gangline.api.read import parse
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
-from gangline.control.answers.answers import Wish
+from gangline.control.answers.desk import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.control.forecasting import run_facts
 from gangline.control.writes.status import status_changes

@@ -16,7 +16,7 @@ from gangline.api.admission.of_queues import queuepolicy
 from gangline.api.read import policy_reader
 from gangline.control.feed.mirror import Mirror
 from gangline.control.floor import floor_watch
-from gangline.control.floor.floor_process import Beginning, FloorProcess, Turn, Verdict, serve
+from gangline.control.floor.floor_process import Beginning, FloorProcess, FloorVerdict, Turn, serve
 from gangline.control.floor.floor_watch import PAUSE, FloorWatch
 from gangline.control.parts.messages import FactObserved, Messages
 from gangline.control.writes.status import policy_status
@@ -50,9 +50,9 @@ class Player:
         self.beginning = beginning
         self.turns: list[Turn] = []
         self.ended = False
-        self.answer: Verdict | Exception = Verdict({}, {})
+        self.answer: FloorVerdict | Exception = FloorVerdict({}, {})
 
-    def turn(self, turn: Turn) -> Verdict:
+    def turn(self, turn: Turn) -> FloorVerdict:
         self.turns.append(turn)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -147,7 +147,7 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     world.crowd()
     world.pass_()
     assert world.queue.ordering is not None
-    world.players[0].answer = Verdict({"q": PolicyFallback("BestEffort", START, "it is too slow")}, {}, 1.5)
+    world.players[0].answer = FloorVerdict({"q": PolicyFallback("BestEffort", START, "it is too slow")}, {}, 1.5)
     world.pass_()
     found = world.queue
     assert (found.ordering, found.backfill, found.fallen_back) == (None, None, "BestEffort")
@@ -157,7 +157,7 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     assert (told.fallen_back, told.strategy) == ("", "StrictFIFO"), "the process plays the policy as it is configured"
     assert told.ordering is not None and told.backfill is not None
 
-    chosen = policy_status.Selection(("q",))
+    chosen = policy_status.SelectedQueues(("q",))
     status = policy_status.status(policy(), chosen, now=0, fallen_back=world.watch.fallen_back)
     row = {"clusterQueue": "q", "mode": "BestEffort", "since": "2026-01-01T00:00:00Z", "message": "it is too slow"}
     assert status["fallenBack"] == [row]
@@ -167,7 +167,7 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     again.crowd()
     again.pass_()
     assert again.players[0].beginning.fallen_back == {"q": PolicyFallback("BestEffort", START, "it is too slow")}
-    again.players[0].answer = Verdict({}, {})
+    again.players[0].answer = FloorVerdict({}, {})
     again.pass_()
     assert again.queue.fallen_back == "" and again.queue.ordering is not None
     back = policy_status.status(policy(status), chosen, now=0, fallen_back=again.watch.fallen_back)
@@ -190,7 +190,7 @@ def test_a_failed_process_begins_again_later_and_the_queue_stays_as_it_is() -> N
     world = WatchedFloor(policy())
     world.crowd()
     world.pass_()
-    world.players[0].answer = Verdict({"q": PolicyFallback("Easy", START)}, {})
+    world.players[0].answer = FloorVerdict({"q": PolicyFallback("Easy", START)}, {})
     world.pass_()
     world.players[0].answer = EOFError("it died")
     world.pass_()

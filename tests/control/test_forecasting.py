@@ -15,12 +15,12 @@ from httpx2 import ASGITransport, AsyncClient
 from tests.control.test_forecasts import START, ForecastWorld
 
 from gangline.console.commands.future import eta
-from gangline.control.answers.api.pending_view import NoQueueError, Page, PageError, Visibility
+from gangline.control.answers.api.pending_view import NoQueueError, PageError, PendingPage, Visibility
 from gangline.control.forecasting import forecasting as module
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json, alias
-from gangline.control.forecasting.group_coverage import LEAST, Coverage, Group, Groups
-from gangline.control.forecasting.runtime_facts import Record
+from gangline.control.forecasting.group_coverage import LEAST, Coverage, CoveredGroup, Groups
+from gangline.control.forecasting.runtime_facts import EstimateRecord
 from gangline.engine import Engine
 from gangline.forecast import Forecast, ForecastSource, HistoryStore, Run
 from gangline.kube import resources as kube
@@ -182,7 +182,7 @@ async def test_the_next_operator_goes_on_counting(tmp_path: Path, monkeypatch: p
             while not (made.service.tallies._kept if leads else made.service.tallies.since):
                 await asyncio.sleep(0.01)
         if leads:
-            made.forecasts.records["Hint"] = Record(ended=made.service.accuracy()["starts"]["starts"] + 3)
+            made.forecasts.records["Hint"] = EstimateRecord(ended=made.service.accuracy()["starts"]["starts"] + 3)
         await made.service.close()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -196,7 +196,7 @@ async def test_the_next_operator_goes_on_counting(tmp_path: Path, monkeypatch: p
 
 
 def test_accuracy_is_shares_and_a_factor() -> None:
-    record = Record(ended=4, log_error=4 * math.log(2))
+    record = EstimateRecord(ended=4, log_error=4 * math.log(2))
     record.below |= {0.5: 2, 0.9: 4}
     (row,) = accuracy_as_json({"Model": record})
     assert (row["runs"], row["within"]["0.5"], row["within"]["0.9"], row["factor"]) == (4, 0.5, 1.0, pytest.approx(2))
@@ -209,9 +209,11 @@ def test_coverage_is_shown_of_tenants_and_sizes_with_enough_runs() -> None:
         seconds = 40.0 if number % 4 else 41.0
         groups.ended(Run("u", 0.0, 16 if number else 1, namespace="ml", queue="q", start=0.0, finish=seconds), forecast)
     groups.ended(Run("u", 0.0, 8, namespace="ml", queue="other", start=0.0, finish=1.0), forecast)
-    assert dict(groups.shown()) == {Group("tenant", "ml/q"): Coverage(LEAST, 3 * LEAST // 4)}, "of >8 there are 199"
+    assert dict(groups.shown()) == {CoveredGroup("tenant", "ml/q"): Coverage(LEAST, 3 * LEAST // 4)}, (
+        "of >8 there are 199"
+    )
     groups.ended(Run("u", 0.0, 9, namespace="ml", queue="other", start=0.0, finish=1.0), forecast)
-    assert dict(groups.shown())[Group("size", ">8")] == Coverage(LEAST, 3 * LEAST // 4 + 1)
+    assert dict(groups.shown())[CoveredGroup("size", ">8")] == Coverage(LEAST, 3 * LEAST // 4 + 1)
 
 
 def test_many_queues_of_one_namespace_keep_no_other_from_being_counted() -> None:
@@ -222,7 +224,7 @@ def test_many_queues_of_one_namespace_keep_no_other_from_being_counted() -> None
     groups.ended(Run("u", 0.0, namespace="quiet", queue="q", start=0.0, finish=3.0), forecast)
     tenants = [group.name for group in groups.counts if group.by == "tenant"]
     assert len(tenants) == 21 and "quiet/q" in tenants
-    assert groups.counts[Group("size", "1")] == Coverage(5001, 5001)
+    assert groups.counts[CoveredGroup("size", "1")] == Coverage(5001, 5001)
 
 
 async def test_metrics_tell_sources_outcomes_and_the_history(tmp_path: Path) -> None:
@@ -281,7 +283,7 @@ async def visible(tmp_path: Path) -> Any:
 
 
 async def test_who_waits_is_told_as_kueue_tells_it(visible: Visibility) -> None:
-    items = await visible.pending("cq", "", Page())
+    items = await visible.pending("cq", "", PendingPage())
     assert [item["metadata"]["name"] for item in items] == ["w0", "w1", "w2"]
     assert [(i["positionInClusterQueue"], i["positionInLocalQueue"]) for i in items] == [(0, 0), (1, 1), (2, 2)]
     assert (items[0]["localQueueName"], items[0]["priority"]) == ("lq", 0)
@@ -289,11 +291,11 @@ async def test_who_waits_is_told_as_kueue_tells_it(visible: Visibility) -> None:
 
 
 async def test_pages_and_local_queues(visible: Visibility) -> None:
-    items = await visible.pending("cq", "", Page.of({"offset": "1", "limit": "1"}))
+    items = await visible.pending("cq", "", PendingPage.of({"offset": "1", "limit": "1"}))
     assert [item["metadata"]["name"] for item in items] == ["w1"]
-    assert [i["positionInClusterQueue"] for i in await visible.pending("lq", "ml", Page(offset=2))] == [2]
-    assert await visible.pending("other", "ml", Page()) == []
-    assert await visible.pending("cq", "", Page(limit=0)) == []
+    assert [i["positionInClusterQueue"] for i in await visible.pending("lq", "ml", PendingPage(offset=2))] == [2]
+    assert await visible.pending("other", "ml", PendingPage()) == []
+    assert await visible.pending("cq", "", PendingPage(limit=0)) == []
 
 
 async def test_an_order_that_took_long_to_make_is_good_for_longer() -> None:
@@ -318,17 +320,17 @@ async def test_an_order_that_took_long_to_make_is_good_for_longer() -> None:
 
 
 def test_pages_are_bounded_and_must_be_numbers() -> None:
-    assert Page.of({}) == Page(0, 1000)
-    assert Page.of({"offset": "-3", "limit": "9999999"}) == Page(0, 100_000)
-    assert Page.of({"limit": "0"}) == Page.of({}) == Page(0, 1000), "as in Kueue"
+    assert PendingPage.of({}) == PendingPage(0, 1000)
+    assert PendingPage.of({"offset": "-3", "limit": "9999999"}) == PendingPage(0, 100_000)
+    assert PendingPage.of({"limit": "0"}) == PendingPage.of({}) == PendingPage(0, 1000), "as in Kueue"
     with pytest.raises(PageError, match="limit must be a whole number, not 'many'"):
-        Page.of({"limit": "many"})
+        PendingPage.of({"limit": "many"})
 
 
 @pytest.mark.parametrize(("queue", "namespace"), [("none", ""), ("none", "ml"), ("lq", "elsewhere")])
 async def test_queues_that_there_are_not(visible: Visibility, queue: str, namespace: str) -> None:
     with pytest.raises(NoQueueError):
-        await visible.pending(queue, namespace, Page())
+        await visible.pending(queue, namespace, PendingPage())
 
 
 def asking(visible: Visibility) -> AsyncClient:

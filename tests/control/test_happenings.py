@@ -11,9 +11,10 @@ from tests.builders.clusters import NOW, SECRET, key_of
 from tests.control.test_answers import Reader, everything_said
 
 from gangline.api.read.conditions import timestamp
-from gangline.control.answers.answers import Answers, NoEventsError, NoSuchQueueError
+from gangline.control.answers.answers import Answers
+from gangline.control.answers.refusals import NoEventsError, NoSuchQueueError
 from gangline.control.answers.sight import Everybody
-from gangline.control.answers.usage.happenings import ForgottenError, Happenings, Log, Subject
+from gangline.control.answers.usage.happenings import EventSubject, ForgottenError, Happenings, Log
 from gangline.control.parts.messages import Messages, Recovered, StartMoved
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
@@ -172,7 +173,7 @@ async def test_where_nobody_remembers_that_is_said_and_wrong_queues_are_refused(
 
 # --- the log ----------------------------------------------------------------------------------------------------------
 
-SUBJECT = Subject("ml", "w", "Job", "w", "", "q", "cq", 1, 1, ())
+SUBJECT = EventSubject("ml", "w", "Job", "w", "", "q", "cq", 1, 1, ())
 
 
 def test_what_is_forgotten_or_anothers_can_not_be_followed() -> None:

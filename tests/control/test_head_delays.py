@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.objects import Stored
 
-from gangline.control.queues.queue_statuses import HeadDelays
+from gangline.control.queues.queue_statuses import PolicyHeadDelays
 from gangline.control.writes.status import policy_status
 
 Json = dict[str, Any]
@@ -20,13 +20,13 @@ def policy(uid: str = "1", said: str | None = None) -> Stored:
 
 def test_a_new_operator_goes_on_from_what_the_status_says() -> None:
     held = policy(said="1k")
-    delays = HeadDelays()
+    delays = PolicyHeadDelays()
     assert not delays.see({}, lambda: {"p": ["q"]})
     assert delays.of(held) == 1000
     assert delays.see({"q": {"backfill": 5.0, "early_end": 9.0}, "other": {"backfill": 7.0}}, lambda: {"p": ["q"]})
     assert delays.of(policy(said="1005")) == 1005, "its own writes are not counted again"
     assert (
-        policy_status.status(held, policy_status.Selection(("q",)), now=0, head_delay=delays.of(held))[
+        policy_status.status(held, policy_status.SelectedQueues(("q",)), now=0, head_delay=delays.of(held))[
             "headDelaySeconds"
         ]
         == "1005"
@@ -34,7 +34,7 @@ def test_a_new_operator_goes_on_from_what_the_status_says() -> None:
 
 
 def test_what_is_new_counts_for_the_policy_in_force() -> None:
-    delays = HeadDelays()
+    delays = PolicyHeadDelays()
     assert delays.of(policy()) == 0
     delays.see({"q": {"backfill": 5.0}}, lambda: {"p": ["q"]})
     delays.see({"q": {"backfill": 8.0}}, lambda: {"another": ["q"]})
@@ -43,7 +43,7 @@ def test_what_is_new_counts_for_the_policy_in_force() -> None:
 
 
 def test_a_policy_that_is_made_anew_begins_at_nothing() -> None:
-    delays = HeadDelays()
+    delays = PolicyHeadDelays()
     delays.of(policy())
     delays.see({"q": {"backfill": 5.0}}, lambda: {"p": ["q"]})
     assert delays.of(policy(uid="2")) == 0

@@ -10,7 +10,7 @@ import pytest
 from tests.control.test_node_loss import NOW, admitted, view
 from tests.control.test_plan import Lookups
 from tests.jobs.foreign import CASES
-from tests.objects import JobObject
+from tests.objects import JobObject, condition_of
 
 from gangline.api import admission, names
 from gangline.control.kinds import elastic_plan, job_plan
@@ -18,7 +18,6 @@ from gangline.control.kinds.steps import ChangeStatus
 from gangline.control.writes.status import status_changes
 from gangline.jobs import kind_of
 from gangline.jobs.base import Children
-from gangline.kube.resources import condition_of
 
 Json = dict[str, Any]
 RAY_JOB = next(case for case in CASES if case.name == "RayJob")

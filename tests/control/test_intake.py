@@ -24,7 +24,7 @@ from gangline.api import names
 from gangline.control.controller import Controller
 from gangline.control.feed.cluster_feed import ClusterFeed
 from gangline.control.isolation import intake
-from gangline.control.isolation.intake import Intake
+from gangline.control.isolation.intake import NamespaceIntake
 from gangline.control.kinds import job_plan
 from gangline.control.kinds.steps import ChangeStatus, DeleteWorkload, JobView, Note, Own, PatchJob, PatchWorkload
 from gangline.control.process import memory
@@ -72,11 +72,11 @@ def test_of_a_job_with_too_much_in_its_template_only_the_head_is_kept(name: str,
     found = gang(name, created=1).job
     assert found is not None
     resource, job = found
-    assert Intake().take(resource, copy.deepcopy(job)) == job, "an honest one is kept whole"
+    assert NamespaceIntake().take(resource, copy.deepcopy(job)) == job, "an honest one is kept whole"
     if not (specs := list(pod_specs(job))):  # another object describes its pods
         specs = [job["spec"]]
     specs[0] |= more
-    head = Intake().take(resource, job)
+    head = NamespaceIntake().take(resource, job)
     assert intake.is_head(head)
     assert said in intake.why_head(head) and intake.why_head(head).startswith("spec")
     assert intake.measure(resource, head).values < 200
@@ -88,7 +88,7 @@ def test_of_a_job_with_too_much_in_its_template_only_the_head_is_kept(name: str,
 def test_a_text_of_a_megabyte_is_one_value() -> None:
     job = a_job()
     job["spec"]["template"]["spec"]["containers"][0]["args"] = ["x" * (1 << 20)]
-    assert not intake.is_head(Intake().take(kube.JOBS, job))
+    assert not intake.is_head(NamespaceIntake().take(kube.JOBS, job))
 
 
 @pytest.mark.parametrize("levels", [300, 900])
@@ -96,7 +96,7 @@ def test_what_is_too_deep_to_be_written_is_a_head_as_well(levels: int) -> None:
     job = a_job()
     job["metadata"]["annotations"] = {"a": "b"}
     job["spec"]["template"]["spec"]["unknown"] = nested(levels)
-    head = Intake().take(kube.JOBS, job)
+    head = NamespaceIntake().take(kube.JOBS, job)
     assert intake.why_head(head).startswith("spec.template.spec.unknown")
 
 
@@ -310,10 +310,10 @@ async def test_the_quota_of_a_workload_that_is_too_large_counts() -> None:
 def test_what_holds_quota_is_kept_in_a_full_namespace() -> None:
     waiting, running = a_workload(a_job()), a_workload(a_job(), admit=admitted)
     weight = intake.measure(kube.WORKLOADS, running).weight
-    some = Intake(most=weight * 3 // 4)
+    some = NamespaceIntake(most=weight * 3 // 4)
     some.take(kube.WORKLOADS, stored(waiting, "other"))
     assert intake.is_head(some.take(kube.WORKLOADS, copy.deepcopy(waiting)))
-    some = Intake(most=weight * 3 // 4)
+    some = NamespaceIntake(most=weight * 3 // 4)
     assert not intake.is_head(some.take(kube.WORKLOADS, copy.deepcopy(running)))
     assert intake.is_head(some.take(kube.WORKLOADS, stored(running, "other"))), "half as much again, and no more"
     some.forget(kube.WORKLOADS, "ns/other")
@@ -342,7 +342,7 @@ async def test_a_job_that_runs_is_kept_before_those_that_wait() -> None:
 
 def test_what_is_kept_may_grow_a_little_in_a_full_namespace() -> None:
     first = stored(a_job(labels={"note": "x" * 20_000}))
-    some = Intake(most=intake.measure(kube.JOBS, first).weight)
+    some = NamespaceIntake(most=intake.measure(kube.JOBS, first).weight)
     assert not intake.is_head(some.take(kube.JOBS, first))
     assert intake.is_head(some.take(kube.JOBS, stored(a_job(), "second")))
     assert not intake.is_head(some.take(kube.JOBS, stored(a_job(labels={"note": "x" * 20_500}), version=2)))

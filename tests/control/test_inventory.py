@@ -15,7 +15,7 @@ from tests.objects import NodeObject, PodObject
 from gangline.api.names import GPU_MEM, GPU_MILLI
 from gangline.api.read.reading import ParseError
 from gangline.console.commands.see import node_cards
-from gangline.control.answers.answers import Page
+from gangline.control.answers.pages import ListPage
 from gangline.control.answers.sight import Everybody, Sight
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.nodes.cards.inventory_feed import put
@@ -454,7 +454,7 @@ def crowded() -> Any:
 
 
 async def nodes(asker: Any) -> list[Json]:
-    return (await crowded().answers().nodes(asker, "", Page())).items
+    return (await crowded().answers().nodes(asker, "", ListPage())).items
 
 
 async def test_nodes_show_their_cards_and_who_sits_on_them() -> None:

@@ -19,20 +19,20 @@ from gangline.control.checks.multikueue.plan import dispatchers, planning, stopp
 from gangline.control.checks.multikueue.plan.steps import (
     Choose,
     ClusterView,
-    Family,
     Finish,
     Follow,
-    Mirror,
+    MirrorStatus,
+    MultiKueueView,
     Nominate,
     Reprioritise,
     Send,
     SendJob,
+    SentFamily,
     SetCheck,
     Step,
     Stop,
-    View,
     Wait,
-    Withdraw,
+    WithdrawFromCluster,
 )
 from gangline.control.checks.multikueue.workloads import local_changes
 from gangline.jobs import elsewhere
@@ -112,9 +112,9 @@ def lost(seconds: float) -> ClusterView:
     return ClusterView(False, lost_at=NOW - int(seconds * 1000))
 
 
-def view(workload: WorkloadObject, here: Json | None = None, **clusters: ClusterView) -> View:
+def view(workload: WorkloadObject, here: Json | None = None, **clusters: ClusterView) -> MultiKueueView:
     rows = workload["status"]["admissionChecks"]
-    return View(
+    return MultiKueueView(
         workload=workload,
         row=rows[0] if rows else None,
         listed=["a", "b"],
@@ -195,7 +195,7 @@ def test_copies_in_clusters_that_are_not_nominated_are_withdrawn() -> None:
     chosen = replace(
         view(workload(nominatedClusterNames=["a"]), a=there(), b=there()), settings=MultiKueueSettings(dispatcher="own")
     )
-    assert planning.plan(chosen) == [Withdraw("b", copy(), [])]
+    assert planning.plan(chosen) == [WithdrawFromCluster("b", copy(), [])]
 
 
 def test_other_checks_come_first() -> None:
@@ -234,8 +234,8 @@ def test_the_first_cluster_that_admits_it_wins() -> None:
     early, late = (condition(names.ADMITTED, at=f"2026-01-31T12:00:0{second}Z") for second in (1, 2))
     asked = workload(nominatedClusterNames=["a", "b"])
     steps = planned(asked, a=there(late), b=there(early))
-    assert [type(step) for step in steps] == [Withdraw, SendJob]
-    assert isinstance(steps[0], Withdraw) and steps[0].cluster == "a"
+    assert [type(step) for step in steps] == [WithdrawFromCluster, SendJob]
+    assert isinstance(steps[0], WithdrawFromCluster) and steps[0].cluster == "a"
     assert isinstance(steps[1], SendJob) and steps[1].cluster == "b"
     spec = steps[1].spec
     assert (spec["suspend"], "managedBy" in spec, "selector" in spec) == (True, False, False)
@@ -246,18 +246,18 @@ def test_its_check_is_ready_once_the_job_is_there_and_this_one_may_start() -> No
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     running = remote_job(active=2, startTime="t")
     [told] = planned(workload(), job(), a=there(ADMITTED, job=running))
-    assert isinstance(told, Mirror) and told.status["conditions"][0]["type"] == "Suspended"
+    assert isinstance(told, MirrorStatus) and told.status["conditions"][0]["type"] == "Suspended"
     assert "startTime" not in told.status, "it would keep the job from being started"
     assert planned(workload(), suspended, a=there(ADMITTED, job=running)) == [Choose(row(), "a", [])]
     ready = workload(check=row("Ready"), clusterName="a")
     [mirror] = planned(ready, job(suspend=False), a=there(ADMITTED, job=running))
-    assert isinstance(mirror, Mirror) and mirror.status == {"active": 2, "startTime": "t"}
+    assert isinstance(mirror, MirrorStatus) and mirror.status == {"active": 2, "startTime": "t"}
     assert planned(ready, job(suspend=False, active=2, startTime="t"), a=there(ADMITTED, job=running)) == []
 
 
 def test_a_leftover_of_an_earlier_job_goes_first() -> None:
     leftover = remote_job()
-    assert planned(workload(), a=there(ADMITTED, blocker=leftover)) == [Withdraw("a", None, [leftover])]
+    assert planned(workload(), a=there(ADMITTED, blocker=leftover)) == [WithdrawFromCluster("a", None, [leftover])]
     leftover["metadata"]["deletionTimestamp"] = "t"
     assert planned(workload(), a=there(ADMITTED, blocker=leftover)) == []
     assert planned(workload(), a=there(ADMITTED, job=leftover)) == []
@@ -270,7 +270,7 @@ def test_a_cluster_that_was_given_up_wins_nothing_when_it_comes_back() -> None:
     steps = planned(
         chosen, running, a=there(older, job=remote_job(active=2)), b=there(ADMITTED, job=remote_job(active=2))
     )
-    assert [(type(step), getattr(step, "cluster", "")) for step in steps] == [(Withdraw, "a")]
+    assert [(type(step), getattr(step, "cluster", "")) for step in steps] == [(WithdrawFromCluster, "a")]
 
 
 def test_what_may_change_while_it_runs_is_passed_on() -> None:
@@ -313,7 +313,7 @@ def test_the_end_is_mirrored_and_then_copied() -> None:
     complete = [{"type": "Complete", "status": "True"}]
     ready, remote = workload(check=row("Ready"), clusterName="a"), remote_job(succeeded=2, conditions=complete)
     [mirror] = planned(ready, job(suspend=False, active=2), a=there(ended, job=remote))
-    assert isinstance(mirror, Mirror) and mirror.status == {"succeeded": 2, "conditions": complete}
+    assert isinstance(mirror, MirrorStatus) and mirror.status == {"succeeded": 2, "conditions": complete}
     steps = planned(ready, job(suspend=False, succeeded=2, conditions=complete), a=there(ended, job=remote))
     assert steps == [Finish("Succeeded", "Job finished successfully")]
 
@@ -329,14 +329,14 @@ def test_a_copy_that_did_not_fit_its_job_is_not_the_end() -> None:
 def test_nothing_is_left_where_nothing_runs(finished: bool) -> None:
     ended = workload(condition(names.FINISHED)) if finished else workload(reserved=False)
     running = remote_job()
-    assert planned(ended, a=there(job=running), b=lost(1)) == [Withdraw("a", copy(), [running])]
+    assert planned(ended, a=there(job=running), b=lost(1)) == [WithdrawFromCluster("a", copy(), [running])]
     assert planned(ended, a=there(busy=True)) == []
 
 
 def test_a_workload_without_the_check_is_nowhere() -> None:
     moved = workload()
     moved["status"]["admissionChecks"] = []
-    assert planned(moved, a=there()) == [Withdraw("a", copy(), [])]
+    assert planned(moved, a=there()) == [WithdrawFromCluster("a", copy(), [])]
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_a_workload_without_the_check_is_nowhere() -> None:
 def test_a_copy_that_asks_for_something_else_is_replaced() -> None:
     other = ClusterView(True, copy=copy(ADMITTED, spec="other"))
     steps = planned(workload(check=row("Ready"), clusterName="a"), a=other)
-    assert steps[0] == Withdraw("a", other.copy, [], rest=True)
+    assert steps[0] == WithdrawFromCluster("a", other.copy, [], rest=True)
     assert isinstance(steps[1], SetCheck) and steps[1].message.startswith("Admitting remote no longer exists")
     assert planned(workload(nominatedClusterNames=["a", "b"]), a=other, b=there())[0] == steps[0]
 
@@ -411,17 +411,19 @@ def test_an_eviction_here_is_told_there_and_its_end_is_mirrored() -> None:
     assert planned(evicted(), job(active=2, conditions=suspended), a=told) == []
     stopped = there(condition(names.EVICTED), job=remote_job(suspend=True, active=0))
     [mirror] = planned(evicted(), job(active=2), a=stopped)
-    assert isinstance(mirror, Mirror) and mirror.status == {"active": 0}
+    assert isinstance(mirror, MirrorStatus) and mirror.status == {"active": 0}
 
 
 def test_a_job_in_no_cluster_has_no_pods() -> None:
     [settled] = planned(evicted(), job(active=2, ready=1, failed=1))
-    assert isinstance(settled, Mirror) and settled.status == {"failed": 1}
+    assert isinstance(settled, MirrorStatus) and settled.status == {"failed": 1}
     assert planned(evicted(), job(failed=1)) == []
     [wait] = planned(evicted(), job(active=2), a=lost(60))
     assert wait == Wait(NOW - 60_000 + 900_000)
-    assert isinstance(planned(evicted(), job(active=2), a=lost(901))[0], Mirror)
-    assert isinstance(planned(evicted(), job(active=2), a=ClusterView(True, jobs=by_name(remote_job())))[0], Withdraw)
+    assert isinstance(planned(evicted(), job(active=2), a=lost(901))[0], MirrorStatus)
+    assert isinstance(
+        planned(evicted(), job(active=2), a=ClusterView(True, jobs=by_name(remote_job())))[0], WithdrawFromCluster
+    )
 
 
 def test_an_eviction_there_queues_it_again_here() -> None:
@@ -454,11 +456,11 @@ def test_a_job_that_deleted_itself_after_its_end_does_not_run_again(copied: Clus
     gone = replace(copied, ended=by_name(remote_job(**DONE)))
     running = workload(check=row("Ready"), clusterName="a")
     [mirror] = planned(running, job(suspend=False, active=2), a=gone)
-    assert isinstance(mirror, Mirror) and mirror.status["conditions"][0]["type"] == "Complete"
+    assert isinstance(mirror, MirrorStatus) and mirror.status["conditions"][0]["type"] == "Complete"
     assert planned(running, job(suspend=False, **DONE), a=gone) == [], "the job here ends its workload"
     assert planned(running, job(suspend=False, **DONE), a=replace(gone, ended={})) == [], "as after a restart"
     [mirror] = planned(workload(), job(), a=gone)
-    assert isinstance(mirror, Mirror), "also where it was over before its check was ready"
+    assert isinstance(mirror, MirrorStatus), "also where it was over before its check was ready"
 
 
 def test_a_job_that_was_deleted_there_before_its_end_is_queued_again() -> None:
@@ -486,7 +488,7 @@ def pod(name: str, uid: str = "", phase: str = "Pending", *, deleted: bool = Fal
     return PodObject({"metadata": meta, "spec": spec, "status": {"phase": phase}})
 
 
-def group(workload: WorkloadObject, *pods: Json, **clusters: ClusterView) -> View:
+def group(workload: WorkloadObject, *pods: Json, **clusters: ClusterView) -> MultiKueueView:
     kind = elsewhere(kube.PODS)
     return replace(view(workload, **clusters), owner=POD_OWNER, kind=kind, jobs=by_name(*pods))
 
@@ -515,13 +517,15 @@ def test_all_pods_of_a_group_are_sent_before_its_check_is_ready() -> None:
 
 def test_each_pod_shows_how_far_its_copy_is() -> None:
     here, there_ = (pod("p"), pod("q", phase="Running")), (pod("p", phase="Running"), pod("q", phase="Running"))
-    assert planning.plan(group(workload(**READY), *here, a=running(*there_))) == [Mirror(here[0], {"phase": "Running"})]
+    assert planning.plan(group(workload(**READY), *here, a=running(*there_))) == [
+        MirrorStatus(here[0], {"phase": "Running"})
+    ]
     # what has ended does not run again, should its copy be gone; what has not, does
     ended = (pod("p", phase="Succeeded"), pod("q", phase="Running"))
     assert planning.plan(group(workload(**READY), *ended, a=running(pod("q", phase="Running")))) == []
     steps = planning.plan(group(workload(**READY), *ended, a=running()))
-    assert [type(step) for step in steps] == [Mirror, SendJob]
-    assert isinstance(steps[0], Mirror) and steps[0].status["phase"] == "Pending"
+    assert [type(step) for step in steps] == [MirrorStatus, SendJob]
+    assert isinstance(steps[0], MirrorStatus) and steps[0].status["phase"] == "Pending"
     leaving = pod("q", phase="Failed", deleted=True)
     assert planning.plan(group(workload(**READY), *ended, a=running(leaving))) == [], "that one has to be gone first"
 
@@ -531,19 +535,19 @@ def test_a_pod_that_is_deleted_here_is_deleted_there() -> None:
     for here in ((kept,), (pod("p", phase="Running", deleted=True), kept)):
         gone = pod("p", phase="Running")
         steps = planning.plan(group(workload(**READY), *here, a=running(gone, kept)))
-        assert steps == [Withdraw("a", None, [gone])]
+        assert steps == [WithdrawFromCluster("a", None, [gone])]
         leaving = pod("p", phase="Running", deleted=True)
         assert planning.plan(group(workload(**READY), *here, a=running(leaving, kept))) == []
     [step] = planning.plan(group(workload(**READY), pod("p", phase="Running", deleted=True), kept, a=running(kept)))
-    assert isinstance(step, Mirror) and step.status["phase"] == "Pending", "it runs nowhere any more"
+    assert isinstance(step, MirrorStatus) and step.status["phase"] == "Pending", "it runs nowhere any more"
 
 
 def test_a_leftover_with_the_name_of_a_pod_goes_first() -> None:
     leftover = pod("p", uid="old")
     cluster = running(blockers={"p": leftover})
     steps = planning.plan(group(workload(), pod("p"), pod("q"), a=cluster))
-    assert steps[0] == Withdraw("a", None, [leftover])
-    assert [type(step) for step in steps] == [Withdraw, SendJob]
+    assert steps[0] == WithdrawFromCluster("a", None, [leftover])
+    assert [type(step) for step in steps] == [WithdrawFromCluster, SendJob]
 
 
 def test_pods_wait_again_where_nothing_runs() -> None:
@@ -551,13 +555,13 @@ def test_pods_wait_again_where_nothing_runs() -> None:
     two = (pod("p", phase="Running"), pod("q", phase="Failed"))
     for wl in (evicted(), workload(reserved=False)):
         [step] = planning.plan(group(wl, *two))
-        assert isinstance(step, Mirror) and (step.job, step.status["phase"]) == (two[0], "Pending")
+        assert isinstance(step, MirrorStatus) and (step.job, step.status["phase"]) == (two[0], "Pending")
     assert planning.plan(group(workload(condition(names.FINISHED)), *two)) == []
     assert planning.plan(group(evicted(**READY), *two, a=lost(60))) == [Wait(NOW - 60_000 + 900_000)]
     [step] = planning.plan(group(evicted(**READY), *two, b=lost(60)))
-    assert isinstance(step, Mirror), "it was never there"
+    assert isinstance(step, MirrorStatus), "it was never there"
     left = group(workload(reserved=False), *two, a=ClusterView(True, jobs=by_name(two[0])))
-    assert planning.plan(left) == [Withdraw("a", None, [two[0]])]
+    assert planning.plan(left) == [WithdrawFromCluster("a", None, [two[0]])]
 
 
 def test_the_quota_is_held_while_pods_may_run_elsewhere() -> None:
@@ -570,7 +574,9 @@ def test_the_quota_is_held_while_pods_may_run_elsewhere() -> None:
     released = ClusterView(True, copy=copy(condition(names.EVICTED)), jobs=by_name(pod("p", phase="Running")))
     assert not stopping.may_run(group(chosen, pod("p"), a=released)), "that cluster has taken the quota back"
     [settled] = planning.plan(group(evicted(**READY), pod("p", phase="Running"), a=released))
-    assert isinstance(settled, Mirror) and settled.status["phase"] == "Pending", "though a pod of it is kept there"
+    assert isinstance(settled, MirrorStatus) and settled.status["phase"] == "Pending", (
+        "though a pod of it is kept there"
+    )
 
 
 def test_a_stateful_set_is_one_object() -> None:
@@ -594,14 +600,14 @@ def test_a_stateful_set_is_one_object() -> None:
 LWS = JobObject({"metadata": {"name": "llm", "namespace": "team", "uid": "l"}, "spec": {"replicas": 2}, "status": {}})
 
 
-def set_of(workload: WorkloadObject, family: Family, **clusters: ClusterView) -> View:
+def set_of(workload: WorkloadObject, family: SentFamily, **clusters: ClusterView) -> MultiKueueView:
     kind = elsewhere(kube.LEADER_WORKER_SETS)
     owner = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
     return replace(view(workload, **clusters), owner=owner, kind=kind, jobs={"llm": LWS}, family=family)
 
 
 def test_groups_of_a_leader_worker_set_run_in_the_cluster_that_the_first_gets() -> None:
-    first, other = Family(True, leads=True, cluster=""), Family(True, leads=False, cluster="")
+    first, other = SentFamily(True, leads=True, cluster=""), SentFamily(True, leads=False, cluster="")
     assert planning.plan(set_of(workload(), replace(first, complete=False))) == [], "not all of them exist"
     assert planning.plan(set_of(workload(), first)) == [Nominate(["a", "b"])]
     assert planning.plan(set_of(workload(), other)) == []
@@ -612,24 +618,28 @@ def test_groups_of_a_leader_worker_set_run_in_the_cluster_that_the_first_gets() 
 
 
 def test_what_other_groups_use_is_not_deleted() -> None:
-    family = Family(True, leads=False, cluster="a")
+    family = SentFamily(True, leads=False, cluster="a")
     shared = ClusterView(True, copy=copy(ADMITTED), jobs={"llm": LWS}, shared=True)
-    assert planning.plan(set_of(workload(reserved=False), family, a=shared)) == [Withdraw("a", copy(ADMITTED), [])]
+    assert planning.plan(set_of(workload(reserved=False), family, a=shared)) == [
+        WithdrawFromCluster("a", copy(ADMITTED), [])
+    ]
     last = replace(shared, shared=False)
-    assert planning.plan(set_of(workload(reserved=False), family, a=last)) == [Withdraw("a", copy(ADMITTED), [LWS])]
+    assert planning.plan(set_of(workload(reserved=False), family, a=last)) == [
+        WithdrawFromCluster("a", copy(ADMITTED), [LWS])
+    ]
 
 
 def test_another_number_of_groups_is_passed_on_by_the_first() -> None:
     fewer = JobObject({**LWS, "spec": {"replicas": 1}})
     there_ = ClusterView(True, copy=copy(ADMITTED, condition(names.QUOTA_RESERVED)), jobs={"llm": fewer})
-    first, other = Family(True, leads=True, cluster="a"), Family(True, leads=False, cluster="a")
+    first, other = SentFamily(True, leads=True, cluster="a"), SentFamily(True, leads=False, cluster="a")
     assert planning.plan(set_of(workload(**READY), first, a=there_)) == [Follow("a", fewer, {"replicas": 2})]
     assert planning.plan(set_of(workload(**READY), other, a=there_)) == []
 
 
 def test_a_leader_worker_set_of_very_many_groups_is_not_sent() -> None:
     many = JobObject({**LWS, "spec": {"replicas": 1001}})
-    [step] = planning.plan(replace(set_of(workload(), Family(True, leads=True, cluster="")), jobs={"llm": many}))
+    [step] = planning.plan(replace(set_of(workload(), SentFamily(True, leads=True, cluster="")), jobs={"llm": many}))
     assert isinstance(step, SetCheck) and step.state == "Rejected"
     assert "it has 1001 groups, and at most 1000 are sent" in step.message
 

@@ -24,12 +24,12 @@ from gangline.control.checks.multikueue.plan.steps import (
     Choose,
     ClusterView,
     Finish,
-    Mirror,
+    MirrorStatus,
     SetCheck,
     Step,
     Stop,
     Wait,
-    Withdraw,
+    WithdrawFromCluster,
 )
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kinds.replaced_slices import ReplacedSlices
@@ -112,7 +112,7 @@ def test_the_new_slice_goes_where_the_job_runs_and_nowhere_else() -> None:
 def test_while_it_waits_there_the_job_here_shows_how_far_it_is() -> None:
     waits = a_slice(6, **RUNS)
     [step] = planned(waits, job(6, active=1), a=there(copy(6), remote(2, "old")))
-    assert isinstance(step, Mirror) and step.status["active"] == 2
+    assert isinstance(step, MirrorStatus) and step.status["active"] == 2
     assert planned(waits, job(6, active=2), a=there(copy(6), remote(2, "old"))) == []
 
 
@@ -135,7 +135,7 @@ def test_a_slice_that_was_replaced_leaves_the_job_alone() -> None:
     chain = Chain(over=True)
     assert planned(over, job(6), chain, a=there(copy(2, ADMITTED), goes_on=True)) == []
     [step] = planned(over, job(6), chain, a=there(copy(2, REPLACED)))
-    assert isinstance(step, Withdraw) and (step.cluster, step.jobs) == ("a", [])
+    assert isinstance(step, WithdrawFromCluster) and (step.cluster, step.jobs) == ("a", [])
 
 
 def test_a_job_that_ends_while_a_slice_waits_there_has_ended() -> None:
@@ -172,7 +172,7 @@ def test_a_copy_that_was_cut_before_the_slice_here_is_kept() -> None:
 def test_a_copy_that_others_have_changed_is_replaced(changed: Json) -> None:
     running = a_slice(6, check=row("Ready"), **RUNS)
     steps = planned(running, job(6, active=2), a=there(replace(copy(6, ADMITTED), **changed), remote(6)))
-    assert shown(steps)[0] == ("Withdraw", "a")
+    assert shown(steps)[0] == ("WithdrawFromCluster", "a")
 
 
 # --- it is stopped ----------------------------------------------------------------------------------------------------
@@ -207,13 +207,13 @@ def test_a_slice_that_has_its_cluster_and_not_yet_its_quota_leaves_the_job_alone
     waits = a_slice(6, reserved=False, **RUNS)
     assert planned(waits, job(6), a=there(None, remote(2, "old"))) == []
     evicted = a_slice(6, condition(names.EVICTED), reserved=False, **RUNS)
-    assert shown(planned(evicted, job(6), a=there(None, remote(2, "old")))) == [("Withdraw", "a")]
+    assert shown(planned(evicted, job(6), a=there(None, remote(2, "old")))) == [("WithdrawFromCluster", "a")]
 
 
 def test_without_quota_the_job_is_withdrawn() -> None:
     steps = planned(a_slice(6, reserved=False), job(6, suspend=True), a=there(copy(6), remote(2, "old")), b=EMPTY)
     [step] = steps
-    assert isinstance(step, Withdraw) and len(step.jobs) == 1 and step.copy is not None
+    assert isinstance(step, WithdrawFromCluster) and len(step.jobs) == 1 and step.copy is not None
 
 
 # --- what a size is ---------------------------------------------------------------------------------------------------

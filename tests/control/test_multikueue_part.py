@@ -18,7 +18,7 @@ from gangline.api.read import configuration
 from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
 from gangline.control.checks.multikueue.clusters import clusters as clusters_module
 from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.checks.multikueue.clusters.remote_cluster import CONNECTED, State
+from gangline.control.checks.multikueue.clusters.remote_cluster import CONNECTED, ConnectionState
 from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.checks.multikueue.multikueue import MultiKueue
 from gangline.control.feed import watched_kinds
@@ -52,7 +52,7 @@ class Worker:
     ) -> None:
         self.store = RemoteStore(changed, kinds, is_known=is_known)
         self.connected, self.lost_at = True, 0
-        self.state: State | None = CONNECTED
+        self.state: ConnectionState | None = CONNECTED
         self.sent: list[tuple[Any, Callable[[ApiError | None], None]]] = []
         self.calls: list[str] = []
         self.closed = False

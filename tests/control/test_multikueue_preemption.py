@@ -23,13 +23,13 @@ from gangline.control.checks.multikueue.plan.preemption import ALONE
 from gangline.control.checks.multikueue.plan.steps import (
     Chain,
     ClusterView,
-    Family,
+    MultiKueueView,
     OpenGate,
     Send,
+    SentFamily,
     Step,
-    View,
     Wait,
-    Withdraw,
+    WithdrawFromCluster,
 )
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -54,7 +54,7 @@ def gated(*rows: Json, gates: tuple[Json, ...] = (), **more: Any) -> ClusterView
     return ClusterView(True, copy=copy(*rows, gated=True, gates=gates), **more)
 
 
-def asked(**clusters: ClusterView) -> View:
+def asked(**clusters: ClusterView) -> MultiKueueView:
     names_ = sorted({"a", "b", *clusters})
     seen = view(workload(nominatedClusterNames=names_), None, **clusters)
     return replace(seen, settings=ON, listed=names_)
@@ -77,11 +77,11 @@ def test_copies_are_created_with_a_closed_gate_in_the_place_of_those_here() -> N
 def test_gates_differ_here_and_there_without_being_replaced() -> None:
     here = asked(a=gated(), b=gated())
     here.workload["spec"] = {**here.workload["spec"], "preemptionGates": [{"name": "budget"}]}
-    assert not [step for step in planning.plan(here) if isinstance(step, Withdraw)]
+    assert not [step for step in planning.plan(here) if isinstance(step, WithdrawFromCluster)]
 
 
 def test_a_workload_that_follows_its_family_has_its_cluster_and_is_not_gated() -> None:
-    follower = replace(asked(), family=Family(complete=True, leads=False, cluster="a"))
+    follower = replace(asked(), family=SentFamily(complete=True, leads=False, cluster="a"))
     follower.workload["status"]["nominatedClusterNames"] = ["a"]
     assert planning.plan(follower) == [Send("a", ())]
 

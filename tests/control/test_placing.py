@@ -120,7 +120,7 @@ def policy(name: str = "p", **placement: Any) -> Stored:
 
 def test_a_policy_says_which_of_its_scorers_has_no_say() -> None:
     obj = policy(scores=[{"name": "Plugin", "plugin": "acme"}, {"name": "Pack"}])
-    chosen = policy_status.Selection(("q",))
+    chosen = policy_status.SelectedQueues(("q",))
     for trouble, wanted in (("is not installed", "False"), ("", "True")):
         rows = policy_status.status(obj, chosen, now=0, trouble_of=lambda name, said=trouble: said)["conditions"]
         (found,) = [row for row in rows if row["type"] == names.SCORERS_READY]

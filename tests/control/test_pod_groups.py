@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.jobs.plain_pods import a_pod, changed, gang, read
 from tests.merging import merge_patch as merged
-from tests.objects import PodObject, Stored, WorkloadObject
+from tests.objects import PodObject, Stored, WorkloadObject, condition_of, true_condition
 
 from gangline.api import names
 from gangline.control.feed.mirror import Mirror
-from gangline.control.isolation.intake import Intake
+from gangline.control.isolation.intake import NamespaceIntake
 from gangline.control.kinds import group_plan
 from gangline.control.kinds.group_index import GroupIndex
 from gangline.control.kinds.group_plan import GroupView
@@ -39,7 +39,7 @@ from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.group import IncompleteError, PodGroup
 from gangline.kube import resources as kube
-from gangline.kube.resources import condition_of, key_of, true_condition
+from gangline.kube.resources import key_of
 
 Json = dict[str, Any]
 NOW = 1_700_000_000_000
@@ -772,7 +772,7 @@ def test_quota_is_held_until_no_pod_runs_in_another_cluster() -> None:
 
 
 def test_queued_pods_take_no_more_memory_than_their_namespace_has():
-    intake, complaints = Intake(most=20_000), []
+    intake, complaints = NamespaceIntake(most=20_000), []
     mirror = Mirror(lambda change: None, lambda pod, error: complaints.append(str(error)), intake=intake)
     index = GroupIndex(mirror)
     pods = [a_pod(f"p{number}") for number in range(30)]

@@ -68,7 +68,7 @@ def test_fixes_follow_from_profile_and_choice(spec: Json, expected: frozenset[st
 
 def test_the_status_says_what_is_wrong() -> None:
     def active(policy: Json, *matched: str) -> Json:
-        return policy_status.status(policy, policy_status.Selection(matched), now=0)["conditions"][0]
+        return policy_status.status(policy, policy_status.SelectedQueues(matched), now=0)["conditions"][0]
 
     assert active(a_policy("p", "cq"), "cq")["status"] == "True"
     assert active(a_policy("p", "cq"))["reason"] == "NothingSelected"

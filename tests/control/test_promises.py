@@ -13,7 +13,7 @@ from gangline.control.forecasting.promises import (
     MOST_MOVES,
     MOST_OPEN,
     Ledger,
-    Record,
+    PromiseRecord,
 )
 from gangline.engine import ExpectedStart, Outlook
 from gangline.engine.model import Admission
@@ -98,9 +98,11 @@ def test_p90_follows_what_came_true_and_p50_stays_with_the_plan() -> None:
     told = ledger.told([at(now := now + 100 * MINUTE, 10, 20, "team/z")], now, {"team/z": "q"})
     assert told["team/z"].p90 == now + 60 * MINUTE
     assert ledger.records["q"].within_p90 == LEAST_OUTCOMES
-    saved = Record.of(orjson.loads(orjson.dumps(ledger.records["q"].saved())))
+    saved = PromiseRecord.of(orjson.loads(orjson.dumps(ledger.records["q"].saved())))
     assert len(saved.outcomes) == 2 * LEAST_OUTCOMES
-    assert not Record.of({"starts": 1, "within_p50": 1, "within_p90": 1, "errors": []}).outcomes, "of an older version"
+    assert not PromiseRecord.of({"starts": 1, "within_p50": 1, "within_p90": 1, "errors": []}).outcomes, (
+        "of an older version"
+    )
 
 
 def test_who_waits_beyond_its_p90_counts_and_who_started_early_not_yet() -> None:
@@ -132,7 +134,7 @@ def test_records_outlive_a_process() -> None:
         ledger.told([start(10, 20)], 0)
         ledger.started("team/w", "q", (5 + number % 20) * MINUTE)
     record = ledger.records["q"]
-    again = Record.of(orjson.loads(orjson.dumps(record.saved())))
+    again = PromiseRecord.of(orjson.loads(orjson.dumps(record.saved())))
     assert again.as_json() == {**record.as_json(), "medianError": round(record.as_json()["medianError"], 4)}
     assert len(again.errors) == ERRORS
 

@@ -79,7 +79,7 @@ class Cluster:
 
     def plan(self) -> list[Step]:
         mine = [each for each in self.requests.values() if owner_of(each) == "w"]
-        view = planning.View(
+        view = planning.ProvisioningView(
             self.workload,
             self.checks,
             mine,

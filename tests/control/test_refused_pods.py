@@ -9,7 +9,7 @@ import pytest
 from tests.context import a_context
 from tests.control.test_stall_watch import FakeWrites
 from tests.jobs.gangs import KIND, gpu_job
-from tests.objects import PodObject, Stored
+from tests.objects import PodObject, Stored, condition_of
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -17,11 +17,10 @@ from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.nodes.stall import refusals
-from gangline.control.nodes.stall.refused_pods import PATIENCE, RefusedPods
+from gangline.control.nodes.stall.refused_pods import PATIENCE, RefusedPodsOfRuns
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
 from gangline.kube.client import ObjectList
-from gangline.kube.resources import condition_of
 
 Json = dict[str, Any]
 START = 1_700_000_000_000
@@ -115,7 +114,7 @@ class Room:
             conditions.put(body["status"]["conditions"], kind, True, kind, "", now=START)
         for resource, obj in ((kube.GPU_JOBS, job), (kube.JOBS, child), (kube.WORKLOADS, body)):
             self.mirror.upsert(resource, obj)
-        self.refused = RefusedPods(
+        self.refused = RefusedPodsOfRuns(
             a_context(
                 client=cast(Any, self.client),
                 mirror=self.mirror,

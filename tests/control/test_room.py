@@ -12,8 +12,8 @@ from tests.objects import PodObject
 
 from gangline.console.commands.see.nodes import listing
 from gangline.console.output.layout import plain
-from gangline.control.answers.answers import Wish
-from gangline.control.answers.pages import Page
+from gangline.control.answers.desk import Wish
+from gangline.control.answers.pages import ListPage
 from gangline.control.answers.sight import Everybody, Sight
 from gangline.control.feed.pod import read_pod
 from gangline.kube import resources as kube
@@ -246,7 +246,7 @@ async def test_only_nodes_of_the_namespaces_queues_and_others_jobs_as_labels() -
     assert [each["metadata"]["name"] for each in found] == ["n1", "n2"] and SECRET not in str(found)
     assert found[1]["occupants"][0]["hidden"] and found[1]["occupants"][0]["amounts"] == {GPU: "4"}
     assert (await here.answers().nodes(Everybody(), "nobody")).items == []
-    page = await here.answers().nodes(Everybody(), "ml", Page(1, 1))
+    page = await here.answers().nodes(Everybody(), "ml", ListPage(1, 1))
     assert ([each["metadata"]["name"] for each in page.items], page.left) == (["n2"], 0)
 
 

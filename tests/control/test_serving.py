@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from tests.cluster.serving import leader_worker_set, stateful_set
 from tests.control.test_pod_groups import Lookups
-from tests.objects import PodObject, Stored, WorkloadObject, as_stored
+from tests.objects import PodObject, Stored, WorkloadObject, as_stored, condition_of
 
 from gangline.api import admission, names
 from gangline.api.admission import AdmissionFacts
 from gangline.control.feed.mirror import Mirror
 from gangline.control.kinds import group_plan
-from gangline.control.kinds.demand import Demand
+from gangline.control.kinds.demand import GroupDemand
 from gangline.control.kinds.group_plan import GroupView
-from gangline.control.kinds.serving_parents import Families
+from gangline.control.kinds.serving_parents import ServedParents
 from gangline.control.kinds.serving_plan import ParentView, plan
 from gangline.control.kinds.serving_pods import HeldIndex
 from gangline.control.kinds.steps import (
@@ -38,7 +38,6 @@ from gangline.jobs.pods.group import PodGroup
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.jobs.serving.parent import named
 from gangline.kube import resources as kube
-from gangline.kube.resources import condition_of
 
 Json = dict[str, Any]
 STS, LWS = BY_RESOURCE[kube.STATEFUL_SETS], BY_RESOURCE[kube.LEADER_WORKER_SETS]
@@ -438,7 +437,7 @@ def test_a_pod_belongs_to_its_stateful_set_by_uid():
     mirror, index = Mirror(lambda change: None), HeldIndex({"statefulset"})
     parent = stored(stateful_set("db", "lq", 2))
     put(mirror, kube.STATEFUL_SETS, parent)
-    families, ref = Families(mirror, index), (kube.STATEFUL_SETS, "default/db")
+    families, ref = ServedParents(mirror, index), (kube.STATEFUL_SETS, "default/db")
     index.upsert(pod("db-0", parent))
     index.upsert(pod("thief", parent, uid="another"))
     assert [each.name for each in families.pods_of(ref, parent)] == ["db-0"]
@@ -475,16 +474,16 @@ def test_a_pod_belongs_to_its_leader_worker_set_by_the_chain_of_its_owners():
         ("thief", "mine", "mine"),  # made by a worker
     ):
         index.upsert(pod(name, parent, uid=uid, owner=owner, template=both["workerTemplate"], labels=labels))
-    families, ref = Families(mirror, index), (kube.LEADER_WORKER_SETS, "default/llm")
+    families, ref = ServedParents(mirror, index), (kube.LEADER_WORKER_SETS, "default/llm")
     assert [each.name for each in families.pods_of(ref, parent)] == ["llm-0", "llm-0-1"]
     workload = workload_of(parent)
-    assert families.demand(workload) == Demand(3)
+    assert families.demand(workload) == GroupDemand(3)
     grouped = marked(index_pod(parent, labels), workload["metadata"]["name"])
     index.upsert(grouped)
-    assert families.demand(workload) == Demand(3, pods=frozenset({"uid-llm-0"}))
+    assert families.demand(workload) == GroupDemand(3, pods=frozenset({"uid-llm-0"}))
     parent["spec"]["startupPolicy"] = "LeaderReady"
     put(mirror, kube.LEADER_WORKER_SETS, {**parent, "metadata": {**parent["metadata"], "resourceVersion": "6"}})
-    assert families.demand(workload) == Demand(3, in_stages=True, pods=frozenset({"uid-llm-0"}))
+    assert families.demand(workload) == GroupDemand(3, in_stages=True, pods=frozenset({"uid-llm-0"}))
 
 
 def index_pod(parent: Stored, labels: Json) -> PodObject:
@@ -498,7 +497,7 @@ def index_pod(parent: Stored, labels: Json) -> PodObject:
 
 
 def group_steps(
-    parent: Stored, workload: WorkloadObject, pods: Sequence[PodObject], demand: Demand | None = None
+    parent: Stored, workload: WorkloadObject, pods: Sequence[PodObject], demand: GroupDemand | None = None
 ) -> list[str]:
     """The names of what the plan of the pod group does, with the pods."""
     group = PodGroup.of(workload["metadata"]["name"], [member.read(each) for each in pods])
@@ -555,8 +554,8 @@ def test_a_leader_whose_workers_come_later_starts_before_them():
     parent = stored(leader_worker_set("llm", "lq", 1, 3, startup="LeaderReady"))
     workload = admitted(parent)
     pods = joined(parent, workload, *lws_pods(parent, 1))
-    assert group_steps(parent, workload, pods, Demand(3, in_stages=True)).count("PatchPod") == 1
-    assert "PatchPod" not in group_steps(parent, workload, pods, Demand(3))
+    assert group_steps(parent, workload, pods, GroupDemand(3, in_stages=True)).count("PatchPod") == 1
+    assert "PatchPod" not in group_steps(parent, workload, pods, GroupDemand(3))
 
 
 def test_a_group_of_an_owner_makes_no_workload_of_its_own():
@@ -576,8 +575,8 @@ def test_pods_of_a_group_whose_workload_is_about_to_count_others_wait():
     parent = stored(stateful_set("db", "lq", 2))
     workload = admitted(parent)
     pods = joined(parent, workload, pod("db-0", parent))
-    assert "PatchPod" in group_steps(parent, workload, pods, Demand(2))
-    assert "PatchPod" not in group_steps(parent, workload, pods, Demand(5))
+    assert "PatchPod" in group_steps(parent, workload, pods, GroupDemand(2))
+    assert "PatchPod" not in group_steps(parent, workload, pods, GroupDemand(5))
 
 
 def test_pods_beyond_what_the_workload_counts_wait_and_the_first_ones_start():
@@ -586,7 +585,7 @@ def test_pods_beyond_what_the_workload_counts_wait_and_the_first_ones_start():
     pods = joined(parent, workload, *(pod(f"db-{i}", parent) for i in (2, 1, 0)))
     pods[2]["metadata"]["creationTimestamp"] = "2026-11-25T03:00:00Z"
     group = PodGroup.of(workload["metadata"]["name"], [member.read(each) for each in pods])
-    steps = group_plan.plan(GroupView(group, workload, True, False, NOW, Demand(2)), Lookups())
+    steps = group_plan.plan(GroupView(group, workload, True, False, NOW, GroupDemand(2)), Lookups())
     assert sorted(step.pod.name for step in steps if isinstance(step, group_plan.PatchPod)) == ["db-0", "db-1"]
     assert not any(isinstance(step, group_plan.DeletePod) for step in steps)
 

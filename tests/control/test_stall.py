@@ -8,14 +8,14 @@ import pytest
 
 from gangline.api.read.policy_reader import StallPolicy
 from gangline.control.nodes.stall.pod_telemetry import PodTelemetry, with_telemetry
-from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, SUSPECT, Evidence, Watch, judge
+from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, SUSPECT, StallEvidence, StallState, judge
 from gangline.telemetry import Reading
 
 MINUTE = 60_000
 SECOND = 1000
 POLICY = StallPolicy()
 #: a gang of 8 pods that has run for two hours
-GANG = Evidence(running_for=120 * MINUTE, pods=8)
+GANG = StallEvidence(running_for=120 * MINUTE, pods=8)
 
 
 def idle(minutes: int, pods: int = 8) -> tuple[int, ...]:
@@ -36,7 +36,7 @@ def test_idle_for_16_minutes_without_heartbeat_or_log_is_acted_on() -> None:
     verdict = judge(evidence, POLICY)
     assert verdict.suspect
     assert verdict.says == "the GPUs of all 8 pods idle for 16m, nothing in the logs for 16m"
-    watch, now = Watch(), 0
+    watch, now = StallState(), 0
     watch.follow(verdict, POLICY, now)
     assert watch.state == SUSPECT
     watch.follow(verdict, POLICY, now + POLICY.grace - 1)
@@ -121,7 +121,7 @@ def test_a_phase_without_steps_is_no_silence_while_it_is_reported() -> None:
 def test_a_sign_of_life_ends_the_suspicion_and_the_stall() -> None:
     hangs = judge(replace(GANG, silence=60 * MINUTE, median_step=1.0 * SECOND), POLICY)
     lives = judge(replace(GANG, silence=SECOND), POLICY)
-    watch = Watch()
+    watch = StallState()
     assert watch.follow(hangs, POLICY, 0)
     assert watch.follow(lives, POLICY, MINUTE)
     assert watch.state == RUNNING
@@ -134,7 +134,7 @@ def test_a_sign_of_life_ends_the_suspicion_and_the_stall() -> None:
 
 
 def test_telemetry_that_fails_is_no_sign_of_life() -> None:
-    watch = Watch(STALLED)
+    watch = StallState(STALLED)
     assert not watch.follow(judge(GANG, POLICY), POLICY, MINUTE)
     assert watch.follow(judge(replace(GANG, idle=(0,) * 8), POLICY), POLICY, MINUTE)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gangline.control.forecasting.expected_starts import Accuracy
-from gangline.control.forecasting.group_coverage import Coverage, Group
+from gangline.control.forecasting.group_coverage import Coverage, CoveredGroup
 from gangline.control.forecasting.history_store import History
-from gangline.control.forecasting.runtime_facts import Record
+from gangline.control.forecasting.runtime_facts import EstimateRecord
 from gangline.control.forecasting.tallies import Tallies
 from gangline.engine import ExpectedStart
 from gangline.forecast import HistoryStore
@@ -25,8 +25,8 @@ def tallies(directory: Path, cluster: str = "c", now: int = START, judged: list[
 async def counted(directory: Path) -> Tallies:
     made = tallies(directory, judged=[[1.7e9, 60, 120.0, 90.0]])
     assert await made.load()
-    made.records["Hint"] = Record(4, {0.1: 0, 0.5: 2, 0.8: 3, 0.9: 4, 0.95: 4}, 1.5)
-    made.groups.counts[Group("size", ">8")] = Coverage(300, 270)
+    made.records["Hint"] = EstimateRecord(4, {0.1: 0, 0.5: 2, 0.8: 3, 0.9: 4, 0.95: 4}, 1.5)
+    made.groups.counts[CoveredGroup("size", ">8")] = Coverage(300, 270)
     made.accuracy.came_true(ExpectedStart("ml/w", 10_000, 20_000), 14_000)
     await made.save()
     await made.history.close(5)
@@ -36,10 +36,10 @@ async def counted(directory: Path) -> Tallies:
 async def test_the_next_process_goes_on(tmp_path: Path) -> None:
     first = await counted(tmp_path)
     again = tallies(tmp_path, now=START + 86_400_000)
-    again.records["Limit"] = Record(1)  # counted while another led, who has counted it as well
+    again.records["Limit"] = EstimateRecord(1)  # counted while another led, who has counted it as well
     assert await again.load()
     assert (again.records, again.accuracy) == (first.records, first.accuracy)
-    assert again.groups.counts == {Group("size", ">8"): Coverage(300, 270)}
+    assert again.groups.counts == {CoveredGroup("size", ">8"): Coverage(300, 270)}
     assert (again.since, again.judgement) == (START / 1000, [[1.7e9, 60, 120.0, 90.0]])
     again.accuracy.came_true(ExpectedStart("ml/v", 10_000, None), 9_000)
     await again.save()

@@ -13,14 +13,21 @@ from tests.objects import PodObject
 
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.nodes.gates.pod_gates import PodGates
-from gangline.control.nodes.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
+from gangline.control.nodes.recovery.failed_hosts import (
+    NOT_READY,
+    FailedNodeGates,
+    Found,
+    done_on,
+    failed_hosts,
+    keeps_away,
+)
 from gangline.control.nodes.recovery.stray_pods import StrayPods, awaited_host
 from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes, in_order, listed
 from gangline.engine import model
 from gangline.kube import resources as kube
 
 #: the gates at their defaults
-USUAL = Rules()
+USUAL = FailedNodeGates()
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 
 
@@ -33,7 +40,11 @@ def gang(*hosts: str, **changes: Any) -> model.Workload:
 
 
 def found(
-    workload: model.Workload, *busy: str, rules: Rules = USUAL, tolerations: tuple[Json, ...] = (), **nodes: Json
+    workload: model.Workload,
+    *busy: str,
+    rules: FailedNodeGates = USUAL,
+    tolerations: tuple[Json, ...] = (),
+    **nodes: Json,
 ) -> Found:
     return failed_hosts(
         workload, busy=busy, node_of=nodes.get, tolerations=lambda pod_set: tolerations, rules=rules, now=T
@@ -80,15 +91,17 @@ def test_tolerations_are_regarded() -> None:
 def test_gates_of_kueue() -> None:
     down, tainted = a_node("n1", ready="False", since=T - NOT_READY), a_node("n1", taint="maintenance")
     young = a_node("n1", ready="False", since=T - NOT_READY + 1_000)
-    waits = Rules(on_termination=False)
+    waits = FailedNodeGates(on_termination=False)
     assert found(gang("n1"), "n1", rules=waits, n1=down).failed == ("n1",)
     assert found(gang("n1"), rules=waits, n1=young) == Found((), troubled=True, due=T + 1_000)
     assert failed(gang("n1"), "n1", rules=waits, n1=tainted) == ("n1",)
-    assert failed(gang("n1"), rules=Rules(on_taints=False), n1=tainted) == ()
-    assert failed(gang("n1"), "n1", rules=Rules(by_time=True), n1=down) == ("n1",)
-    assert found(gang("n1"), "n1", rules=Rules(by_time=True), n1=young) == Found((), troubled=True, due=T + 1_000)
+    assert failed(gang("n1"), rules=FailedNodeGates(on_taints=False), n1=tainted) == ()
+    assert failed(gang("n1"), "n1", rules=FailedNodeGates(by_time=True), n1=down) == ("n1",)
+    assert found(gang("n1"), "n1", rules=FailedNodeGates(by_time=True), n1=young) == Found(
+        (), troubled=True, due=T + 1_000
+    )
     assert failed(gang("n1", lone_pod=True), n1=down) == ()
-    assert failed(gang("n1", lone_pod=True), n1=down, rules=Rules(lone_pods_stay=False)) == ("n1",)
+    assert failed(gang("n1", lone_pod=True), n1=down, rules=FailedNodeGates(lone_pods_stay=False)) == ("n1",)
 
 
 def test_only_gangs_that_run_are_concerned() -> None:

@@ -13,11 +13,12 @@ from tests.objects import PodObject, WorkloadObject
 from gangline.api.jobkinds.others import others
 from gangline.api.read import conditions
 from gangline.api.read.conditions import timestamp
-from gangline.control.answers.answers import NoSuchJobError, Wish
+from gangline.control.answers.desk import Wish
 from gangline.control.answers.explanation import needs
+from gangline.control.answers.refusals import NoSuchJobError
 from gangline.control.answers.sight import Everybody, Sight
 from gangline.control.answers.workloads import words
-from gangline.control.answers.workloads.snapshot import Snapshot, State, workload_view
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, workload_view
 from gangline.control.feed import watched_kinds
 from gangline.control.writes.events import Warned
 from gangline.kube import resources as kube
@@ -171,7 +172,7 @@ async def test_a_job_without_a_queue_is_explained_and_not_listed() -> None:
 
 async def test_a_job_whose_workload_is_about_to_be_made_waits_for_it() -> None:
     item = (await shown(here(job("new"))))["new"]
-    assert (item["state"], item["reason"]) == (State.NOT_QUEUED, "NoWorkloadYet")
+    assert (item["state"], item["reason"]) == (JobState.NOT_QUEUED, "NoWorkloadYet")
 
 
 def warning_of(answers: Any, uid: str, reason: str, note: str, ago: float = 12.0) -> Any:
@@ -184,7 +185,7 @@ async def test_what_else_keeps_a_job_without_a_workload_is_what_the_operators_ev
     note = 'Workload job-new: admission webhook "deny.example.com" denied the request'
     answers = warning_of(here(job("new")), "uid-new", "WriteRefused", note)
     item = (await shown(answers))["new"]
-    assert (item["state"], item["reason"], item["message"]) == (State.NOT_QUEUED, "WriteRefused", note)
+    assert (item["state"], item["reason"], item["message"]) == (JobState.NOT_QUEUED, "WriteRefused", note)
     assert (await why(answers, "new"))["because"] == f"WriteRefused: {note}"
     other = warning_of(here(job("new")), "uid-other", "WriteRefused", note)
     assert (await shown(other))["new"]["reason"] == "NoWorkloadYet"
@@ -215,13 +216,13 @@ async def test_a_serving_group_that_waits_for_replacements_says_so() -> None:
     metadata = {"name": "w", "namespace": "ml", "uid": "w"}
     raw = WorkloadObject({"metadata": metadata, "spec": {"podSets": []}, "status": {"conditions": rows}})
     view = workload_view(raw, {})
-    assert view.state is State.STARTING
+    assert view.state is JobState.STARTING
     assert words.why(view) == f"admitted; WaitingForReplacementPods: {message}"
 
 
 async def test_a_held_job_that_names_no_queue_is_told_to_name_one() -> None:
     raw = {"metadata": {"name": "w", "namespace": "ml", "uid": "w"}, "spec": {"podSets": []}, "status": {}}
-    assert needs(workload_view(WorkloadObject(raw), {}), Snapshot((), ())).startswith(
+    assert needs(workload_view(WorkloadObject(raw), {}), AnswerSnapshot((), ())).startswith(
         "to name a LocalQueue of namespace ml"
     )
 

@@ -20,14 +20,14 @@ from gangline.objects import WorkloadObject
 
 NOW = 1_770_000_000_000
 FLAVORS = ("reservation", "demand", "spot")
-RULE = family.Rule(FLAVORS, "TryPreferredFlavors")
-RETAIN = family.Rule(FLAVORS, "RetainFirstAdmission")
+RULE = family.VariantRule(FLAVORS, "TryPreferredFlavors")
+RETAIN = family.VariantRule(FLAVORS, "RetainFirstAdmission")
 
 
 class Cluster:
     """The parent and its variants as an API server would keep them; the operator may die between any two writes."""
 
-    def __init__(self, rule: family.Rule | None = RULE, **spec: Any) -> None:
+    def __init__(self, rule: family.VariantRule | None = RULE, **spec: Any) -> None:
         self.rule = rule
         self.now = NOW
         self.count = 0
@@ -50,9 +50,9 @@ class Cluster:
         body["metadata"] = {**body["metadata"], "uid": f"uid-{self.count}", "resourceVersion": str(self.count)}
         return WorkloadObject({"status": {}, **body})
 
-    def plan(self) -> family.Plan:
+    def plan(self) -> family.VariantPlan:
         assert self.parent is not None
-        return family.plan(family.Family(self.parent, list(self.variants.values()), self.rule), self.now)
+        return family.plan(family.VariantFamily(self.parent, list(self.variants.values()), self.rule), self.now)
 
     def settle(self, most: int = 1_000) -> None:
         """Plan and write until nothing is left to do; at most `most` writes."""
@@ -137,7 +137,7 @@ class Cluster:
         return found["reason"] if found is not None else ""
 
 
-def started(rule: family.Rule = RULE, flavor: str = "demand", **spec: Any) -> Cluster:
+def started(rule: family.VariantRule = RULE, flavor: str = "demand", **spec: Any) -> Cluster:
     here = Cluster(rule, **spec)
     here.settle()
     here.admit(flavor)
@@ -182,7 +182,7 @@ def test_the_job_starts_with_the_first_variant_and_moves_only_up() -> None:
 
 @pytest.mark.parametrize(("last", "active"), [("reservation", ["reservation", "spot"]), ("demand", sorted(FLAVORS))])
 def test_flavors_after_the_last_acceptable_one_are_given_up(last: str, active: list[str]) -> None:
-    here = started(family.Rule(FLAVORS, "TryPreferredFlavors", last), "spot")
+    here = started(family.VariantRule(FLAVORS, "TryPreferredFlavors", last), "spot")
     assert here.active() == active
 
 
@@ -273,7 +273,7 @@ def test_a_deleted_variant_keeps_its_quota_until_the_job_has_stopped_and_is_crea
 
 def test_a_variant_of_a_flavor_that_left_the_queue_goes_and_a_new_flavor_gets_one() -> None:
     here = started(flavor="reservation")
-    here.rule = family.Rule(("reservation", "new"), "TryPreferredFlavors")
+    here.rule = family.VariantRule(("reservation", "new"), "TryPreferredFlavors")
     here.settle()
     assert sorted(here.variants) == ["new", "reservation"]
     assert here.active() == ["reservation"]

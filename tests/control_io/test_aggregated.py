@@ -16,11 +16,11 @@ import pytest
 from tests.builders import clusters
 
 from gangline.control.answers.api import front_proxy
-from gangline.control.answers.api.access_review import HOLDS, REMEMBERED, REVIEWS, Access, Reviews
-from gangline.control.answers.api.aggregated_api import AT_ONCE, PER_USER, AggregatedApi, Options
+from gangline.control.answers.api.access_review import HOLDS, REMEMBERED, REVIEWS, ResourceAttributes, Reviews
+from gangline.control.answers.api.aggregated_api import AT_ONCE, PER_USER, AggregatedApi, AggregatedApiOptions
 from gangline.control.answers.api.api_service import API_SERVICES, Address, Registration
 from gangline.control.answers.api.front_proxy import FrontProxyError, UnauthenticatedError, User
-from gangline.control.answers.api.pending_view import NoQueueError, Page
+from gangline.control.answers.api.pending_view import NoQueueError, PendingPage
 from gangline.control.answers.usage.happenings import Log
 from gangline.devcluster.certs import Authority
 from gangline.kube import resources as kube
@@ -81,7 +81,7 @@ class Queue:
     def __init__(self) -> None:
         self.at_once = [0]
 
-    async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
+    async def pending(self, queue: str, namespace: str, page: PendingPage) -> list[Json]:
         if queue != "cq":
             raise NoQueueError(queue)
         self.at_once.append(self.at_once[-1] + 1)
@@ -94,7 +94,12 @@ def made(cluster: Any, port: int = 0) -> AggregatedApi:
     queue: Any = Queue()
     answers = clusters.busy().answers()
     return AggregatedApi(
-        cluster, queue, Options(("127.0.0.1", port), "localhost"), "gangline-system", answers=answers, accuracy=accuracy
+        cluster,
+        queue,
+        AggregatedApiOptions(("127.0.0.1", port), "localhost"),
+        "gangline-system",
+        answers=answers,
+        accuracy=accuracy,
     )
 
 
@@ -320,7 +325,7 @@ def test_a_user_is_all_that_the_headers_say() -> None:
 async def test_answers_about_access_hold_for_some_seconds(cluster: Any) -> None:
     now = 0.0
     reviews = Reviews(cluster, clock=lambda: now)
-    access = Access("g", "v", "clusterqueues", "pendingworkloads", "cq")
+    access = ResourceAttributes("g", "v", "clusterqueues", "pendingworkloads", "cq")
     assert await reviews.allowed(User("alice"), access) and not await reviews.allowed(User("bob"), access)
     cluster.viewers = {"bob"}
     assert await reviews.allowed(User("alice"), access) and not await reviews.allowed(User("bob"), access)
@@ -344,11 +349,11 @@ async def test_pages_of_one_user_do_not_take_the_time_of_all(
 
 async def test_who_asks_about_many_names_makes_nobody_elses_answer_be_forgotten(cluster: Any) -> None:
     reviews = Reviews(cluster)
-    mine = Access("g", "v", "queuedjobs", "", "mine", "ml")
+    mine = ResourceAttributes("g", "v", "queuedjobs", "", "mine", "ml")
     await reviews.allowed(User("alice"), mine)
     many = [User(f"system:serviceaccount:theirs:sa{number % 40}") for number in range(2 * REMEMBERED)]
     for number, user in enumerate(many):
-        await reviews.allowed(user, Access("g", "v", "queuedjobs", "", f"job{number}", "theirs"))
+        await reviews.allowed(user, ResourceAttributes("g", "v", "queuedjobs", "", f"job{number}", "theirs"))
     asked = len(cluster.reviewed)
     await reviews.allowed(User("alice"), mine)
     assert len(cluster.reviewed) == asked

@@ -21,7 +21,7 @@ from gangline.control.answers.api.aggregated_api import AggregatedApi
 from gangline.control.answers.api.answers_api import Reviewed
 from gangline.control.answers.api.front_proxy import User
 from gangline.control.answers.source import NoForecastsError
-from gangline.control.answers.usage.happenings import Log, Subject
+from gangline.control.answers.usage.happenings import EventSubject, Log
 from gangline.tenants import SharedRoom
 
 Json = dict[str, Any]
@@ -225,7 +225,7 @@ async def test_what_may_be_seen_is_asked_for_each_namespace_up_to_a_limit() -> N
 
 # --- events as a stream -----------------------------------------------------------------------------------------------
 
-SUBJECT = Subject("ml", "w", "Job", "w", "", "a", "a", 1, 1, ())
+SUBJECT = EventSubject("ml", "w", "Job", "w", "", "a", "a", 1, 1, ())
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.http_connections import stays_open_while_used
 from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.nodes.stall.progress_reports import BadReportError
 from gangline.control.process import metrics_endpoint, progress_endpoint
-from gangline.control.process.health import Health
+from gangline.control.process.health import Probes
 from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.tls.apps import add_get, new_app
@@ -52,7 +52,7 @@ async def broken() -> Response:
 @asynccontextmanager
 async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
     app = new_app("An operator")
-    Health(list, lambda: 0.0, lambda: "leading").add_to(app)
+    Probes(list, lambda: 0.0, lambda: "leading").add_to(app)
     ProgressEndpoint(desk, desk.leading.is_set).add_to(app)  # type: ignore[arg-type]
     add_get(app, "/broken", broken)
     add_get(app, "/large", large)

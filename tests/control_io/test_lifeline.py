@@ -21,7 +21,7 @@ from tests.kube.fake_server import FakeServer
 
 from gangline.control.process import kopf_shell
 from gangline.control.process.front_door import BACKLOG, FrontDoor, bind
-from gangline.control.process.health import BEAT, LONGEST_ROUND, Health, Pulse
+from gangline.control.process.health import BEAT, LONGEST_ROUND, Probes, Pulse
 from gangline.control.process.lease import Elector
 from gangline.control.process.lifeline import Lifeline
 from gangline.kube.client import ApiClient
@@ -163,7 +163,7 @@ async def open_door(still: Callable[[], float] = lambda: 0.0) -> AsyncIterator[i
     async def get() -> Response:
         return PlainTextResponse("main /metrics")
 
-    health = Health(list, still, lambda: "leading")
+    health = Probes(list, still, lambda: "leading")
     app = new_app()
     health.add_to(app)
     add_get(app, "/metrics", get)

@@ -18,7 +18,7 @@ from tests.fuzz.operator_http import operator_http
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.metrics.operator_metrics import Metrics
-from gangline.control.process.metrics_endpoint import MetricsPage, Options, SecuredMetrics
+from gangline.control.process.metrics_endpoint import MetricsEndpointOptions, MetricsPage, SecuredMetrics
 from gangline.kube.client import ApiClient
 from gangline.tls.apps import add_get, new_app
 
@@ -109,7 +109,7 @@ async def test_metrics_over_tls_are_for_those_who_may_read_them() -> None:
     unverified = ssl.create_default_context()
     unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
     async with FakeServer() as server, ApiClient(server.login()) as client:
-        secured = SecuredMetrics(client, MetricsPage(Few()), Options(("127.0.0.1", 0)), "system")
+        secured = SecuredMetrics(client, MetricsPage(Few()), MetricsEndpointOptions(("127.0.0.1", 0)), "system")
         running = asyncio.ensure_future(secured.run())
         base = f"https://127.0.0.1:{secured.port}"
         while secured._server is None:

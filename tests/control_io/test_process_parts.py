@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.process import leader_endpoint, own_namespace
-from gangline.control.process.health import LONGEST_ROUND, Health
+from gangline.control.process.health import LONGEST_ROUND, Probes
 from gangline.control.process.token_review import AT_ONCE, PER_ADDRESS, REMEMBERED, WAITING, TokenReviews
 from gangline.kube.client import ApiClient
 from gangline.tls.apps import new_app
@@ -37,7 +37,7 @@ def test_probes(
     unlisted: list[str], still: float, standing: str, healthz: tuple[int, str], readyz: tuple[int, str]
 ) -> None:
     app = new_app()
-    Health(lambda: unlisted, lambda: still, lambda: standing).add_to(app)
+    Probes(lambda: unlisted, lambda: still, lambda: standing).add_to(app)
     client = TestClient(app)
     for path, expected in (("/healthz", healthz), ("/readyz", readyz)):
         answer = client.get(path)

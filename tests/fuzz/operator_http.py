@@ -19,12 +19,12 @@ from tests.fuzz.objects import ODD, Json, edit, objects
 
 from gangline.api.names import V1BETA2
 from gangline.console.views.world import ClusterInstant
-from gangline.control.answers.api.aggregated_api import AggregatedApi, Options
+from gangline.control.answers.api.aggregated_api import AggregatedApi, AggregatedApiOptions
 from gangline.control.answers.api.front_proxy import Trust
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.process.operator_process import Operator
-from gangline.control.process.operator_process import Options as OperatorOptions
+from gangline.control.process.operator_process import OperatorOptions as OperatorOptions
 from gangline.kube import resources as kube
 from gangline.kube.clock import ClusterClock
 from gangline.kube.reflector import Upsert
@@ -119,7 +119,7 @@ class OperatorHttp:
         aggregated = AggregatedApi(
             cluster,
             self.operator.visibility,
-            Options(("127.0.0.1", 0), "localhost"),
+            AggregatedApiOptions(("127.0.0.1", 0), "localhost"),
             "system",
             answers=answers,
             accuracy=lambda: {"runtimes": [], "since": None, "model": {}, "starts": {}},

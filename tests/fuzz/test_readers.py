@@ -32,7 +32,7 @@ NUMBERS = (
     "gangline.control.forecasting.expected_starts.Accuracy.restore",
     "gangline.control.forecasting.expected_starts._recorded",
     "gangline.control.forecasting.group_coverage.counts_of",
-    "gangline.control.forecasting.promises.Record.of",
+    "gangline.control.forecasting.promises.PromiseRecord.of",
     "gangline.control.forecasting.tallies._record",
     "gangline.control.checks.multikueue.multikueue.MultiKueue.__init__",
     "gangline.control.checks.multikueue.multikueue.MultiKueue._next_time",

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.serving import stateful_set
 from tests.jobs.plain_pods import a_pod, changed
 from tests.merging import merge_patch
-from tests.objects import JobObject, PodObject, altered
+from tests.objects import JobObject, PodObject, altered, condition_of
 
 from gangline.api import names
 from gangline.api.read import merge
@@ -16,7 +16,6 @@ from gangline.jobs import elsewhere
 from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.pods import member
 from gangline.kube import resources as kube
-from gangline.kube.resources import condition_of
 
 Json = dict[str, Any]
 GATED: Json = {

@@ -55,7 +55,7 @@ from gangline.control.kinds.job_planning import JobPlanning
 from gangline.control.kinds.leaving_jobs import LeavingJobs
 from gangline.control.kinds.replaced_slices import ReplacedSlices
 from gangline.control.kinds.retention import Retainer
-from gangline.control.kinds.serving_parents import Families
+from gangline.control.kinds.serving_parents import ServedParents
 from gangline.control.kinds.serving_planning import ServingPlanning
 from gangline.control.kinds.serving_pods import HeldIndex
 from gangline.control.kinds.unowned_workloads import UnownedWorkloads
@@ -76,7 +76,7 @@ from gangline.control.nodes.recovery.stray_pods import StrayPods
 from gangline.control.nodes.recovery.stuck_pods import StuckPods
 from gangline.control.nodes.recovery.swaps import Recoveries
 from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
-from gangline.control.nodes.stall.refused_pods import RefusedPods
+from gangline.control.nodes.stall.refused_pods import RefusedPodsOfRuns
 from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.control.parts.messages import (
     DeliveryFailed,
@@ -257,7 +257,7 @@ class Controller:
         self.stalls = stalls = StallWatch(context, self._observe, source=telemetry)
         self.held = held = HeldUnbound(context)
         metrics.count_held_unbound(lambda: held.seconds(now()))
-        self.refused = refused = RefusedPods(context)
+        self.refused = refused = RefusedPodsOfRuns(context)
         #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
         if forecasting is not None:
@@ -274,7 +274,7 @@ class Controller:
 
         # pods that are queued: by their groups, and by the objects that make them
         groups = GroupIndex(mirror)
-        families = Families(mirror, HeldIndex(mirror.managed.pods_of, lambda ref: mirror.job(ref) is not None))
+        families = ServedParents(mirror, HeldIndex(mirror.managed.pods_of, lambda ref: mirror.job(ref) is not None))
 
         # admission checks that are answered here
         provisioning = Provisioning(context)

@@ -11,7 +11,8 @@ from typing import Any, Final
 from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.install.manifests.naming import OPERATOR_NAME, WEBHOOKS_NAME
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound
-from gangline.kube.resources import PODS, REPLICA_SETS, RESOURCE_FLAVORS, Json, condition_of
+from gangline.kube.resources import PODS, REPLICA_SETS, RESOURCE_FLAVORS, Json
+from gangline.objects import Stored
 
 NAMES: Final = (WEBHOOKS_NAME, OPERATOR_NAME)
 _PERIOD: Final = 1.0
@@ -83,7 +84,7 @@ async def _unreached(api: ApiClient) -> list[str]:
 
 def _refused(deployment: Json) -> Iterator[str]:
     """Pods that can't even be created: Pod Security, a quota, a webhook."""
-    failure = condition_of(deployment, "ReplicaFailure")
+    failure = Stored(deployment).condition("ReplicaFailure")
     if failure is not None and failure["status"] == "True":
         yield failure.get("message", "pods can't be created")[:_LONGEST]
 
@@ -113,7 +114,7 @@ def _hash(obj: Json) -> str:
 async def _reason(api: ApiClient, pod: Json) -> str:
     """Why a pod isn't ready; "" if it is, or just needs its time."""
     name = pod["metadata"]["name"]
-    scheduled = condition_of(pod, "PodScheduled")
+    scheduled = Stored(pod).condition("PodScheduled")
     if scheduled is not None and scheduled["status"] == "False":
         return f"{name}: {scheduled.get('message', 'not scheduled')}"[:_LONGEST]
     for container in (pod.get("status") or {}).get("containerStatuses") or ():

@@ -74,18 +74,6 @@ def deleting(obj: Json) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
-def condition_of(obj: Json, kind: str) -> Json | None:
-    """The row of this type among the conditions of an object's status."""
-    rows = (obj.get("status") or {}).get("conditions") or ()
-    return next((row for row in rows if row.get("type") == kind), None)
-
-
-def true_condition(obj: Json, kind: str) -> Json | None:
-    """The condition of this type if its status is True."""
-    row = condition_of(obj, kind)
-    return row if row is not None and row.get("status") == "True" else None
-
-
 def controller_of(obj: Json) -> Json | None:
     """The reference to the object's controller: its managing owner, of which there is at most one."""
     return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)

@@ -20,7 +20,8 @@ from gangline.control.writes.status.status_changes import imported
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists
-from gangline.kube.resources import Json, controller_uid, true_condition
+from gangline.kube.resources import Json, controller_uid
+from gangline.objects import Stored
 
 #: seconds between the last Workload and the first job that is handed over: the operator has seen the Workloads by then
 SETTLING: Final = 2.0
@@ -52,7 +53,7 @@ async def _created(api: ApiClient, adoption: Adoption) -> Json:
 async def _admitted(api: ApiClient, adoption: Adoption, workload: Json, now: int) -> Json:
     metadata = workload["metadata"]
     found = await api.get(kube.WORKLOADS, metadata["namespace"], metadata["name"])
-    if true_condition(found, names.QUOTA_RESERVED) is not None or GATE not in _gates(found):
+    if Stored(found).true_condition(names.QUOTA_RESERVED) is not None or GATE not in _gates(found):
         return found
     body = copy.deepcopy(found)
     status = body.setdefault("status", {})

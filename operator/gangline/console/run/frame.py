@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gangline.console.run.story import RunStory, StoryPage, key_line
 from gangline.console.views import jobs, table
-from gangline.control.answers.workloads.snapshot import Snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot
 
 #: the last events, below the jobs
 _EVENTS: Final = 5
@@ -21,7 +21,7 @@ _JOBS: Final = 5
 class Frame:
     """The content of one picture. `elapsed`: seconds since the run began; `now`: Unix seconds; `keys`: whether some are read."""
 
-    seen: Snapshot
+    seen: AnswerSnapshot
     story: RunStory
     page: StoryPage
     elapsed: float

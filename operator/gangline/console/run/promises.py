@@ -10,7 +10,7 @@ from typing import Final
 from gangline.console.run.example import Example
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.audit import audit_check
-from gangline.control.audit.audit_check import Outcome
+from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.fact_codec import FactError
 from gangline.engine import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart
 from gangline.kube.resources import QUEUE_POLICIES
@@ -39,7 +39,7 @@ def matter(example: Example) -> bool:
 
 def kept(record: Path, views: Iterable[WorkloadView]) -> PromiseReport:
     """Replay the operator's record and check the promises."""
-    outcome = Outcome()
+    outcome = AuditResult()
     try:
         audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
     except (FactError, OSError) as error:
@@ -48,7 +48,7 @@ def kept(record: Path, views: Iterable[WorkloadView]) -> PromiseReport:
     return PromiseReport(tuple(_lines(outcome, jobs)), tuple(_broken(outcome, jobs)))
 
 
-def _lines(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
+def _lines(outcome: AuditResult, jobs: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     for head in outcome.heads:
         if head.promised is None:
@@ -71,7 +71,7 @@ def _lines(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _broken(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
+def _broken(outcome: AuditResult, jobs: Mapping[str, str]) -> list[str]:
     broken = [
         f"{_named(head.workload, jobs)} started {(head.started - (head.promised or 0)) / 1000:.1f} s later than promised"
         for head in outcome.late
@@ -86,7 +86,7 @@ def _broken(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
     return broken
 
 
-def _passed(outcome: Outcome, head: HeadStart) -> bool:
+def _passed(outcome: AuditResult, head: HeadStart) -> bool:
     """Whether a job was backfilled while `head` was the reserved head: after the start of the previous head of its queue."""
     before = [h.started for h in outcome.heads if h.cluster_queue == head.cluster_queue and h.started < head.started]
     return any(max(before, default=0) <= at < head.started for at, _ in outcome.early)

@@ -24,7 +24,7 @@ from gangline.console.output.layout import plain
 from gangline.console.run.frame import Frame
 from gangline.console.run.story import END, RunStory, StoryPage
 from gangline.console.views import table
-from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, WorkloadView
 
 TABLE_EVERY = 15.0  # seconds between two tables in a pipe
 _SAID = 50  # sentences that a redrawn terminal repeats
@@ -37,11 +37,11 @@ class Screen(Protocol):
         """Print one line that stays on the screen."""
         ...
 
-    def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
+    def show(self, seen: AnswerSnapshot, news: list[WorkloadView], elapsed: float) -> None:
         """Show the snapshot and the workloads that changed."""
         ...
 
-    def conclude(self, seen: Snapshot) -> None:
+    def conclude(self, seen: AnswerSnapshot) -> None:
         """Show the queues a last time."""
         ...
 
@@ -55,14 +55,14 @@ class LinesScreen:
     def say(self, text: str) -> None:
         terminal.say(text)
 
-    def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
+    def show(self, seen: AnswerSnapshot, news: list[WorkloadView], elapsed: float) -> None:
         for view in news:
             self.say(table.change_line(view, elapsed))
         if elapsed >= self._next_table:
             self._next_table = elapsed + TABLE_EVERY
             self.say(f"\n{table.counts_line(seen, elapsed)}\n{plain(table.queue_rows(seen))}\n")
 
-    def conclude(self, seen: Snapshot) -> None:
+    def conclude(self, seen: AnswerSnapshot) -> None:
         self.say(f"\n{plain(table.queue_rows(seen))}\n")
 
 
@@ -74,7 +74,7 @@ class LiveScreen:
         self._live = live
         self._story = RunStory()
         self._page = StoryPage.JOBS
-        self._shown: tuple[Snapshot, float] | None = None
+        self._shown: tuple[AnswerSnapshot, float] | None = None
         self._said: deque[Text] = deque(maxlen=_SAID)
         self._keys = False
         self._ending = False
@@ -85,12 +85,12 @@ class LiveScreen:
         self._draw()  # makes room for it
         self._console.print(line)
 
-    def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
+    def show(self, seen: AnswerSnapshot, news: list[WorkloadView], elapsed: float) -> None:
         self._story.note(seen.workloads, news, elapsed)
         self._shown = seen, elapsed
         self._draw()
 
-    def conclude(self, seen: Snapshot) -> None:
+    def conclude(self, seen: AnswerSnapshot) -> None:
         """Does nothing: the last picture stays."""
 
     def press(self, key: str) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from gangline.console.output.layout import clipped, shortened
 from gangline.console.views import table
-from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State, WorkloadView
+from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState, WorkloadView
 from gangline.control.answers.workloads.words import age
 
 #: characters of a bar: waits, holds quota, is being stopped
@@ -86,7 +86,7 @@ class RunStory:
 
 
 def _mark(view: WorkloadView) -> str:
-    if view.state is State.STOPPING:
+    if view.state is JobState.STOPPING:
         return STOPS
     if view.state in HOLDING:
         return RUNS

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from gangline.console.output import terminal
-from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -88,7 +88,7 @@ def _say(error: ApiError) -> str:
             return str(error)
 
 
-async def look(api: ApiClient, namespace: str) -> Snapshot:
+async def look(api: ApiClient, namespace: str) -> AnswerSnapshot:
     """A snapshot of all workloads and queues. It is incomplete if the user may read only some of them, and then those of
     `namespace` where need be.
     """

@@ -12,7 +12,7 @@ import click
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
 from gangline.console.views import jobs
-from gangline.control.answers.workloads.snapshot import FINISHED, State, snapshot
+from gangline.control.answers.workloads.snapshot import FINISHED, JobState, snapshot
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOADS
 from gangline.objects import LocalQueueObject, WorkloadObject
@@ -35,7 +35,7 @@ class JobChoice:
         return bool(self.selection.users or self.selection.states or self.selection.queues)
 
     async def found(
-        self, api: ApiClient, namespace: str, verb: str, *, dry_run: bool, among: Collection[State] | None = None
+        self, api: ApiClient, namespace: str, verb: str, *, dry_run: bool, among: Collection[JobState] | None = None
     ) -> Sequence[str]:
         """The names, or the jobs that the filters leave, of those in the states `among` (None: all that have not ended).
 
@@ -80,7 +80,7 @@ def options(metavar: str, completion: Callable[..., Any]) -> Callable[[Callable[
 
 
 async def matching(
-    api: ApiClient, namespace: str, selection: ListSelection, among: Collection[State] | None = None
+    api: ApiClient, namespace: str, selection: ListSelection, among: Collection[JobState] | None = None
 ) -> list[str]:
     """Jobs of the namespace that have not ended, as `kind/name`."""
     workloads = (await api.list(WORKLOADS, namespace)).items

@@ -12,23 +12,23 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import Rows
 from gangline.console.views import times
 from gangline.control.answers.workloads import items
-from gangline.control.answers.workloads.snapshot import FINISHED, OUTSIDE, State, WorkloadView
+from gangline.control.answers.workloads.snapshot import FINISHED, OUTSIDE, JobState, WorkloadView
 from gangline.control.answers.workloads.words import age, why
 from gangline.kube.resources import Json
 
 NEVER_FITS: Final = "Never fits"
 
 _STYLES: Final = {
-    State.PENDING: "yellow",
-    State.RESERVED: "cyan",
-    State.STARTING: "cyan",
-    State.RUNNING: "green",
-    State.STOPPING: "magenta",
-    State.SUCCEEDED: "dim",
-    State.FAILED: "red",
-    State.INACTIVE: "dim red",
-    State.NOT_QUEUED: "bold red",
-    State.NOT_MANAGED: "dim red",
+    JobState.PENDING: "yellow",
+    JobState.RESERVED: "cyan",
+    JobState.STARTING: "cyan",
+    JobState.RUNNING: "green",
+    JobState.STOPPING: "magenta",
+    JobState.SUCCEEDED: "dim",
+    JobState.FAILED: "red",
+    JobState.INACTIVE: "dim red",
+    JobState.NOT_QUEUED: "bold red",
+    JobState.NOT_MANAGED: "dim red",
 }
 
 
@@ -78,7 +78,7 @@ def _style(job: ListedJob) -> str:
 
 
 def _waits(job: ListedJob) -> bool:
-    return job.view.state is State.PENDING
+    return job.view.state is JobState.PENDING
 
 
 _Column: TypeAlias = Column[ListedJob]
@@ -150,7 +150,7 @@ _WIDE: Final = (
     _Column("MESSAGE", lambda job, _: job.view.message, wide=True),
 )
 _REASON: Final = _Column("REASON", lambda job, _: why(job.view))
-_KNOWN_STATES: Final = (*map(str, State), NEVER_FITS)
+_KNOWN_STATES: Final = (*map(str, JobState), NEVER_FITS)
 
 
 def _as_json(job: ListedJob) -> Json:
@@ -191,9 +191,9 @@ def _because(job: ListedJob, now: float) -> str:
     item, view = job.item, job.view
     if view.state in FINISHED:
         return f"it has {view.state.lower()}, {age(now - view.since)} ago"
-    if view.state in (*OUTSIDE, State.INACTIVE):
+    if view.state in (*OUTSIDE, JobState.INACTIVE):
         return f"{view.state.lower()}: {item['why']}"
-    if view.state is not State.PENDING:
+    if view.state is not JobState.PENDING:
         return f"it has started, {age(now - view.since)} ago: {view.state.lower()}"
     if times.start_of(item)[0] is None:
         return item["why"] or "no start within the horizon"

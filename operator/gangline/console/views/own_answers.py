@@ -8,7 +8,8 @@ from gangline.console.output import remarks
 from gangline.console.views import own_rights, world
 from gangline.console.views.world import ClusterInstant
 from gangline.control.answers.ahead import whatif
-from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, Wish
+from gangline.control.answers.desk import Wish
+from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError
 from gangline.control.answers.sight import Everybody
 from gangline.control.answers.workloads.lookup import WrongNameError
 from gangline.kube.client import ApiClient

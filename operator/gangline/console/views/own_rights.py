@@ -15,7 +15,7 @@ from gangline.api.read import conditions
 from gangline.console.output import remarks
 from gangline.console.views import access, asking
 from gangline.control.answers.workloads import items, lookup
-from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, WorkloadView
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.resources import EVENTS, Json
 
@@ -50,7 +50,7 @@ class OperatorWarning:
 NoOperator = (asking.NotServedError, asking.NotAllowedError)
 
 
-def say(error: Exception, seen: Snapshot | None = None) -> None:
+def say(error: Exception, seen: AnswerSnapshot | None = None) -> None:
     """Tell on stderr that the operator has not answered, and what the output lacks for that."""
     words = f"{error}: this is what you may read yourself"
     if seen is not None and not seen.complete:
@@ -58,7 +58,7 @@ def say(error: Exception, seen: Snapshot | None = None) -> None:
     remarks.remark(words)
 
 
-async def look(api: ApiClient, namespace: str, error: Exception) -> Snapshot:
+async def look(api: ApiClient, namespace: str, error: Exception) -> AnswerSnapshot:
     """A snapshot of all that the user may read, with a remark that says so."""
     seen = await access.look(api, namespace)
     say(error, seen)
@@ -108,7 +108,7 @@ def with_warnings(views: Iterable[WorkloadView], rows: Iterable[OperatorWarning]
     return [circumstances.with_warnings(view, known, now) for view in views]
 
 
-async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: Snapshot) -> list[WorkloadView]:
+async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: AnswerSnapshot) -> list[WorkloadView]:
     """Jobs without a Workload that the operator warns of: it holds them, and cannot queue them as they are."""
     from gangline.control.answers.workloads import unqueued  # as above
     from gangline.objects import JobObject
@@ -128,7 +128,7 @@ async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: Snapshot) 
     return found
 
 
-def find(seen: Snapshot, namespace: str, job: str) -> WorkloadView | None:
+def find(seen: AnswerSnapshot, namespace: str, job: str) -> WorkloadView | None:
     """The newest workload of a name, or None. Raises click.ClickException for a name that means nothing or several."""
     kind, _, name = job.rpartition("/")
     try:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from gangline.bounded import printable
 from gangline.console.output.layout import Cells, Rows, TableLine, fit
-from gangline.control.answers.workloads.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
+from gangline.control.answers.workloads.snapshot import (
+    FINISHED,
+    AnswerSnapshot,
+    FlavorView,
+    JobState,
+    QueueView,
+    WorkloadView,
+)
 from gangline.control.answers.workloads.words import amount, why
 from gangline.engine import is_accelerator
 
@@ -21,7 +28,7 @@ _RIGHT = frozenset({"USED/NOMINAL", "BORROWED", "ADMITTED", "PENDING"})
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
-def queue_rows(snapshot: Snapshot) -> Rows:
+def queue_rows(snapshot: AnswerSnapshot) -> Rows:
     """One row per ClusterQueue and flavor: used and nominal quota, borrowed quota, admitted and pending workloads."""
     cells: list[Cells] = []
     styles: list[str] = []
@@ -63,10 +70,10 @@ def change_line(view: WorkloadView, elapsed: float) -> str:
     return printable(f"{line}: {reason}" if (reason := why(view)) else line)
 
 
-def counts_line(snapshot: Snapshot, elapsed: float) -> str:
+def counts_line(snapshot: AnswerSnapshot, elapsed: float) -> str:
     """A log line with the number of workloads by state and the GPU usage."""
     views = snapshot.workloads
-    waiting = sum(v.state is State.PENDING for v in views)
+    waiting = sum(v.state is JobState.PENDING for v in views)
     ended = sum(v.state in FINISHED for v in views)
     used, total = gpu_use(snapshot.queues)
     running = len(views) - waiting - ended

@@ -15,7 +15,7 @@ import click
 from gangline.api import jobkinds
 from gangline.console.views import own_rights
 from gangline.control.answers.workloads.lookup import KINDS, singular
-from gangline.control.answers.workloads.snapshot import HOLDING, State, WorkloadView, snapshot
+from gangline.control.answers.workloads.snapshot import HOLDING, JobState, WorkloadView, snapshot
 from gangline.jobs.pods.member import group_name
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube.client import ApiClient
@@ -51,8 +51,8 @@ class Target:
     job: Json | None
 
     @property
-    def state(self) -> State:
-        return self.view.state if self.view is not None else State.NOT_QUEUED
+    def state(self) -> JobState:
+        return self.view.state if self.view is not None else JobState.NOT_QUEUED
 
     @property
     def holds(self) -> bool:
@@ -62,7 +62,7 @@ class Target:
         """What the job does, such as `runs on 8 GPUs` or `waits`."""
         gpus = self.view.gpus if self.view is not None else 0
         on = f" on {gpus} GPU{'s' if gpus != 1 else ''}" if gpus and self.holds else ""
-        words = {State.RUNNING: "runs", State.PENDING: "waits", State.NOT_QUEUED: "is not queued"}
+        words = {JobState.RUNNING: "runs", JobState.PENDING: "waits", JobState.NOT_QUEUED: "is not queued"}
         return words.get(self.state, f"is {self.state.lower()}") + on
 
 

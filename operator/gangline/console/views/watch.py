@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
-from gangline.control.answers.workloads.snapshot import HOLDING, Snapshot, State, WorkloadView, snapshot
+from gangline.control.answers.workloads.snapshot import HOLDING, AnswerSnapshot, JobState, WorkloadView, snapshot
 from gangline.kube.client import ApiClient, key_of
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -37,7 +37,7 @@ class WatchedCluster:
                 pass
         self._changed.set()
 
-    def now(self) -> Snapshot:
+    def now(self) -> AnswerSnapshot:
         workloads, cluster_queues, local_queues = (list(objects.values()) for objects in self._objects.values())
         return snapshot(
             map(WorkloadObject, workloads), map(Stored, cluster_queues), map(LocalQueueObject, local_queues)
@@ -69,7 +69,7 @@ async def watching(api: ApiClient) -> AsyncIterator[WatchedCluster]:
             await following
 
 
-def changes(before: Snapshot | None, after: Snapshot) -> list[WorkloadView]:
+def changes(before: AnswerSnapshot | None, after: AnswerSnapshot) -> list[WorkloadView]:
     """The workloads to report: new ones, and those with another state or another pending reason.
 
     Causes come before effects: finished and stopping workloads first, then pending ones, then started ones.
@@ -80,23 +80,23 @@ def changes(before: Snapshot | None, after: Snapshot) -> list[WorkloadView]:
 
 
 _REPORT_ORDER = (
-    State.SUCCEEDED,
-    State.FAILED,
-    State.INACTIVE,
-    State.STOPPING,
-    State.PENDING,
-    State.RESERVED,
-    State.STARTING,
-    State.RUNNING,
+    JobState.SUCCEEDED,
+    JobState.FAILED,
+    JobState.INACTIVE,
+    JobState.STOPPING,
+    JobState.PENDING,
+    JobState.RESERVED,
+    JobState.STARTING,
+    JobState.RUNNING,
 )
 
 
 def _is_news(before: WorkloadView | None, after: WorkloadView) -> bool:
     if before is None or before.state is not after.state:
         return True
-    return after.state in (State.PENDING, State.INACTIVE) and before.reason != after.reason
+    return after.state in (JobState.PENDING, JobState.INACTIVE) and before.reason != after.reason
 
 
-def in_use(seen: Snapshot) -> int:
+def in_use(seen: AnswerSnapshot) -> int:
     """GPUs that workloads hold now."""
     return sum(v.gpus for v in seen.workloads if v.state in HOLDING)

@@ -23,7 +23,7 @@ from gangline.control.feed.pod_index import PodIndex
 from gangline.control.feed.watched_kinds import INVENTORY, optional, resources, selector, unqueued
 from gangline.control.forecasting.evacuations import Move, evacuation
 from gangline.control.forecasting.forecasting import alias
-from gangline.control.forecasting.preemptions import Preemption, preemption
+from gangline.control.forecasting.preemptions import PreemptionOutlook, preemption
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
 from gangline.control.forecasting.runtime_facts import Forecasts
@@ -147,7 +147,7 @@ class _OwnForesight:
         engine = self.world.engine
         return rehearse(engine.facts(), engine.settings, self.world.now, rehearsals, seconds)
 
-    async def preemption(self, workload: str) -> Preemption:
+    async def preemption(self, workload: str) -> PreemptionOutlook:
         engine = self.world.engine
         return preemption(engine.facts(), engine.settings, self.world.now, workload)
 

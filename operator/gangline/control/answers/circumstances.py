@@ -9,12 +9,12 @@ from typing import Final
 from gangline.api.admission.of_jobs.job_warnings import runtime_hint_fault
 from gangline.control.answers.ahead.times import expected_end
 from gangline.control.answers.nodes import machines
-from gangline.control.answers.nodes.room import FOR_NODES, NO_ROOM, Room
+from gangline.control.answers.nodes.room import FOR_NODES, NO_ROOM, JobRoom
 from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.reasons import parse
-from gangline.control.answers.workloads.snapshot import State, WorkloadView, user_of
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, user_of
 from gangline.control.answers.workloads.unqueued import WAITS
 from gangline.control.answers.workloads.words import age
 from gangline.control.feed.mirror import Mirror
@@ -59,7 +59,7 @@ def as_the_engine_says(
     """
     if (
         view.hidden
-        or view.state is not State.PENDING
+        or view.state is not JobState.PENDING
         or view.reason not in ("", "PendingEvaluation", "WaitingForCapacity")
     ):
         return view, ""
@@ -69,14 +69,14 @@ def as_the_engine_says(
     return replace(view, reason=told.reason, message=sight.text(told.message, jobs)), sight.text(told.needs, jobs)
 
 
-async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, names: Mapping[str, str]) -> Room:
+async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, names: Mapping[str, str]) -> JobRoom:
     """Room on nodes, if that is what the job waits for."""
     pods = source.pods
     if pods is None:
         return NO_ROOM
     own = pods.of(view.key)
-    waits = unscheduled_pods(own) if view.state in (State.STARTING, State.RUNNING) else ()
-    if not waits and not (view.state is State.PENDING and view.reason in FOR_NODES):
+    waits = unscheduled_pods(own) if view.state in (JobState.STARTING, JobState.RUNNING) else ()
+    if not waits and not (view.state is JobState.PENDING and view.reason in FOR_NODES):
         return NO_ROOM
     flavors = view.flavors or flavors_of(source.mirror, {queue})
     found = machines.machines(source.mirror, source.engine, pods, names, flavors, source.cards)
@@ -84,7 +84,7 @@ async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, nam
     alive = sum(1 for pod in own if pod.alive)
     value = source.mirror.workload_value(view.key)
     shares = dict.fromkeys(share for each in (value.pod_sets if value is not None else ()) for share in each.shares)
-    return Room(tuple(flavors), tuple(machines.seen_by(sight, found)), waits, alive, tuple(shares))
+    return JobRoom(tuple(flavors), tuple(machines.seen_by(sight, found)), waits, alive, tuple(shares))
 
 
 def flavors_of(mirror: Mirror, queues: Collection[str]) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def with_warnings(view: WorkloadView, warned: Mapping[str, Sequence[Warned]], no
     if view.reason == WAITS:  # what else keeps its Workload from being created is not known
         view = replace(view, reason=newest[0].reason, message=newest[0].note)
         told = told[1:]
-    obstacle = view.obstacle or (told[0] if told and view.state is State.STARTING else "")
+    obstacle = view.obstacle or (told[0] if told and view.state is JobState.STARTING else "")
     return replace(view, warnings=(*view.warnings, *told), obstacle=obstacle)
 
 

@@ -16,15 +16,22 @@ from gangline.control.answers import circumstances
 from gangline.control.answers.ahead.times import Times, as_json
 from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
 from gangline.control.answers.nodes.widths import Widths
-from gangline.control.answers.pages import EVERYTHING, Page
+from gangline.control.answers.pages import EVERYTHING, ListPage
 from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import Asker, Sight
-from gangline.control.answers.source import Foresight, Source
+from gangline.control.answers.source import EngineOutlooks, Source
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.answers.workloads import items, lookup, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Briefs
 from gangline.control.answers.workloads.reasons import preemption
-from gangline.control.answers.workloads.snapshot import State, WorkloadView, named, owner_of, routes_of, workload_view
+from gangline.control.answers.workloads.snapshot import (
+    JobState,
+    WorkloadView,
+    named,
+    owner_of,
+    routes_of,
+    workload_view,
+)
 from gangline.control.feed.foreign_pods import Belonging
 from gangline.control.writes.status import fallen_back
 from gangline.engine.model import ForeignPod
@@ -52,7 +59,7 @@ class Wish:
     cluster_queue: str = ""
     finished: bool = False
     times: bool = False
-    page: Page = EVERYTHING
+    page: ListPage = EVERYTHING
 
 
 class JobNames(Mapping[str, str]):
@@ -77,7 +84,7 @@ class Desk:
     """
 
     def __init__(
-        self, source: Source, foresight: Foresight, order: Callable[[str], list[str]], log: Log | None = None
+        self, source: Source, foresight: EngineOutlooks, order: Callable[[str], list[str]], log: Log | None = None
     ) -> None:
         self.source = source
         self.log = log
@@ -229,12 +236,12 @@ class Desk:
                 view = circumstances.with_job(view, job)
             view = circumstances.with_warnings(view, warned, now)
             queue = view.cluster_queue
-            if view.state is State.PENDING and queue:
+            if view.state is JobState.PENDING and queue:
                 if queue not in places:
                     places[queue] = {each: place for place, each in enumerate(self._order(queue))}
                 place, too_wide = places[queue].get(key), widths.too_wide(key, queue)
                 view = replace(view, position=place, too_wide=too_wide)
-            if view.state is State.STARTING and self.source.pods is not None:
+            if view.state is JobState.STARTING and self.source.pods is not None:
                 waiting = unscheduled_pods(self.source.pods.of(key))
                 view = replace(view, unscheduled=sum(len(each.pods) for each in waiting))
             found.append(view)

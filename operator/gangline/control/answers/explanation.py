@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gangline.control.answers.nodes import room as nodes
-from gangline.control.answers.nodes.room import NO_ROOM, Room
+from gangline.control.answers.nodes.room import NO_ROOM, JobRoom
 from gangline.control.answers.workloads import binding
-from gangline.control.answers.workloads.reasons import Obstacle, count, in_question, parse
+from gangline.control.answers.workloads.reasons import ReportedObstacle, count, in_question, parse
 from gangline.control.answers.workloads.snapshot import (
     HOLDING,
     OUTSIDE,
+    AnswerSnapshot,
     FlavorView,
+    JobState,
     QueueView,
-    Snapshot,
-    State,
     WorkloadView,
 )
 from gangline.control.answers.workloads.words import age, amount, to_do, why
@@ -33,10 +33,10 @@ class Line:
     text: str
 
 
-def explain(view: WorkloadView, snapshot: Snapshot, now: float, room: Room = NO_ROOM) -> list[Line]:
+def explain(view: WorkloadView, snapshot: AnswerSnapshot, now: float, room: JobRoom = NO_ROOM) -> list[Line]:
     """The explanation of one workload, most important lines first. `room`: on nodes, where that is what it waits for."""
     lines = [Line("state", _standing(view, snapshot, now)), Line("asks for", _asks(view))]
-    if view.state is State.PENDING:
+    if view.state is JobState.PENDING:
         lines += _pending(view, snapshot, now, room)
     else:
         if text := why(view):
@@ -47,8 +47,8 @@ def explain(view: WorkloadView, snapshot: Snapshot, now: float, room: Room = NO_
     return lines + [Line("warning", text) for text in view.warnings]
 
 
-def _standing(view: WorkloadView, snapshot: Snapshot, now: float) -> str:
-    words = f"{view.state} for {age(now - (view.created if view.state is State.PENDING else view.since))}"
+def _standing(view: WorkloadView, snapshot: AnswerSnapshot, now: float) -> str:
+    words = f"{view.state} for {age(now - (view.created if view.state is JobState.PENDING else view.since))}"
     if view.position is not None:
         line = snapshot.waiting.get(view.cluster_queue, 0)
         words += f", {ordinal(view.position + 1)} of {line} waiting in ClusterQueue {view.cluster_queue}"
@@ -68,13 +68,13 @@ def _asks(view: WorkloadView) -> str:
     return f"{asked or 'nothing'} in {pods}" + ("" if outside else f", all at once; priority {view.priority}")
 
 
-def _room(view: WorkloadView, room: Room, now: float) -> Iterator[Line]:
+def _room(view: WorkloadView, room: JobRoom, now: float) -> Iterator[Line]:
     yield from (Line(label, text) for label, text in nodes.lines(room, view.amounts, view.key, now))
     if text := nodes.needed(room, view.amounts):
         yield Line("needs", text)
 
 
-def _pending(view: WorkloadView, snapshot: Snapshot, now: float, room: Room) -> Iterator[Line]:
+def _pending(view: WorkloadView, snapshot: AnswerSnapshot, now: float, room: JobRoom) -> Iterator[Line]:
     obstacles = in_question(view.reason, parse(view.message).obstacles)
     queue = snapshot.queue(view.cluster_queue)
     yield Line("because", f"{why(view)}")
@@ -87,7 +87,9 @@ def _pending(view: WorkloadView, snapshot: Snapshot, now: float, room: Room) -> 
         yield Line("needs", needs(view, snapshot, room))
 
 
-def _for_quota(view: WorkloadView, snapshot: Snapshot, obstacles: Sequence[Obstacle], now: float) -> Iterator[Line]:
+def _for_quota(
+    view: WorkloadView, snapshot: AnswerSnapshot, obstacles: Sequence[ReportedObstacle], now: float
+) -> Iterator[Line]:
     queue = snapshot.queue(view.cluster_queue)
     if queue:
         for flavor in _flavors_of_interest(queue, obstacles):
@@ -116,7 +118,7 @@ _REMEDIES = {
 }
 
 
-def needs(view: WorkloadView, snapshot: Snapshot, room: Room = NO_ROOM) -> str:
+def needs(view: WorkloadView, snapshot: AnswerSnapshot, room: JobRoom = NO_ROOM) -> str:
     """One sentence: what has to change before this pending workload starts."""
     queue = snapshot.queue(view.cluster_queue)
     if queue is None:
@@ -167,7 +169,7 @@ def _smaller(view: WorkloadView, queue: QueueView) -> str:
     return f"to ask for less: {text}"
 
 
-def _matching(queue: QueueView, obstacles: Sequence[Obstacle]) -> str:
+def _matching(queue: QueueView, obstacles: Sequence[ReportedObstacle]) -> str:
     """The change that would let some flavor match: the resource, the flavor, or the pods' selectors and tolerations."""
     missing = sorted({o.resource for o in obstacles if o.kind == "undeclared"})
     if missing:
@@ -181,7 +183,7 @@ def _matching(queue: QueueView, obstacles: Sequence[Obstacle]) -> str:
     return " — or ".join(dict.fromkeys(ways)) or "a node selector, affinity and tolerations that match a flavor"
 
 
-def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: Sequence[Obstacle]) -> str:
+def _releases(view: WorkloadView, queue: QueueView, snapshot: AnswerSnapshot, short: Sequence[ReportedObstacle]) -> str:
     """The amounts that have to become free; each pod set needs one of its flavors."""
     ways: dict[str, list[str]] = {}
     for o in short:
@@ -192,7 +194,7 @@ def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: S
     return "; and ".join(f"for {pod_set}: {text}" for pod_set, text in texts.items())
 
 
-def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstacle) -> str:
+def _release(view: WorkloadView, queue: QueueView, snapshot: AnswerSnapshot, o: ReportedObstacle) -> str:
     missing = f"{count(o.amount, o.resource, more=True)} of {o.flavor} free"
     if not snapshot.complete:
         return missing
@@ -211,7 +213,9 @@ def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstac
     return missing
 
 
-def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> list[WorkloadView]:
+def holding(
+    view: WorkloadView, queue: QueueView, snapshot: AnswerSnapshot, flavor: str, resource: str
+) -> list[WorkloadView]:
     """The workloads whose end could free quota of a flavor for this one, largest first.
 
     Workloads of its own queue always count; those of the cohort unless the queue's borrowing limit is the obstacle.
@@ -229,7 +233,7 @@ def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: st
     return sorted(found, key=lambda w: (-w.held[flavor, resource], w.since, w.uid))
 
 
-def _limit_binds(queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> bool:
+def _limit_binds(queue: QueueView, snapshot: AnswerSnapshot, flavor: str, resource: str) -> bool:
     """Whether the borrowing limit leaves the queue no more quota than the cohort has free."""
     own = queue.flavor(flavor, resource)
     if own is None or own.borrowing_limit is None:
@@ -242,12 +246,12 @@ def _limit_binds(queue: QueueView, snapshot: Snapshot, flavor: str, resource: st
 # --- who and how much -------------------------------------------------------------------------------------------------
 
 
-def _flavors_of_interest(queue: QueueView, obstacles: Sequence[Obstacle]) -> list[FlavorView]:
+def _flavors_of_interest(queue: QueueView, obstacles: Sequence[ReportedObstacle]) -> list[FlavorView]:
     wanted = {(o.flavor, o.resource) for o in obstacles if o.flavor and o.resource}
     return [f for f in queue.flavors if (f.flavor, f.resource) in wanted]
 
 
-def _quota(flavor: FlavorView, queue: QueueView, snapshot: Snapshot) -> str:
+def _quota(flavor: FlavorView, queue: QueueView, snapshot: AnswerSnapshot) -> str:
     def say(value: int) -> str:
         return amount(value, flavor.resource)
 
@@ -264,7 +268,7 @@ def _quota(flavor: FlavorView, queue: QueueView, snapshot: Snapshot) -> str:
     return words
 
 
-def _ahead(view: WorkloadView, snapshot: Snapshot) -> list[WorkloadView]:
+def _ahead(view: WorkloadView, snapshot: AnswerSnapshot) -> list[WorkloadView]:
     """The workloads before it that the snapshot has, in their order."""
     if not view.position:
         return []
@@ -283,7 +287,7 @@ def _waiter(w: WorkloadView) -> str:
 
 
 def _holders(
-    view: WorkloadView, queue: QueueView, snapshot: Snapshot, obstacles: Sequence[Obstacle], now: float
+    view: WorkloadView, queue: QueueView, snapshot: AnswerSnapshot, obstacles: Sequence[ReportedObstacle], now: float
 ) -> Iterator[Line]:
     seen: set[tuple[str, str]] = set()
     for o in obstacles:
@@ -296,7 +300,7 @@ def _holders(
             yield Line("held by", f"{o.flavor}: {named}")
 
 
-def _holder(w: WorkloadView, o: Obstacle, queue: QueueView, now: float) -> str:
+def _holder(w: WorkloadView, o: ReportedObstacle, queue: QueueView, now: float) -> str:
     foreign = "" if w.cluster_queue == queue.name else f" of {w.cluster_queue or 'another queue'}"
     held = amount(w.held[o.flavor, o.resource], o.resource)
     return f"{w.job}{foreign} ({held}, {w.state.lower()} {age(now - w.since)}{_end(w, now)})"

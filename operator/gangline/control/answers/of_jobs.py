@@ -20,8 +20,8 @@ from gangline.control.answers.workloads import stopping, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Order
 from gangline.control.answers.workloads.snapshot import (
     OUTSIDE,
-    Snapshot,
-    State,
+    AnswerSnapshot,
+    JobState,
     WorkloadView,
     display_order,
     queue_view,
@@ -62,7 +62,7 @@ class JobAnswers(Desk):
             if number % RANKED == RANKED - 1:
                 await asyncio.sleep(0)
             place, queue = None, brief.cluster_queue(routes)
-            if brief.state is State.PENDING and queue:
+            if brief.state is JobState.PENDING and queue:
                 if queue not in places:
                     places[queue] = {each: place for place, each in enumerate(self._order(queue))}
                 place = places[queue].get(key)
@@ -164,7 +164,7 @@ class JobAnswers(Desk):
         found = await self._found(asker, namespace, kind, name, routes)
         if found.state in OUTSIDE:
             _, (shown,) = await self._shown(asker, [found], self._own_queues(namespace, routes), routes)
-            return as_item(shown, None), explain(shown, Snapshot((shown,), ()), self.source.now() / 1000)
+            return as_item(shown, None), explain(shown, AnswerSnapshot((shown,), ()), self.source.now() / 1000)
         key = found.key
         raw = self.source.mirror.workloads.get(key)
         queue = self._queue_of(raw, routes) if raw is not None else ""
@@ -185,10 +185,10 @@ class JobAnswers(Desk):
         limits = circumstances.limits(self.source, queue, shown[0], sight)
         names = self._job_names()
         shown[0], needs = circumstances.as_the_engine_says(self.source, sight, shown[0], names)
-        seen = Snapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
+        seen = AnswerSnapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
         room = await circumstances.room(self.source, asker, views[0], queue, names)
         lines = explain(shown[0], seen, self.source.now() / 1000, room)
-        if views[0].state is State.PENDING and stopping.waits_for_preempted(views[0]):
+        if views[0].state is JobState.PENDING and stopping.waits_for_preempted(views[0]):
             victims = stopping.victims_of(views[0], views[1:])
             lines += [Line("stopping", text) for text in stopping.lines(self.source, sight, victims)]
         return as_item(shown[0], None), lines
@@ -200,7 +200,7 @@ class JobAnswers(Desk):
         """
         routes = self._routes()
         view = await self._found(asker, namespace, kind, name, routes)
-        if view.state is not State.PENDING:
+        if view.state is not JobState.PENDING:
             raise NotWaitingError(f"{view.job} does not wait in a queue: it is {view.state.lower()}")
         cohort = self._cohort(view.cluster_queue)
         holders = [key for key, raw in self._workloads() if self._holds(raw, cohort)]

@@ -8,11 +8,11 @@ from gangline.control.answers import circumstances
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.desk import SLICE, Desk, Wish, as_item
 from gangline.control.answers.nodes import machines, moves
-from gangline.control.answers.pages import EVERYTHING, Listed, Page
-from gangline.control.answers.refusals import NoPodsError, NoSuchNodeError, NotWaitingError
+from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
+from gangline.control.answers.refusals import NoSuchNodeError, NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker
 from gangline.control.answers.usage import accounts, past, shares
-from gangline.control.answers.workloads.snapshot import State
+from gangline.control.answers.workloads.snapshot import JobState
 from gangline.engine import accelerators
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -22,7 +22,7 @@ class QueueAnswers(Desk):
     """Answers about queues and nodes."""
 
     async def plan(
-        self, asker: Asker, namespace: str, cluster_queue: str, horizon: float, page: Page = EVERYTHING
+        self, asker: Asker, namespace: str, cluster_queue: str, horizon: float, page: ListPage = EVERYTHING
     ) -> Listed:
         """A page of the runs in progress and those expected within `horizon` seconds, by queue and start.
 
@@ -57,7 +57,7 @@ class QueueAnswers(Desk):
                     "user": accounts.user_of_workload(self.source, run.workload) if visible else "",
                     "queue": self._local_queue(run.workload) if visible else "",
                     "clusterQueue": sight.queue_name(run.cluster_queue),
-                    "state": str(State.RUNNING if run.began <= now else State.PENDING),
+                    "state": str(JobState.RUNNING if run.began <= now else JobState.PENDING),
                     "gpus": sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
                     "from": run.began / 1000,
                     "to": run.ended / 1000,
@@ -72,14 +72,14 @@ class QueueAnswers(Desk):
         value = self.source.mirror.workload_value(key)
         return value.queue if value is not None else ""
 
-    async def nodes(self, asker: Asker, namespace: str, page: Page = EVERYTHING, cluster_queue: str = "") -> Listed:
+    async def nodes(self, asker: Asker, namespace: str, page: ListPage = EVERYTHING, cluster_queue: str = "") -> Listed:
         """A page of the nodes, by name, with who sits on them: of the flavors that the namespace's queues offer, "" = all.
 
-        With a ClusterQueue, of its flavors. Raises NoPodsError, NoSuchQueueError.
+        With a ClusterQueue, of its flavors. Raises PodsUnknownError, NoSuchQueueError.
         """
         pods = self.source.pods
         if pods is None:
-            raise NoPodsError("pods are not known here")
+            raise PodsUnknownError("pods are not known here")
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)
         queues = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
@@ -93,10 +93,10 @@ class QueueAnswers(Desk):
 
     async def moves(self, asker: Asker, namespace: str, node: str) -> list[Json]:
         """The jobs that would leave a node, were it vacated: see `moves`. The node is of a flavor that the namespace's queues
-        offer, unless the asker sees everything. Raises NoSuchNodeError, NoPodsError, NoForecastsError.
+        offer, unless the asker sees everything. Raises NoSuchNodeError, PodsUnknownError, NoForecastsError.
         """
         if self.source.pods is None:
-            raise NoPodsError("pods are not known here")
+            raise PodsUnknownError("pods are not known here")
         routes = self._routes()
         found = moves.sitting(self.source, node)
         sight = await asker.sight({key.partition("/")[0] for key in found}, self._own_queues(namespace, routes))
@@ -110,7 +110,9 @@ class QueueAnswers(Desk):
             self.source, sight, found, told, lambda key, raw: accounts.read(self.source, key, raw, routes)
         )
 
-    async def shares(self, asker: Asker, namespace: str, cluster_queue: str = "", page: Page = EVERYTHING) -> Listed:
+    async def shares(
+        self, asker: Asker, namespace: str, cluster_queue: str = "", page: ListPage = EVERYTHING
+    ) -> Listed:
         """A page of the shares: see `shares`. With a namespace, of the ClusterQueues to which its LocalQueues lead and those that
         share quota with them. Raises NoSuchQueueError.
         """
@@ -126,7 +128,7 @@ class QueueAnswers(Desk):
         return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
 
     async def past(
-        self, asker: Asker, namespace: str, since: float, page: Page = EVERYTHING, cluster_queue: str = ""
+        self, asker: Asker, namespace: str, since: float, page: ListPage = EVERYTHING, cluster_queue: str = ""
     ) -> Listed:
         """A page of the runs that ended in the last `since` seconds: see `past`. With a ClusterQueue, its runs of all namespaces,
         or of the one. Raises NoSuchQueueError.
@@ -147,7 +149,7 @@ class QueueAnswers(Desk):
         """
         routes = self._routes()
         view = await self._found(asker, namespace, kind, name, routes)
-        if view.state is not State.PENDING:
+        if view.state is not JobState.PENDING:
             raise NotWaitingError(f"{view.job} does not wait in a queue: it is {view.state.lower()}")
         spaces = {key.partition("/")[0] for key, _ in self._workloads()}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap
 from gangline.control.answers.desk import Desk, Routes, Wish, view_of
-from gangline.control.answers.pages import EVERYTHING, Listed, Page
+from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
 from gangline.control.answers.refusals import NoEventsError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.usage.accounts import user_of_workload
@@ -65,7 +65,7 @@ class RecordAnswers(Desk):
 
     # --- gangs that lost nodes ----------------------------------------------------------------------------------------
 
-    async def swaps(self, asker: Asker, namespace: str, cluster_queue: str = "", page: Page = EVERYTHING) -> Listed:
+    async def swaps(self, asker: Asker, namespace: str, cluster_queue: str = "", page: ListPage = EVERYTHING) -> Listed:
         """A page of the recorded recoveries, the latest first. Raises NoSuchQueueError."""
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)
@@ -89,7 +89,9 @@ class RecordAnswers(Desk):
 
     # --- promises of reservations -------------------------------------------------------------------------------------
 
-    async def audits(self, asker: Asker, namespace: str, cluster_queue: str = "", page: Page = EVERYTHING) -> Listed:
+    async def audits(
+        self, asker: Asker, namespace: str, cluster_queue: str = "", page: ListPage = EVERYTHING
+    ) -> Listed:
         """A page of the ClusterQueues, and how their reserved jobs fared since this leader began. Raises NoSuchQueueError."""
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)

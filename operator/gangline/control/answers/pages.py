@@ -9,7 +9,7 @@ from gangline.kube.resources import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """The part of a list that is wanted: `limit` entries after the first `offset`; no limit: all of them."""
 
     offset: int = 0
@@ -20,7 +20,7 @@ class Page:
         return None if self.limit is None else self.offset + self.limit
 
 
-EVERYTHING: Final = Page()
+EVERYTHING: Final = ListPage()
 
 
 @dataclass(frozen=True, slots=True)

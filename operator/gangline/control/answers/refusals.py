@@ -11,7 +11,7 @@ class NotReadableError(Exception):
     """The asker may not read the jobs of the namespace, so no job of it can be named."""
 
 
-class NoPodsError(Exception):
+class PodsUnknownError(Exception):
     """The process does not know which pods are on which node."""
 
 

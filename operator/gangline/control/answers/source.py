@@ -15,7 +15,7 @@ from gangline.control.feed.pod_index import PodIndex
 from gangline.control.forecasting import simulation_process
 from gangline.control.forecasting.by_flavor import slowest
 from gangline.control.forecasting.evacuations import Move
-from gangline.control.forecasting.preemptions import Preemption
+from gangline.control.forecasting.preemptions import PreemptionOutlook
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
 from gangline.control.nodes.cards.card_inventory import CardInventory
@@ -64,7 +64,7 @@ class Source:
         return (by_flavor[flavor], flavor) if flavor else (self.forecasts.estimate(key), "")
 
 
-class Foresight(Protocol):
+class EngineOutlooks(Protocol):
     """Plays the engine forward, off the event loop. Both raise NoForecastsError."""
 
     @property
@@ -80,7 +80,7 @@ class Foresight(Protocol):
         """Plays what follows if one more workload were submitted now: see `rehearsals.rehearse`."""
         ...
 
-    async def preemption(self, workload: str) -> Preemption:
+    async def preemption(self, workload: str) -> PreemptionOutlook:
         """The workloads that a waiting workload would preempt now: see `preemptions.preemption`."""
         ...
 
@@ -122,7 +122,7 @@ class OperatorForesight:
         )
         return [replace(each, outlook=forecasting.expected.ledger.moved(each.outlook)) for each in found]
 
-    async def preemption(self, workload: str) -> Preemption:
+    async def preemption(self, workload: str) -> PreemptionOutlook:
         """Works without forecasts, too: a round of decisions needs none."""
         engine, now = self._source.engine, self._source.now()
         facts, settings = engine.facts(), engine.settings

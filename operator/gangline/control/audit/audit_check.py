@@ -33,7 +33,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AuditResult:
     """The result of repeating a record's decisions. Times are milliseconds, head delays seconds."""
 
     runs: int = 0
@@ -111,7 +111,7 @@ def files(path: Path) -> list[Path]:
     return [*sorted(aside, key=lambda p: -int(p.suffix[1:])), path]
 
 
-def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
+def read(paths: Iterable[Path], outcome: AuditResult) -> Iterator[Entry]:
     """The entries of several files, in order. Raises fact_codec.FactError naming file and line; OSError."""
     for path in paths:
         for number, written in enumerate(read_lines(path, longest=LONGEST_LINE, most=MOST_BYTES), start=1):
@@ -126,7 +126,7 @@ def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
                 outcome.unreadable += 1  # the process was killed while it wrote this line
 
 
-def check(entries: Iterable[Entry], outcome: Outcome) -> Outcome:
+def check(entries: Iterable[Entry], outcome: AuditResult) -> AuditResult:
     """Feed all entries to an engine of the same kind and fill in `outcome`."""
     replayed = _Replayed(outcome)
     for entry in entries:
@@ -136,7 +136,7 @@ def check(entries: Iterable[Entry], outcome: Outcome) -> Outcome:
 
 
 class _Replayed:
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: AuditResult) -> None:
         self._outcome = outcome
         self._engine: Engine | None = None
         self._run = ""

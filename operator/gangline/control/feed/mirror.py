@@ -29,7 +29,7 @@ from gangline.control.feed.watched_kinds import (
     KEPT_WHILE_IN_USE,
     READERS,
 )
-from gangline.control.isolation.intake import Intake, is_head, slim, why_head
+from gangline.control.isolation.intake import NamespaceIntake, is_head, slim, why_head
 from gangline.control.isolation.time_limit import limited
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import HOSTNAME, OF_POLICY, POLICY, Mode, model, under
@@ -64,7 +64,7 @@ class Mirror(OwnedObjects):
     #: called with an object that could not be kept whole, and is now
     content: Callable[[Resource, str], None] = field(default=lambda resource, key: None)
     #: how much of each object is kept
-    intake: Intake = field(default_factory=Intake)
+    intake: NamespaceIntake = field(default_factory=NamespaceIntake)
     #: publishes each Workload that was deleted or has finished
     messages: Messages = field(default_factory=Messages)
     labels_to_copy: Sequence[str] = ()

@@ -1,6 +1,6 @@
 """Plays the counterfactuals of the floor in a process of low priority, for as long as its standard input is open.
 
-The first message is a `Beginning`, each further one a `Turn`; each is answered by a `Verdict`, pickled on standard output.
+The first message is a `Beginning`, each further one a `Turn`; each is answered by a `FloorVerdict`, pickled on standard output.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FloorVerdict:
     """The queues that are not in their policy's mode; and the last comparison of each tree."""
 
     fallen_back: Mapping[str, PolicyFallback]
@@ -60,7 +60,7 @@ class FloorProcess:
         )
         self._send(beginning)
 
-    def turn(self, turn: Turn) -> Verdict:
+    def turn(self, turn: Turn) -> FloorVerdict:
         """Blocks until it is played, or `TIMEOUT` is over."""
         deadline = threading.Timer(TIMEOUT, self._child.kill)
         deadline.start()
@@ -85,23 +85,23 @@ class FloorProcess:
                     pipe.close()
 
 
-class Played:
+class FloorRun:
     """The state of the floor's process: the floor, and the verdict after each turn."""
 
     def __init__(self, beginning: Beginning) -> None:
         self._floor = Floor(beginning.settings, beginning.fallen_back)
 
-    def turn(self, turn: Turn) -> Verdict:
+    def turn(self, turn: Turn) -> FloorVerdict:
         floor, begun = self._floor, time.process_time()
         for at, change in turn.facts:
             floor.observe(change, at)
         floor.advance(turn.now)
-        return Verdict(floor.fallen_back(), dict(floor.comparisons), time.process_time() - begun)
+        return FloorVerdict(floor.fallen_back(), dict(floor.comparisons), time.process_time() - begun)
 
 
 def serve(requests: Any, answers: Any) -> None:
     """Answer until the input ends."""
-    played = Played(pickle.load(requests))
+    played = FloorRun(pickle.load(requests))
     while True:
         try:
             turn = pickle.load(requests)

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from gangline.api.read import policy_reader
 from gangline.api.read.parse import ParseError
 from gangline.control.feed.mirror import Mirror
-from gangline.control.floor.floor_process import Beginning, FloorProcess, Turn, Verdict
+from gangline.control.floor.floor_process import Beginning, FloorProcess, FloorVerdict, Turn
 from gangline.control.parts.messages import FactObserved, Messages
 from gangline.control.parts.part import Part
 from gangline.control.writes.status import fallen_back as statuses
@@ -46,7 +46,7 @@ _FAILURES: Final = (OSError, ValueError, subprocess.SubprocessError, pickle.Pick
 class Player(Protocol):
     """The interface of `FloorProcess`."""
 
-    def turn(self, turn: Turn) -> Verdict: ...
+    def turn(self, turn: Turn) -> FloorVerdict: ...
 
     def end(self) -> None: ...
 
@@ -81,7 +81,7 @@ class FloorWatch(Part):
         self._player: Player | None = None
         self._feeding = False  # the process has all facts, or gets them
         self._facts: list[tuple[model.Millis, model.Change]] = []
-        self._verdict: Verdict | None = None
+        self._verdict: FloorVerdict | None = None
         self._task: asyncio.Task[None] | None = None
         self._after = float("-inf")  # no turn before this time
         mirror.mode_of = self.mode_of

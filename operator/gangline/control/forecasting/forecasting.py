@@ -19,7 +19,7 @@ from typing import Final
 from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.history_store import History
-from gangline.control.forecasting.runtime_facts import Forecasts, Record
+from gangline.control.forecasting.runtime_facts import EstimateRecord, Forecasts
 from gangline.control.forecasting.tallies import Tallies
 from gangline.control.parts.messages import FactObserved, Messages, OwnPaceEnded
 from gangline.control.parts.part import Part
@@ -365,7 +365,7 @@ def _seconds(estimate: Forecast) -> list[float]:
     return [seconds for _, seconds in estimate.points]
 
 
-def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:
+def accuracy_as_json(records: Mapping[str, EstimateRecord]) -> list[Json]:
     """The accuracy of forecasts by source: runs, the share within each quantile, the typical factor between forecast and
     truth."""
     return [

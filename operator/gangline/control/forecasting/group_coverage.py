@@ -19,7 +19,7 @@ MOST_TENANTS: Final = 2_000
 _Q90: Final = LEVELS.index(0.9)
 
 
-class Group(NamedTuple):
+class CoveredGroup(NamedTuple):
     by: str  #: tenant | size
     name: str
 
@@ -33,26 +33,26 @@ class Coverage(NamedTuple):
 class Groups:
     """The counts of finished runs by group. A tenant is a LocalQueue; a size is 1, 2-8 or >8 accelerators."""
 
-    counts: dict[Group, Coverage] = field(default_factory=dict[Group, Coverage])
+    counts: dict[CoveredGroup, Coverage] = field(default_factory=dict[CoveredGroup, Coverage])
 
     def ended(self, run: Run, at_start: Forecast) -> None:
         """Count a run that has finished, with its forecast when it started."""
         covered = run.seconds is not None and run.seconds <= at_start.values[_Q90]
-        tenant = Group("tenant", f"{run.namespace}/{run.queue}")
+        tenant = CoveredGroup("tenant", f"{run.namespace}/{run.queue}")
         if tenant in self.counts or self._has_room(run.namespace):
             self._count(tenant, covered)
-        self._count(Group("size", "1" if run.gpus <= 1 else "2-8" if run.gpus <= 8 else ">8"), covered)
+        self._count(CoveredGroup("size", "1" if run.gpus <= 1 else "2-8" if run.gpus <= 8 else ">8"), covered)
 
     def _has_room(self, namespace: str) -> bool:
         """Whether one more LocalQueue of this namespace is counted: users create them, under any names."""
         own = sum(group.name.startswith(f"{namespace}/") for group in self.counts if group.by == "tenant")
         return own < MOST_OF_NAMESPACE and len(self.counts) < MOST_TENANTS
 
-    def _count(self, group: Group, covered: bool) -> None:
+    def _count(self, group: CoveredGroup, covered: bool) -> None:
         before = self.counts.get(group, Coverage(0, 0))
         self.counts[group] = Coverage(before.finished + 1, before.covered + covered)
 
-    def shown(self) -> Iterator[tuple[Group, Coverage]]:
+    def shown(self) -> Iterator[tuple[CoveredGroup, Coverage]]:
         """The groups with enough runs to judge by."""
         return ((group, each) for group, each in sorted(self.counts.items()) if each.finished >= LEAST)
 
@@ -60,6 +60,6 @@ class Groups:
         return [[*group, *each] for group, each in sorted(self.counts.items())]
 
 
-def counts_of(rows: list[list[Any]]) -> dict[Group, Coverage]:
+def counts_of(rows: list[list[Any]]) -> dict[CoveredGroup, Coverage]:
     """Read counts that `Groups.saved` made. Raises TypeError or ValueError for anything else."""
-    return {Group(str(by), str(name)): Coverage(int(ended), int(covered)) for by, name, ended, covered in rows}
+    return {CoveredGroup(str(by), str(name)): Coverage(int(ended), int(covered)) for by, name, ended, covered in rows}

@@ -23,7 +23,7 @@ class LostWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class PreemptionOutlook:
     """The outcome for a waiting workload. `starts`: it needs no victims. `obstacle`: why there is neither room nor victims."""
 
     starts: bool
@@ -31,7 +31,7 @@ class Preemption:
     obstacle: str = ""
 
 
-def preemption(facts: Sequence[Change], settings: Settings, now: Millis, workload: str) -> Preemption:
+def preemption(facts: Sequence[Change], settings: Settings, now: Millis, workload: str) -> PreemptionOutlook:
     engine = Engine(settings)
     for fact in _without_others(facts, workload):
         engine.observe(fact)
@@ -42,11 +42,11 @@ def preemption(facts: Sequence[Change], settings: Settings, now: Millis, workloa
         if isinstance(each, Preempt) and each.by == workload
     )
     if victims:
-        return Preemption(False, victims)
+        return PreemptionOutlook(False, victims)
     if any(isinstance(each, Admit) and each.workload == workload for each in decisions):
-        return Preemption(True)
+        return PreemptionOutlook(True)
     explanation = engine.explain(workload)
-    return Preemption(False, obstacle=explanation.message if explanation is not None else "")
+    return PreemptionOutlook(False, obstacle=explanation.message if explanation is not None else "")
 
 
 def _without_others(facts: Iterable[Change], workload: str) -> Iterable[Change]:

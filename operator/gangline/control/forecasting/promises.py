@@ -62,7 +62,7 @@ class Promise:
 
 
 @dataclass(slots=True)
-class Told:
+class PromisesOfWait:
     """The promises that were made during one wait, oldest first; `started`: 0 while the workload waits."""
 
     promises: list[Promise]
@@ -75,7 +75,7 @@ class Told:
 
 
 @dataclass(slots=True)
-class Record:
+class PromiseRecord:
     """The record of how first promises of one ClusterQueue came true, the latest ones in detail.
 
     `errors`: |start - p50| as parts of the wait. `outcomes`: when the courses' p90 was due, and the logarithm of the wait as a
@@ -111,7 +111,7 @@ class Record:
         return counts | {"errors": [round(error, 4) for error in self.errors], "outcomes": outcomes}
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Record:
+    def of(cls, row: Mapping[str, Any]) -> PromiseRecord:
         """Read a record that `saved` made. Raises KeyError, TypeError or ValueError for anything else."""
         errors = deque(map(float, row["errors"]), maxlen=ERRORS)
         outcomes = deque(((int(due), float(excess)) for due, excess in row.get("outcomes", ())), maxlen=OUTCOMES)
@@ -125,9 +125,9 @@ class Ledger:
 
     def __init__(self) -> None:
         #: ClusterQueue -> its record
-        self.records: dict[str, Record] = {}
-        self._open: SharedRoom[str, Told] = SharedRoom(MOST_OPEN)
-        self._kept: SharedRoom[str, Told] = SharedRoom(MOST_KEPT)
+        self.records: dict[str, PromiseRecord] = {}
+        self._open: SharedRoom[str, PromisesOfWait] = SharedRoom(MOST_OPEN)
+        self._kept: SharedRoom[str, PromisesOfWait] = SharedRoom(MOST_KEPT)
 
     def told(
         self, starts: Iterable[ExpectedStart], now: Millis, queues: Mapping[str, str] | None = None
@@ -143,7 +143,7 @@ class Ledger:
             start = found[drawn.workload] = _moved_by(margins.get(queue, 0.0), drawn, now)
             known = _get(self._open, start.workload)
             if known is None:
-                _put(self._open, start.workload, Told([_promise(start, now, drawn=drawn.p90)], queue=queue))
+                _put(self._open, start.workload, PromisesOfWait([_promise(start, now, drawn=drawn.p90)], queue=queue))
             elif cause := _moved(known.promises[-1], start, now):
                 known.promises.append(_promise(start, now, cause))
                 if len(known.promises) > MOST_MOVES:
@@ -184,22 +184,22 @@ class Ledger:
         self.forget(workload)
         _put(self._kept, workload, known)
         if cluster_queue in self.records or len(self.records) < MOST_QUEUES:
-            self.records.setdefault(cluster_queue, Record()).came_true(known.first, at)
+            self.records.setdefault(cluster_queue, PromiseRecord()).came_true(known.first, at)
 
     def forget(self, workload: str) -> None:
         for room in (self._open, self._kept):
             room.drop(namespace_of(workload), workload)
 
-    def of(self, workload: str) -> Told | None:
+    def of(self, workload: str) -> PromisesOfWait | None:
         """The promises of the workload's present wait, else of the last one."""
         return _get(self._open, workload) or _get(self._kept, workload)
 
 
-def _get(room: SharedRoom[str, Told], workload: str) -> Told | None:
+def _get(room: SharedRoom[str, PromisesOfWait], workload: str) -> PromisesOfWait | None:
     return room.get(namespace_of(workload), workload)
 
 
-def _put(room: SharedRoom[str, Told], workload: str, told: Told) -> None:
+def _put(room: SharedRoom[str, PromisesOfWait], workload: str, told: PromisesOfWait) -> None:
     room.put(namespace_of(workload), workload, told)
 
 

@@ -67,7 +67,7 @@ class _Open:
 
 
 @dataclass(slots=True)
-class Record:
+class EstimateRecord:
     """The accuracy of estimates from one source."""
 
     ended: int = 0
@@ -101,7 +101,7 @@ class Forecasts:
         `knows_better` says whether the engine has a better estimate for a workload from another source.
         """
         self.forecaster = forecaster or Forecaster()
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, EstimateRecord] = {}
         #: … and by tenant and size
         self.groups = Groups()
         #: uids of runs in the store: all at the start, later only those whose Workloads still exist
@@ -259,7 +259,7 @@ class Forecasts:
         run = replace(run, start=run.start + known.saved)
         if (seconds := run.seconds) is None:
             return
-        record = self.records.setdefault(known.at_start.source, Record())
+        record = self.records.setdefault(known.at_start.source, EstimateRecord())
         record.ended += 1
         record.log_error += abs(run.log_seconds - run_facts.log_of(known.at_start.q50))
         for level, value in zip(LEVELS, known.at_start.values, strict=True):

@@ -16,8 +16,8 @@ import orjson
 from gangline.control.forecasting.expected_starts import Accuracy
 from gangline.control.forecasting.group_coverage import Groups, counts_of
 from gangline.control.forecasting.history_store import History
-from gangline.control.forecasting.promises import Record as QueueRecord
-from gangline.control.forecasting.runtime_facts import Record
+from gangline.control.forecasting.promises import PromiseRecord as QueueRecord
+from gangline.control.forecasting.runtime_facts import EstimateRecord
 from gangline.forecast import LEVELS, StoreError
 from gangline.kube.resources import Json
 
@@ -33,7 +33,7 @@ class Tallies:
     """Counts that other modules keep in `records` and `accuracy`. `cluster` distinguishes clusters that share a database."""
 
     history: History
-    records: dict[str, Record]
+    records: dict[str, EstimateRecord]
     accuracy: Accuracy
     cluster: Callable[[], str]
     now: Callable[[], int]
@@ -121,6 +121,6 @@ class Tallies:
         return f"accuracy/{self.cluster()}"
 
 
-def _record(row: Json) -> Record:
+def _record(row: Json) -> EstimateRecord:
     below = dict(zip(LEVELS, map(int, row["below"]), strict=True))
-    return Record(int(row["ended"]), below, float(row["log_error"]))
+    return EstimateRecord(int(row["ended"]), below, float(row["log_error"]))

@@ -168,7 +168,7 @@ def received(resource: Resource, obj: Json) -> Stored:
 
 
 @dataclass(slots=True)
-class Intake:
+class NamespaceIntake:
     """Decides of each object of a namespace how much of it is kept, and knows what each namespace has."""
 
     most: int = MOST_OF_NAMESPACE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class GroupDemand:
     """The pods that the owner of a group wants. `in_stages`: some are only created once others run. `pods`: the uids of those
     that the owner has made.
     """

@@ -13,7 +13,7 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.kinds import job_workload
-from gangline.control.kinds.demand import Demand
+from gangline.control.kinds.demand import GroupDemand
 from gangline.control.kinds.injection import pod_set_infos
 from gangline.control.kinds.steps import (
     ChangeStatus,
@@ -56,7 +56,7 @@ class GroupView:
     #: milliseconds since the epoch
     now: int
     #: what the owner of its pods wants of it, where one has made the Workload
-    demand: Demand | None = None
+    demand: GroupDemand | None = None
     #: its pods wait here, and run in another cluster
     sent: bool = False
     #: all of these are ready there, should nothing here show it

@@ -13,7 +13,7 @@ from gangline.control.kinds import group_plan
 from gangline.control.kinds.elsewhere import NOWHERE, Elsewhere
 from gangline.control.kinds.group_index import POD_GROUPS, GroupIndex
 from gangline.control.kinds.planner import Planner, named_pod
-from gangline.control.kinds.serving_parents import Families
+from gangline.control.kinds.serving_parents import ServedParents
 from gangline.control.nodes.recovery.fencing import out_of_reach_since
 from gangline.control.writes.outgoing import Priority
 from gangline.jobs.base import PodSetInfo
@@ -36,7 +36,9 @@ class GroupPlanning(Planner):
     name = "pod groups"
     kinds = (kube.PODS,)
 
-    def __init__(self, context: Context, index: GroupIndex, families: Families, elsewhere: Elsewhere = NOWHERE) -> None:
+    def __init__(
+        self, context: Context, index: GroupIndex, families: ServedParents, elsewhere: Elsewhere = NOWHERE
+    ) -> None:
         """`families` say what the owner of a group's pods wants of it; `elsewhere`: other clusters, in which the pods may run."""
         super().__init__(context, index.changed, (POD_GROUPS, kube.PODS))
         managed = context.mirror.managed

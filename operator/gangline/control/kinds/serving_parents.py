@@ -9,7 +9,7 @@ from __future__ import annotations
 from gangline.api.jobkinds.declaration import JobError
 from gangline.control.feed.changes import JobRef
 from gangline.control.feed.mirror import Mirror
-from gangline.control.kinds.demand import Demand
+from gangline.control.kinds.demand import GroupDemand
 from gangline.control.kinds.serving_pods import HeldIndex
 from gangline.jobs.pods.held import HeldPod
 from gangline.jobs.serving import BY_RESOURCE, KINDS
@@ -29,7 +29,7 @@ def parent_named(workload: WorkloadObject) -> tuple[JobRef, str] | None:
     return None
 
 
-class Families:
+class ServedParents:
     """Parents and their pods, as last seen."""
 
     def __init__(self, mirror: Mirror, held: HeldIndex) -> None:
@@ -71,7 +71,7 @@ class Families:
         current, update = found.status.get("currentRevision"), found.status.get("updateRevision")
         return pod.revision == current and current != update
 
-    def demand(self, workload: WorkloadObject) -> Demand | None:
+    def demand(self, workload: WorkloadObject) -> GroupDemand | None:
         """The demand of a parent for the group of a Workload; None where no parent has it."""
         named = parent_named(workload)
         if named is None:
@@ -86,4 +86,4 @@ class Families:
             return None
         members = self.held.members_of(ref, workload.key)
         uids = frozenset(pod.uid for pod in members if self._has_made(ref, parent, pod))
-        return Demand(wanted, in_stages=kind.comes_in_stages(parent), pods=uids)
+        return GroupDemand(wanted, in_stages=kind.comes_in_stages(parent), pods=uids)

@@ -10,7 +10,7 @@ from gangline.control.kernel.context import Context
 from gangline.control.kinds import serving_plan
 from gangline.control.kinds.group_planning import GroupPlanning
 from gangline.control.kinds.planner import Planner
-from gangline.control.kinds.serving_parents import Families, parent_named
+from gangline.control.kinds.serving_parents import ServedParents, parent_named
 from gangline.jobs.pods import composition
 from gangline.jobs.pods.held import SET_NAME
 from gangline.jobs.serving import BY_FRAMEWORK, BY_RESOURCE
@@ -25,7 +25,7 @@ class ServingPlanning(Planner):
 
     name = "serving"
 
-    def __init__(self, context: Context, families: Families, groups: GroupPlanning) -> None:
+    def __init__(self, context: Context, families: ServedParents, groups: GroupPlanning) -> None:
         frameworks = families.held.frameworks
         self.kinds = (kube.STATEFUL_SETS, kube.LEADER_WORKER_SETS, kube.PODS) if frameworks else ()
         self._enabled = {BY_FRAMEWORK[each].declaration.resource for each in frameworks}

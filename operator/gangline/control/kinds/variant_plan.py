@@ -31,7 +31,7 @@ _RETAIN: Final = "RetainFirstAdmission"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class VariantRule:
     """A ClusterQueue's policy, and its flavors in their order."""
 
     flavors: tuple[str, ...]
@@ -40,16 +40,16 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class VariantFamily:
     """A parent and its variants. `rule` is None where the ClusterQueue has no policy in force."""
 
     parent: WorkloadObject
     variants: Sequence[WorkloadObject]
-    rule: Rule | None
+    rule: VariantRule | None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class VariantEvent:
     """An event on a Workload, once what it tells is written."""
 
     about: WorkloadObject
@@ -58,10 +58,10 @@ class Told:
 
 
 @dataclass(slots=True)
-class Plan:
+class VariantPlan:
     """The steps to write now, with the events that report them, and when to look again in any case."""
 
-    steps: list[tuple[Step, Told | None]]
+    steps: list[tuple[Step, VariantEvent | None]]
     due: int | None = None
 
     def then(self, step: Step, about: WorkloadObject | None = None, happened: str = "", said: str = "") -> None:
@@ -70,12 +70,12 @@ class Plan:
             patched = (each.workload for each, _ in self.steps if isinstance(each, PatchWorkload))
             if any(each is step.workload for each in patched):
                 return
-        self.steps.append((step, Told(about, happened, said) if about is not None else None))
+        self.steps.append((step, VariantEvent(about, happened, said) if about is not None else None))
 
 
-def plan(family: Family, now: int) -> Plan:
+def plan(family: VariantFamily, now: int) -> VariantPlan:
     """The next steps; none when there is nothing to do until something changes, or until `due`."""
-    made, parent, rule = Plan([]), family.parent, family.rule
+    made, parent, rule = VariantPlan([]), family.parent, family.rule
     finished = parent.true_condition(names.FINISHED)
     if finished is not None:
         _finish(made, family.variants, finished)
@@ -90,7 +90,7 @@ def plan(family: Family, now: int) -> Plan:
     return made
 
 
-def _finish(made: Plan, variants: Sequence[WorkloadObject], finished: Json) -> None:
+def _finish(made: VariantPlan, variants: Sequence[WorkloadObject], finished: Json) -> None:
     for variant in variants:
         if not variant.finished:
             change = run_changes.finish_because(finished["reason"], finished.get("message", ""))
@@ -99,7 +99,7 @@ def _finish(made: Plan, variants: Sequence[WorkloadObject], finished: Json) -> N
             _let_go(made, variant)
 
 
-def _dissolve(made: Plan, parent: WorkloadObject, variants: Sequence[WorkloadObject]) -> None:
+def _dissolve(made: VariantPlan, parent: WorkloadObject, variants: Sequence[WorkloadObject]) -> None:
     """Dissolve a family whose policy is not in force any more: the parent is a workload like any other, and holds its quota
     itself.
     """
@@ -111,7 +111,9 @@ def _dissolve(made: Plan, parent: WorkloadObject, variants: Sequence[WorkloadObj
         _let_go(made, variant)
 
 
-def _run(made: Plan, parent: WorkloadObject, everyone: Sequence[WorkloadObject], rule: Rule, now: int) -> None:
+def _run(
+    made: VariantPlan, parent: WorkloadObject, everyone: Sequence[WorkloadObject], rule: VariantRule, now: int
+) -> None:
     order = {flavor: place for place, flavor in enumerate(rule.flavors)}
     variants = sorted(
         (each for each in everyone if not each.deleting),
@@ -142,11 +144,11 @@ def _run(made: Plan, parent: WorkloadObject, everyone: Sequence[WorkloadObject],
 
 
 def _match_flavors(
-    made: Plan,
+    made: VariantPlan,
     parent: WorkloadObject,
     everyone: Sequence[WorkloadObject],
     variants: Sequence[WorkloadObject],
-    rule: Rule,
+    rule: VariantRule,
     order: dict[str, int],
 ) -> None:
     """Make one variant for each flavor of the queue, and delete other ones."""
@@ -163,7 +165,7 @@ def _match_flavors(
             made.then(DeleteWorkload(variant), parent, "DeletedVariant", note)
 
 
-def _is_wanted(flavor: str, running: WorkloadObject | None, rule: Rule, order: dict[str, int]) -> bool:
+def _is_wanted(flavor: str, running: WorkloadObject | None, rule: VariantRule, order: dict[str, int]) -> bool:
     """Whether the job, running as this variant, should still be tried on the flavor."""
     if running is None or bodies.flavor_of(running) == flavor:
         return True
@@ -175,11 +177,11 @@ def _is_wanted(flavor: str, running: WorkloadObject | None, rule: Rule, order: d
 
 
 def _activate(
-    made: Plan,
+    made: VariantPlan,
     parent: WorkloadObject,
     variants: Sequence[WorkloadObject],
     admitted: Sequence[WorkloadObject],
-    rule: Rule,
+    rule: VariantRule,
     order: dict[str, int],
 ) -> None:
     running = admitted[0] if admitted else None
@@ -194,7 +196,7 @@ def _activate(
             made.then(step, variant, "DeactivatedVariant", f"Variant Workload deactivated due to {because}")
 
 
-def _because(parent: WorkloadObject, running: WorkloadObject | None, rule: Rule) -> str:
+def _because(parent: WorkloadObject, running: WorkloadObject | None, rule: VariantRule) -> str:
     if not parent.active:
         return f'Parent Workload "{parent.key}" not active'
     if running is None:
@@ -212,7 +214,7 @@ def _is_rejected(variant: WorkloadObject) -> bool:
 # --- evictions --------------------------------------------------------------------------------------------------------
 
 
-def _follow_eviction(made: Plan, parent: WorkloadObject, everyone: Sequence[WorkloadObject]) -> bool:
+def _follow_eviction(made: VariantPlan, parent: WorkloadObject, everyone: Sequence[WorkloadObject]) -> bool:
     """Evict the parent with an evicted variant, which releases its quota after its parent. True: wait for that."""
     waits = False
     for variant in everyone:
@@ -227,7 +229,7 @@ def _follow_eviction(made: Plan, parent: WorkloadObject, everyone: Sequence[Work
     return waits
 
 
-def _evict_parent(made: Plan, parent: WorkloadObject, variant: WorkloadObject) -> None:
+def _evict_parent(made: VariantPlan, parent: WorkloadObject, variant: WorkloadObject) -> None:
     if parent.evicted:
         return  # its job is stopping
     cause = (variant.condition(names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
@@ -240,7 +242,7 @@ def _evict_parent(made: Plan, parent: WorkloadObject, variant: WorkloadObject) -
         _evict_for(made, parent, "VariantEvicted", "Admitted variant was evicted")
 
 
-def _evict_for(made: Plan, parent: WorkloadObject, reason: str, message: str, cause: str = "") -> None:
+def _evict_for(made: VariantPlan, parent: WorkloadObject, reason: str, message: str, cause: str = "") -> None:
     decision = model.Evict(parent.key, parent.uid, reason, message, underlying_cause=cause)
     step = ChangeStatus(parent, "evict", status_changes.evict(decision))
     made.then(step, parent, f"EvictedDueTo{reason}{f'DueTo{cause}' if cause else ''}", message)
@@ -249,7 +251,7 @@ def _evict_for(made: Plan, parent: WorkloadObject, reason: str, message: str, ca
 # --- the parent's admission -------------------------------------------------------------------------------------------
 
 
-def _admit_parent(made: Plan, parent: WorkloadObject, admitted: Sequence[WorkloadObject]) -> None:
+def _admit_parent(made: VariantPlan, parent: WorkloadObject, admitted: Sequence[WorkloadObject]) -> None:
     if parent.evicted and parent.holds_quota:
         return  # its job is stopping
     if not (parent.holds_quota and parent.admitted):
@@ -307,7 +309,7 @@ def _run_facts(parent: WorkloadObject, variant: WorkloadObject) -> Change | None
 # --- preemption gates -------------------------------------------------------------------------------------------------
 
 
-def _open_gate(made: Plan, variants: Sequence[WorkloadObject], now: int) -> None:
+def _open_gate(made: VariantPlan, variants: Sequence[WorkloadObject], now: int) -> None:
     """Let the most preferred variant that needs others to be preempted try, and the next one if that does not start in time."""
     waiting = [each for each in variants if each.active and not each.holds_quota and not each.finished]
     opened = [at for each in waiting if (at := _opened_at(each)) is not None]
@@ -344,7 +346,7 @@ def _opened_at(variant: WorkloadObject) -> int | None:
 
 def leave(variant: WorkloadObject) -> list[Step]:
     """The steps of a variant that has no parent any more."""
-    made = Plan([])
+    made = VariantPlan([])
     _delete(made, variant)
     _let_go(made, variant)
     return [step for step, _ in made.steps]
@@ -353,12 +355,12 @@ def leave(variant: WorkloadObject) -> list[Step]:
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
-def _delete(made: Plan, variant: WorkloadObject) -> None:
+def _delete(made: VariantPlan, variant: WorkloadObject) -> None:
     if not variant.deleting:
         made.then(DeleteWorkload(variant))
 
 
-def _let_go(made: Plan, variant: WorkloadObject) -> None:
+def _let_go(made: VariantPlan, variant: WorkloadObject) -> None:
     """Remove the finalizer that kept its quota."""
     if names.IN_USE_FINALIZER in variant.finalizers and (variant.deleting or variant.finished):
         rest = [each for each in variant.finalizers if each != names.IN_USE_FINALIZER]

@@ -157,14 +157,16 @@ class Variants(Planner):
             return  # which queue it is in is not known at present
         if rule is None and not variants and not bodies.is_parent(workload):
             return
-        made = limited(lambda: family.plan(family.Family(workload, variants, rule), now), of=[workload, *variants])
+        made = limited(
+            lambda: family.plan(family.VariantFamily(workload, variants, rule), now), of=[workload, *variants]
+        )
         if made.due is not None:
             self._later[key] = made.due
         for step, told in made.steps:
             if not self._carry_out(ref, workload, step, partial(self._tell, told) if told is not None else None):
                 return
 
-    def _tell(self, told: family.Told, answer: Json | None) -> None:
+    def _tell(self, told: family.VariantEvent, answer: Json | None) -> None:
         if answer is not None:
             self._recorder.record(told.about, "Normal", told.happened, told.said)
 
@@ -191,7 +193,7 @@ class Variants(Planner):
         local_queue = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
         return self._mirror.get(kube.CLUSTER_QUEUES, local_queue.cluster_queue) if local_queue is not None else None
 
-    def _rule_of(self, workload: WorkloadObject) -> family.Rule | None:
+    def _rule_of(self, workload: WorkloadObject) -> family.VariantRule | None:
         queue = self._queue_of(workload)
         return _rule(queue) if queue is not None else None
 
@@ -207,7 +209,7 @@ class Variants(Planner):
         """Tell nobody: the end of a variant is not that of the job."""
 
 
-def _rule(queue: Stored) -> family.Rule | None:
+def _rule(queue: Stored) -> family.VariantRule | None:
     """The policy of a ClusterQueue; None if it has none, or none that could be in force."""
     spec = queue.spec
     policy, groups = spec.get("concurrentAdmissionPolicy"), spec.get("resourceGroups") or ()
@@ -215,7 +217,7 @@ def _rule(queue: Stored) -> family.Rule | None:
         return None
     migration = policy.get("migration") or {}
     last = (migration.get("constraints") or {}).get("lastAcceptableFlavorName") or ""
-    return family.Rule(_flavors(groups), migration.get("mode") or "TryPreferredFlavors", last)
+    return family.VariantRule(_flavors(groups), migration.get("mode") or "TryPreferredFlavors", last)
 
 
 def _flavors(groups: Sequence[Json]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from gangline.api.read.configuration.metrics_settings import (
 )
 from gangline.control.metrics.custom_labels import CustomLabels, Values
 from gangline.control.metrics.kueue_table import TABLE, read_at_scrape, there_is
-from gangline.control.metrics.series import Family, labelled
+from gangline.control.metrics.series import MetricFamily, labelled
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 from gangline.objects import Stored, WorkloadObject
@@ -36,7 +36,7 @@ _UNKNOWN: Final = Stored({"metadata": {}})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SeriesLabels:
     """Labels of a workload's series. `queue`: None if its ClusterQueue does not exist; `local_queue`: None if not shown."""
 
     queue: str | None
@@ -55,8 +55,8 @@ class KueueMetrics:
         self.shown: Final = {
             name: metric for name, metric in TABLE.items() if there_is(metric, settings, fair=fair, by_usage=by_usage)
         }
-        self._families: dict[str, Family] = {
-            name: Family(metric, self.custom.names(metric.custom))
+        self._families: dict[str, MetricFamily] = {
+            name: MetricFamily(metric, self.custom.names(metric.custom))
             for name, metric in self.shown.items()
             if not read_at_scrape(metric)
         }
@@ -224,13 +224,13 @@ class KueueMetrics:
 
     # --- labels ---
 
-    def _place(self, workload: WorkloadObject, queue: str) -> Place:
+    def _place(self, workload: WorkloadObject, queue: str) -> SeriesLabels:
         key = _local_queue_of(workload)
         found = self._get(kube.CLUSTER_QUEUES, queue) if queue else _UNKNOWN
         local_queue = self._get(kube.LOCAL_QUEUES, key)
         shown = local_queue is not None and self.settings.shows(local_queue)
         namespace, _, name = key.partition("/")
-        return Place(
+        return SeriesLabels(
             queue if found is not None else None,
             (name, namespace) if shown else None,
             self._priority_class(workload),
@@ -249,7 +249,7 @@ class KueueMetrics:
 
     # --- counting ---
 
-    def _both(self, name: str, place: Place, *values: str, amount: float = 1.0) -> None:
+    def _both(self, name: str, place: SeriesLabels, *values: str, amount: float = 1.0) -> None:
         """Count for the ClusterQueue, and for the LocalQueue if that is shown."""
         self._queue(name, place, *values, amount=amount)
         if place.local_queue is not None:
@@ -258,13 +258,13 @@ class KueueMetrics:
             everything = (own, namespace, *values, self.role, *self._custom(metric, place))
             self._add(metric, f"{namespace}/{own}", everything, amount)
 
-    def _queue(self, name: str, place: Place, *values: str, amount: float = 1.0) -> None:
+    def _queue(self, name: str, place: SeriesLabels, *values: str, amount: float = 1.0) -> None:
         if place.queue is not None:
             metric = f"kueue_{name}"
             everything = (place.queue, *values, self.role, *self._custom(metric, place))
             self._add(metric, place.queue, everything, amount)
 
-    def _custom(self, metric: str, place: Place) -> Values:
+    def _custom(self, metric: str, place: SeriesLabels) -> Values:
         return tuple(value for kind in TABLE[metric].custom for value in place.custom[kind])
 
     def _add(self, metric: str, owner: str, values: Values, amount: float = 1.0) -> None:

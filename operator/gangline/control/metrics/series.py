@@ -20,7 +20,7 @@ Values: TypeAlias = tuple[str, ...]
 MOST_OF_OWNER: Final = 1_000
 
 
-class Family:
+class MetricFamily:
     """The series of one counter or histogram, by the object that they belong to ("" = to none)."""
 
     def __init__(self, metric: Metric, custom: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
-from gangline.control.process.health import Health
+from gangline.control.process.health import Probes
 from gangline.tls import listening
 from gangline.tls.listening import Connections, Listening
 
@@ -64,7 +64,7 @@ class FrontDoor:
     """Accepts connections. `serve` makes the protocol of one that the main loop `main` serves."""
 
     def __init__(
-        self, health: Health, main: asyncio.AbstractEventLoop, serve: Callable[[], asyncio.BaseProtocol]
+        self, health: Probes, main: asyncio.AbstractEventLoop, serve: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self._health = health
         self._main = main

@@ -55,7 +55,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class Probes:
     """Answers probes. `unlisted`: kinds that were never listed; `still`: seconds for which the main loop has made no progress;
     `standing`: whether this process leads, or why not, in words. They are called from any thread.
     """

@@ -11,7 +11,7 @@ from gangline.control.answers.api.pending_view import Visibility
 from gangline.control.controller import Controller
 from gangline.control.nodes.placing.extender import Extender
 from gangline.control.process.front_door import FrontDoor, bind
-from gangline.control.process.health import Health
+from gangline.control.process.health import Probes
 from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
@@ -26,7 +26,7 @@ class HttpServer:
     def __init__(
         self,
         controller: Controller,
-        health: Health,
+        health: Probes,
         page: MetricsPage | None,
         visibility: Visibility,
         leading: Callable[[], bool],

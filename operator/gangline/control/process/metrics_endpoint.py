@@ -101,7 +101,7 @@ class _InParts(Response):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MetricsEndpointOptions:
     """The address to listen on (port 0 chooses one); a directory with tls.crt and tls.key, or None for a self-signed pair."""
 
     listen: tuple[str, int]
@@ -112,7 +112,12 @@ class SecuredMetrics:
     """The page on a server of its own. Binds its port at once, so that a conflict is reported at the start."""
 
     def __init__(
-        self, client: ApiClient, page: MetricsPage, options: Options, namespace: str, tls: Handshakes = USUAL
+        self,
+        client: ApiClient,
+        page: MetricsPage,
+        options: MetricsEndpointOptions,
+        namespace: str,
+        tls: Handshakes = USUAL,
     ) -> None:
         """Bind the port. Raises OSError where the address is taken."""
         self._page = page

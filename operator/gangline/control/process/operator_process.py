@@ -37,13 +37,13 @@ from gangline.control.metrics.recording import FOLLOWER, LEADER, STANDALONE
 from gangline.control.nodes.placing.plugins import PLUGINS
 from gangline.control.parts.messages import Messages
 from gangline.control.process import kopf_shell, memory
-from gangline.control.process.health import Health, Pulse
+from gangline.control.process.health import Probes, Pulse
 from gangline.control.process.http_server import HttpServer
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import Elector
 from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsPage, SecuredMetrics
-from gangline.control.process.options import ForecastOptions, Options
+from gangline.control.process.options import ForecastOptions, OperatorOptions
 from gangline.control.process.own_namespace import ensure_namespace
 from gangline.control.process.shutdown import in_order
 from gangline.control.process.watches import Watches
@@ -74,7 +74,7 @@ STEP = 15.0
 class Operator:
     """One process. `run()` returns the exit status."""
 
-    def __init__(self, options: Options, client: ApiClient) -> None:
+    def __init__(self, options: OperatorOptions, client: ApiClient) -> None:
         self.options = options
         self.metrics = Metrics(
             options.metrics,
@@ -149,7 +149,7 @@ class Operator:
         )
         self._lifeline = Lifeline()
         self._pulse = Pulse(self.controller.behind)
-        health = Health(self._unlisted, self._pulse.still, self._standing)
+        health = Probes(self._unlisted, self._pulse.still, self._standing)
         shown = None if self._secured else page
         self._http = HttpServer(self.controller, health, shown, self.visibility, self.leading.is_set, self._lifeline)
         self.aggregated = self._aggregated(client, options.visibility) if options.visibility is not None else None
@@ -190,7 +190,9 @@ class Operator:
         self.metrics.registry.register(ForecastMetrics(forecasting))
         return forecasting
 
-    def _aggregated(self, client: ApiClient, chosen: aggregated_api.Options) -> aggregated_api.AggregatedApi:
+    def _aggregated(
+        self, client: ApiClient, chosen: aggregated_api.AggregatedApiOptions
+    ) -> aggregated_api.AggregatedApi:
         forecasting, controller = self.forecasting, self.controller
         forecasts = forecasting.forecasts if forecasting is not None else None
         source = AnswersSource(
@@ -425,7 +427,7 @@ class Operator:
         return self._http.app()
 
 
-async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
+async def serve(options: OperatorOptions, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
     """Log in and run until shutdown. Returns the exit status; raises config.LoginError."""
     login = config.load(options.kubeconfig, options.context)
     room = connections(options.max_writes)

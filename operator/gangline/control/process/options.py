@@ -34,7 +34,7 @@ class ForecastOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OperatorOptions:
     """The settings of an operator process."""
 
     kubeconfig: Path | None = None
@@ -47,7 +47,7 @@ class Options:
     #: host and port of /healthz, /readyz and, where `secured_metrics` is None, /metrics; port 0 chooses one
     listen: tuple[str, int] = ("127.0.0.1", 0)
     #: /metrics over TLS, for authorized users only
-    secured_metrics: metrics_endpoint.Options | None = None
+    secured_metrics: metrics_endpoint.MetricsEndpointOptions | None = None
     #: written once the process is ready: {"pid", "port"}
     ready_file: Path | None = None
     settings: model.Settings = field(default_factory=model.Settings)
@@ -72,7 +72,7 @@ class Options:
     #: the URL by which pods of admitted jobs reach `listen` to report their progress; "" = pods get no URL
     progress_url: str = ""
     #: Kueue's visibility API through the API server; None = not served
-    visibility: aggregated_api.Options | None = None
+    visibility: aggregated_api.AggregatedApiOptions | None = None
     #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
     track_fields: bool = False
     #: file to which every fact and decision is written; None = no record

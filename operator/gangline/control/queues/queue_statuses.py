@@ -33,7 +33,7 @@ BUSY = 50
 DELAYS_PERIOD = 60.0
 
 
-class HeadDelays:
+class PolicyHeadDelays:
     """The delays of heads by backfill, by QueuePolicy: the delay in its status when this process started, plus
     what came since.
     """
@@ -109,7 +109,7 @@ class QueueStatuses(Part):
         #: cohorts without a status: no queue may be below them
         self._new_cohorts: set[str] = set()
         self._written: dict[tuple[Resource, str], float] = {}
-        self._head_delays = HeadDelays()
+        self._head_delays = PolicyHeadDelays()
         self._delays_due = 0.0
         #: objects whose next status write is queued already: it is rendered when it is sent
         self._queued: set[tuple[Resource, str]] = set()

@@ -39,7 +39,7 @@ class WaitingWrite:
 
 
 @dataclass(slots=True)
-class Lane:
+class ObjectLane:
     """The writes of one object."""
 
     waiting: dict[str, WaitingWrite] = field(default_factory=dict[str, WaitingWrite])

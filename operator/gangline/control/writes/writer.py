@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, Self, cast
 
 from gangline.control.writes.crash_points import FaultHook
-from gangline.control.writes.lanes import Lane, NamespaceTurns, WaitingWrite
+from gangline.control.writes.lanes import NamespaceTurns, ObjectLane, WaitingWrite
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.pacing import Pace, refuses
 from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey
@@ -67,7 +67,7 @@ class Writer:
         self._timeout = timeout
         self._gate = gate
         self._fault = fault or FaultHook.from_environment()
-        self._lanes: dict[ObjectKey, Lane] = {}
+        self._lanes: dict[ObjectKey, ObjectLane] = {}
         self._ready: list[tuple[int, int, int, int, WaitingWrite]] = []  # rank, turn, age, ticket
         self._timed: list[tuple[float, int, WaitingWrite]] = []  # due, ticket
         #: turn, age, ticket: the writes in `_ready` with a low priority
@@ -100,7 +100,7 @@ class Writer:
         if self._closed:
             self._count(write, "aborted")
             return
-        lane = self._lanes.setdefault(write.key, Lane())
+        lane = self._lanes.setdefault(write.key, ObjectLane())
         slot = write.place
         item = lane.waiting.get(slot)
         if item is None:
@@ -247,7 +247,7 @@ class Writer:
         self._set_alarm(now, gate_open)
         self._progress.set()
 
-    def _lane_of(self, item: WaitingWrite) -> Lane | None:
+    def _lane_of(self, item: WaitingWrite) -> ObjectLane | None:
         """The lane where the item waits; None if it was sent, and only a heap still has an entry."""
         lane = self._lanes.get(item.write.key)
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
@@ -288,7 +288,7 @@ class Writer:
         self._timer = None
         self._pump()
 
-    def _start(self, lane: Lane, item: WaitingWrite) -> None:
+    def _start(self, lane: ObjectLane, item: WaitingWrite) -> None:
         self._count_urgent(item, ready=False)
         if lane.blocked(item):
             item.parked = True  # put back when the other write ends
@@ -310,7 +310,7 @@ class Writer:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    async def _perform(self, lane: Lane, item: WaitingWrite, body: Body | None) -> None:
+    async def _perform(self, lane: ObjectLane, item: WaitingWrite, body: Body | None) -> None:
         outcome: Json | ApiError
         number = self._fault.before()
         started = time.monotonic()
@@ -341,7 +341,7 @@ class Writer:
         if pause > 0 and not self._closed:
             asyncio.get_running_loop().call_later(pause, self._pump_soon)
 
-    def _finish(self, lane: Lane, item: WaitingWrite, outcome: Json | ApiError | None) -> None:
+    def _finish(self, lane: ObjectLane, item: WaitingWrite, outcome: Json | ApiError | None) -> None:
         """Free the object, queue the write again where it should be repeated, and call its owner's callback."""
         lane.busy = None
         write = item.write
@@ -360,7 +360,7 @@ class Writer:
         else:
             self._count(write, "skipped")
 
-    def _repeat(self, lane: Lane, item: WaitingWrite, error: ApiError) -> None:
+    def _repeat(self, lane: ObjectLane, item: WaitingWrite, error: ApiError) -> None:
         """Put the item back into its slot, or give its backoff to the newer write that waits there already."""
         now = time.monotonic()
         successor = lane.waiting.setdefault(item.slot, item)
@@ -375,7 +375,7 @@ class Writer:
         if successor.failures in (3, 10) or successor.failures % 50 == 0:
             logger.warning("%s %s: failed %d times: %s", item.write.verb, item.write.key, successor.failures, error)
 
-    def _free(self, key: ObjectKey, lane: Lane) -> None:
+    def _free(self, key: ObjectKey, lane: ObjectLane) -> None:
         if lane.busy is None and not lane.waiting:
             if self._lanes.get(key) is lane:
                 del self._lanes[key]

@@ -23,7 +23,7 @@ from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking
 from gangline.control.answers.workloads.words import age
 from gangline.control.audit import audit_check
-from gangline.control.audit.audit_check import Outcome
+from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.fact_codec import FactError
 from gangline.engine import BACKFILL, BUDGET, EARLY_END
 from gangline.kube.client import ApiClient
@@ -76,7 +76,7 @@ def command(
     if shape.format.kind and (queues or since is not None):
         raise click.UsageError("--queue and --since choose rows of the table: JSON is of the whole record")
     presenting.only_a_document(replace(shape, selection=replace(shape.selection, queues=())), "a record")
-    outcome = Outcome()
+    outcome = AuditResult()
     try:
         audit_check.check(audit_check.read(audit_check.files(file), outcome), outcome)
     except (FactError, OSError) as error:
@@ -203,7 +203,7 @@ STARTS: Final[Listing[Json]] = Listing(
 
 
 def lines(
-    outcome: Outcome, queues: Collection[str] = (), since: float | None = None, width: int | None = None
+    outcome: AuditResult, queues: Collection[str] = (), since: float | None = None, width: int | None = None
 ) -> list[str]:
     """The outcome as text lines, of reserved starts those of these queues (none: of all) in the last `since` seconds."""
     span = age((outcome.last - outcome.first) / 1000)
@@ -231,13 +231,13 @@ def lines(
     return [*report, ""]
 
 
-def _decisions(outcome: Outcome) -> Rows:
+def _decisions(outcome: AuditResult) -> Rows:
     rows = [(name, str(count)) for name, count in sorted(outcome.decisions.items())]
     rows += [("of these backfilled", str(len(outcome.early))), ("of these revoked", str(len(outcome.revocations)))]
     return Rows(("DECISION", "COUNT"), tuple(rows), (), frozenset({"COUNT"}))
 
 
-def _heads(outcome: Outcome, queues: Collection[str], earliest: int) -> Rows:
+def _heads(outcome: AuditResult, queues: Collection[str], earliest: int) -> Rows:
     """One row per queue: the starts of its reserved heads from `earliest` on (milliseconds), and their delays in the record."""
     cells: list[tuple[str, ...]] = []
     for queue in sorted({*outcome.revoke, *outcome.head_delay}):

@@ -20,8 +20,8 @@ from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:
     from gangline.api.read.configuration.manager import Manager
-    from gangline.control.answers.api.aggregated_api import Options as VisibilityOptions
-    from gangline.control.process.metrics_endpoint import Options as MetricsOptions
+    from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
+    from gangline.control.process.metrics_endpoint import MetricsEndpointOptions
     from gangline.control.process.operator_process import ForecastOptions
     from gangline.telemetry import ReadingSource
 
@@ -182,7 +182,7 @@ def command(
     chosen = read_configuration(configuration)
     process = chosen.process
     _check_writable(history)
-    options = operator_process.Options(
+    options = operator_process.OperatorOptions(
         settings=chosen.settings,
         labels_to_copy=chosen.labels_to_copy,
         annotations_to_copy=chosen.annotations_to_copy,
@@ -234,8 +234,8 @@ def _listen(given: str | None, process: Manager) -> tuple[str, int]:
     return ("0.0.0.0", 8080) if os.environ.get("POD_IP") else ("127.0.0.1", 0)
 
 
-def _secured(given: str | None, cert_dir: Path | None, process: Manager) -> MetricsOptions | None:
-    from gangline.control.process.metrics_endpoint import Options
+def _secured(given: str | None, cert_dir: Path | None, process: Manager) -> MetricsEndpointOptions | None:
+    from gangline.control.process.metrics_endpoint import MetricsEndpointOptions
 
     if given:
         address = _address(given, "--metrics-listen")
@@ -245,7 +245,7 @@ def _secured(given: str | None, cert_dir: Path | None, process: Manager) -> Metr
         raise click.UsageError("--metrics-cert-dir needs --metrics-listen")
     else:
         return None
-    return Options(address, cert_dir)
+    return MetricsEndpointOptions(address, cert_dir)
 
 
 def _check_writable(history: str) -> None:
@@ -264,8 +264,8 @@ def _check_writable(history: str) -> None:
         ) from error
 
 
-def _visibility(listen: str, host: str) -> VisibilityOptions | None:
-    from gangline.control.answers.api.aggregated_api import Options
+def _visibility(listen: str, host: str) -> AggregatedApiOptions | None:
+    from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 
     if not listen:
         return None
@@ -274,7 +274,7 @@ def _visibility(listen: str, host: str) -> VisibilityOptions | None:
         raise click.UsageError(
             f"--visibility-listen {listen} needs --visibility-host: the address at which API servers reach it"
         )
-    return Options(address, host.strip("[]") or address[0])
+    return AggregatedApiOptions(address, host.strip("[]") or address[0])
 
 
 def _forecasts(history: str, model_file: Path | None, use_model: bool) -> ForecastOptions | None:

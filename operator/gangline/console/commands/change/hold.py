@@ -10,7 +10,7 @@ import click
 from gangline.console.output import terminal
 from gangline.console.views import access, choosing, completing, targets
 from gangline.console.views.choosing import JobChoice
-from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State
+from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import WORKLOADS, Json
 
@@ -45,7 +45,7 @@ def hold(
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
-            among = (*(HOLDING if stop else ()), State.PENDING)
+            among = (*(HOLDING if stop else ()), JobState.PENDING)
             found = await choice.found(api, where, "Hold and stop" if stop else "Hold", dry_run=dry_run, among=among)
             await _each(found, choice, lambda name: held(api, where, name, stop=stop, dry_run=dry_run), dry_run=dry_run)
 
@@ -64,7 +64,7 @@ def release(
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
-            found = await choice.found(api, where, "Release", dry_run=dry_run, among=(State.INACTIVE,))
+            found = await choice.found(api, where, "Release", dry_run=dry_run, among=(JobState.INACTIVE,))
             await _each(found, choice, lambda name: released(api, where, name, dry_run=dry_run), dry_run=dry_run)
 
     access.run(work())
@@ -93,7 +93,7 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
         workload = _workload(target)
-        if target.state is State.INACTIVE:
+        if target.state is JobState.INACTIVE:
             return f"{target.title} is held already"
         if target.state in FINISHED:
             raise NotHeldError(f"{target.title} has ended: there is nothing to hold")

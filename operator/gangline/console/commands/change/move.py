@@ -11,7 +11,7 @@ from gangline.api import names
 from gangline.console.output import terminal
 from gangline.console.views import access, completing, targets
 from gangline.console.views.targets import Target
-from gangline.control.answers.workloads.snapshot import FINISHED, State, WorkloadView, snapshot
+from gangline.control.answers.workloads.snapshot import FINISHED, JobState, WorkloadView, snapshot
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Json
@@ -121,7 +121,7 @@ async def _others(api: ApiClient, view: WorkloadView) -> list[WorkloadView]:
     return [
         each
         for each in seen.workloads
-        if each.uid != view.uid and each.queue == view.queue and each.state is State.PENDING
+        if each.uid != view.uid and each.queue == view.queue and each.state is JobState.PENDING
     ]
 
 

@@ -14,7 +14,7 @@ from gangline.console.output.formats import DOCUMENTS, OutputFormat, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, jobs, own_rights, reach, times
-from gangline.control.answers.workloads.snapshot import State
+from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.answers.workloads.words import age
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -92,7 +92,7 @@ async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None, s
         if job is not None:
             return [await own_answers.job(api, where, job, error)]
         found = await own_answers.jobs(api, where, everywhere, None, False, error)
-    return [item for item in found if states or item["state"] == State.PENDING]
+    return [item for item in found if states or item["state"] == JobState.PENDING]
 
 
 async def _asked(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:

@@ -15,7 +15,7 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import shortened
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights, times
-from gangline.control.answers.workloads.snapshot import State
+from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
@@ -84,7 +84,7 @@ def listing(horizon: float) -> Listing[Json]:
         user=lambda run: tuple(name for name in (run.get("user"), run["metadata"].get("namespace")) if name),
         state=lambda run: (_state(run),),
         queue=lambda run: tuple(name for name in (run.get("queue"), run["clusterQueue"]) if name),
-        states=(str(State.RUNNING), str(State.PENDING)),
+        states=(str(JobState.RUNNING), str(JobState.PENDING)),
         drawing=lambda runs, now, width: draw(runs, now, horizon, width),
         remarks=_remarks,
     )

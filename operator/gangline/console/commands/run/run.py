@@ -21,7 +21,7 @@ from gangline.console.run.screen import Screen, screen
 from gangline.console.stack import installed, stack
 from gangline.console.stack.stack import Stack, Wishes
 from gangline.console.views.watch import WatchedCluster, changes, watching
-from gangline.control.answers.workloads.snapshot import Snapshot
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot
 from gangline.control.audit.audit_log import FLUSH_EVERY
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.connect import ClusterChoice
@@ -127,7 +127,7 @@ class ExampleRun:
         self._patience = patience
         self._stay = stay
         self._tally = RunProgress(frozenset(job.job_id for job in example.jobs))
-        self._before: Snapshot | None = None
+        self._before: AnswerSnapshot | None = None
 
     async def show(self, standing: Stack) -> None:
         """Submit the example and show its progress. Raises RunError, ExampleError or StartError."""
@@ -173,14 +173,14 @@ class ExampleRun:
         finally:
             submitting.cancel()
 
-    def _look(self, watch: WatchedCluster, shown: Screen, elapsed: float) -> Snapshot:
+    def _look(self, watch: WatchedCluster, shown: Screen, elapsed: float) -> AnswerSnapshot:
         seen = watch.now()
         self._tally.update(seen, elapsed)
         shown.show(seen, changes(self._before, seen), elapsed)
         self._before = seen
         return seen
 
-    async def _show_promises(self, standing: Stack, seen: Snapshot, shown: Screen) -> None:
+    async def _show_promises(self, standing: Stack, seen: AnswerSnapshot, shown: Screen) -> None:
         """Show promised and actual starts of reserved jobs. Raises RunError when a promise was broken."""
         await asyncio.sleep(2 * FLUSH_EVERY)
         report = await asyncio.to_thread(promises.kept, stack.record(standing.services), seen.workloads)

@@ -16,7 +16,7 @@ from gangline.console.views import access, asking, completing, history, own_righ
 from gangline.control.answers.explanation import Line, explain
 from gangline.control.answers.workloads import items
 from gangline.control.answers.workloads.lookup import KINDS, matches, singular
-from gangline.control.answers.workloads.snapshot import Snapshot, State, WorkloadView
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, WorkloadView
 from gangline.control.answers.workloads.words import age
 from gangline.control.writes.events import Warned
 from gangline.kube.client import ApiClient, Forbidden, NotFound
@@ -71,7 +71,7 @@ async def _remedies(api: ApiClient, namespace: str, job: str, item: Json) -> Jso
     """The operator's remedies that would let a waiting job start earlier; {} where it does not say: it makes no forecasts, or is
     busy.
     """
-    if item["state"] != State.PENDING:
+    if item["state"] != JobState.PENDING:
         return {}
     try:
         path, query = asking.job_path(namespace, job, "remedies")
@@ -113,7 +113,7 @@ async def _asked(api: ApiClient, namespace: str, job: str, what: str) -> Json:
         raise
 
 
-async def _looked_up(api: ApiClient, namespace: str, job: str, error: Exception) -> tuple[WorkloadView, Snapshot]:
+async def _looked_up(api: ApiClient, namespace: str, job: str, error: Exception) -> tuple[WorkloadView, AnswerSnapshot]:
     """The workload, among what the user may read."""
     seen = await own_rights.look(api, namespace, error)
     view = own_rights.find(seen, namespace, job)
@@ -164,7 +164,7 @@ async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
     return ""
 
 
-def _elsewhere(seen: Snapshot, namespace: str, job: str) -> str:
+def _elsewhere(seen: AnswerSnapshot, namespace: str, job: str) -> str:
     kind, _, name = job.rpartition("/")
     found = sorted({v.namespace for v in seen.workloads if matches(v, singular(kind), name)})
     if found:

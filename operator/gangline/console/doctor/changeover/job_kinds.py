@@ -18,8 +18,9 @@ from gangline.console.doctor.finding import Finding, counted, failure, ok, some,
 from gangline.jobs import KINDS
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
-from gangline.kube.resources import Json, Resource, controller_of, key_of, true_condition
+from gangline.kube.resources import Json, Resource, controller_of, key_of
 from gangline.kube.transport import Call
+from gangline.objects import Stored
 
 #: kinds that Gangline queues, as (group, kind)
 MANAGED: Final = frozenset({("", "Pod"), *((kind.resource.group, kind.kind) for kind in KINDS), *BY_PODS.values()})
@@ -58,9 +59,9 @@ async def workloads(cluster: ClusterReads) -> Findings:
 
 
 def _state(workload: Json) -> str:
-    if true_condition(workload, names.FINISHED):
+    if Stored(workload).true_condition(names.FINISHED):
         return "finished"
-    return "admitted" if true_condition(workload, names.ADMITTED) else "waiting"
+    return "admitted" if Stored(workload).true_condition(names.ADMITTED) else "waiting"
 
 
 def _group(owner: Json) -> str:

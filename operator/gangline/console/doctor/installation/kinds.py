@@ -15,8 +15,9 @@ from gangline.console.doctor.installation import endpoints
 from gangline.control.feed import watched_kinds
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, condition_of, true_condition
+from gangline.kube.resources import Json
 from gangline.kube.transport import Call
+from gangline.objects import Stored
 
 UPDATE: Final = "gangline admin crds | kubectl apply --server-side --force-conflicts -f -"
 #: CRDs without which the operator admits what needs none of their objects
@@ -48,8 +49,8 @@ def _examined(wanted: Json, live: Json | None) -> Iterator[Finding]:
             yield failure(f"{name} is not installed: nothing is admitted without it", UPDATE)
         return
     for kind in ("Established", "NamesAccepted"):
-        if true_condition(live, kind) is None:
-            said = (condition_of(live, kind) or {}).get("message") or "no reason is given"
+        if Stored(live).true_condition(kind) is None:
+            said = (Stored(live).condition(kind) or {}).get("message") or "no reason is given"
             yield failure(f"{name} is not {kind}: {said}", "remove the CRD whose names conflict with it")
     served = {row["name"]: row for row in live["spec"]["versions"] if row.get("served")}
     for row in wanted["spec"]["versions"]:

@@ -16,7 +16,8 @@ from gangline.console.views import reach
 from gangline.control.answers.api import api_service, discovery
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
-from gangline.kube.resources import Json, condition_of
+from gangline.kube.resources import Json
+from gangline.objects import Stored
 
 _START: Final = "start `gangline admin operator`, or look at its log"
 #: the operator's APIServices, and what is missing without them
@@ -136,7 +137,7 @@ async def visibility(cluster: ClusterReads) -> Findings:
             yield warning(f"APIService {name} is not registered: {lack}", advice)
             continue
         service = found["spec"].get("service") or {}
-        row = condition_of(found, "Available") or {}
+        row = Stored(found).condition("Available") or {}
         if row.get("status") == "True":
             yield ok(f"APIService {name} is available")
             continue

@@ -13,7 +13,8 @@ from gangline.console.doctor.finding import counted, failure, ok, some, warning
 from gangline.jobs import KINDS
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
-from gangline.kube.resources import Json, condition_of, key_of, true_condition
+from gangline.kube.resources import Json, key_of
+from gangline.objects import Stored
 
 #: seconds after which an operator that runs has looked at an object
 SEEN: Final = 60.0
@@ -28,7 +29,7 @@ async def cluster_queues(cluster: ClusterReads) -> Findings:
     sound, unseen = 0, list[str]()
     for queue in queues:
         name, spec = queue["metadata"]["name"], queue.get("spec") or {}
-        active = condition_of(queue, names.ACTIVE)
+        active = Stored(queue).condition(names.ACTIVE)
         absent = sorted(_flavors(spec) - flavors)
         unchecked = sorted(_checks(spec) - checks)
         if absent:
@@ -77,12 +78,12 @@ async def workloads(cluster: ClusterReads) -> Findings:
     async for page in cluster.api.pages(kube.WORKLOADS):
         count += len(page.items)
         for workload in page.items:
-            waits = condition_of(workload, names.QUOTA_RESERVED)
-            if true_condition(workload, names.PODS_REFUSED):
+            waits = Stored(workload).condition(names.QUOTA_RESERVED)
+            if Stored(workload).true_condition(names.PODS_REFUSED):
                 refused.append(key_of(workload))
             if waits is not None and waits.get("reason") == "Misconfigured":
                 faulty.append(key_of(workload))
-            elif waits is None and condition_of(workload, names.FINISHED) is None and _age(workload, now) > SEEN:
+            elif waits is None and Stored(workload).condition(names.FINISHED) is None and _age(workload, now) > SEEN:
                 unseen.append(key_of(workload))
     if faulty:
         yield warning(

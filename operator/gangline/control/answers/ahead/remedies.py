@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from gangline.api import names, quantity
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.sight import Sight
-from gangline.control.answers.source import Foresight, NoForecastsError, Source
+from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
 from gangline.control.answers.workloads.reasons import parse
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
 from gangline.engine.model import (
@@ -57,7 +57,7 @@ class Remedy:
     changes: tuple[Change, ...]
 
 
-async def remedies(source: Source, foresight: Foresight, sight: Sight, jobs: Mapping[str, str], key: str) -> Json:
+async def remedies(source: Source, foresight: EngineOutlooks, sight: Sight, jobs: Mapping[str, str], key: str) -> Json:
     """The expected start of a waiting workload, and the remedies. Raises NoForecastsError."""
     value = source.mirror.workload_value(key)
     if value is None:

@@ -16,7 +16,7 @@ from gangline.api.read import conditions, parse
 from gangline.bounded import shown
 from gangline.control.answers.ahead.times import admissions_of
 from gangline.control.answers.sight import Sight
-from gangline.control.answers.source import Foresight, NoForecastsError, Source
+from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
 from gangline.control.answers.workloads.words import runtime_text
 from gangline.control.forecasting import run_facts
 from gangline.control.forecasting.by_flavor import differs, offered, slowest
@@ -103,7 +103,7 @@ class Answer:
 
 
 async def what_if(
-    source: Source, foresight: Foresight, sight: Sight, jobs: Mapping[str, str], namespace: str, job: object
+    source: Source, foresight: EngineOutlooks, sight: Sight, jobs: Mapping[str, str], namespace: str, job: object
 ) -> Json:
     """The answer for a job of the namespace. `jobs`: names of jobs by the keys of their Workloads.
 
@@ -134,7 +134,9 @@ async def what_if(
     }
 
 
-async def _much_smaller(foresight: Foresight, original: Variant, first: _Start, now: int) -> list[tuple[str, Answer]]:
+async def _much_smaller(
+    foresight: EngineOutlooks, original: Variant, first: _Start, now: int
+) -> list[tuple[str, Answer]]:
     """The largest of smaller and smaller sizes that starts."""
     sizes = [v for n in range(1 + len(SHARES), 1 + HALVES) if (v := smaller(original, 0.5**n)) is not None]
     done = await foresight.rehearse([variant.rehearsal for variant in sizes], MORE_TIME) if sizes else []

@@ -27,7 +27,7 @@ MASTERS: Final = "system:masters"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ResourceAttributes:
     """A verb on a resource or one of its subresources, with the fields of a SubjectAccessReview."""
 
     group: str
@@ -65,9 +65,11 @@ class Reviews:
         self._client = client
         self._clock = clock
         #: the questions of each account with the answer, and until when that holds
-        self._known: SharedRoom[tuple[User, Access | PathAccess], tuple[bool, float]] = SharedRoom(REMEMBERED)
+        self._known: SharedRoom[tuple[User, ResourceAttributes | PathAccess], tuple[bool, float]] = SharedRoom(
+            REMEMBERED
+        )
 
-    async def allowed(self, user: User, access: Access | PathAccess) -> bool:
+    async def allowed(self, user: User, access: ResourceAttributes | PathAccess) -> bool:
         """Whether the user has the access. Raises ApiError where the API server does not answer."""
         if MASTERS in user.groups:
             return True

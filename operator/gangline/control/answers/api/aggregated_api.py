@@ -25,12 +25,12 @@ from aiohttp import web
 
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.api import discovery, front_proxy
-from gangline.control.answers.api.access_review import Access, Reviews
+from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
 from gangline.control.answers.api.answers_api import LONGEST, TIME, AnswersApi, as_response
 from gangline.control.answers.api.api_service import SERVICE, Address, Registration
-from gangline.control.answers.api.discovery import Served
+from gangline.control.answers.api.discovery import ServedResource
 from gangline.control.answers.api.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
-from gangline.control.answers.api.pending_view import NoQueueError, Page, PageError, Visibility
+from gangline.control.answers.api.pending_view import NoQueueError, PageError, PendingPage, Visibility
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
@@ -64,7 +64,7 @@ SOURCE: Final = "answers.gangline.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AggregatedApiOptions:
     """The address to listen on (port 0 chooses one), and the name or address by which API servers reach this process."""
 
     listen: tuple[str, int]
@@ -78,7 +78,7 @@ class AggregatedApi:
         self,
         client: ApiClient,
         visibility: Visibility,
-        options: Options,
+        options: AggregatedApiOptions,
         namespace: str,
         *,
         answers: Answers,
@@ -195,19 +195,19 @@ class AggregatedApi:
             raise web.HTTPUnauthorized(text=str(error)) from None
         return await handler(request)
 
-    def _pending(self, version: str, served: Served) -> Handler:
+    def _pending(self, version: str, served: ServedResource) -> Handler:
         group, plural = discovery.VISIBILITY.name, served.plural
 
         async def answer(request: web.Request) -> web.Response:
             name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
             user = request[_USER]
-            access = Access(group, version, plural, served.subresource, name, namespace)
+            access = ResourceAttributes(group, version, plural, served.subresource, name, namespace)
             try:
                 async with asyncio.timeout(TIME), self._turns.turn(user.account):
                     if not await self._reviews.allowed(user, access):
                         why = f'{plural} "{name}" is forbidden: User "{user.name}" cannot {access}'
                         raise web.HTTPForbidden(text=why)
-                    page = Page.of(request.query)
+                    page = PendingPage.of(request.query)
                     items = await self._visibility.pending(name, namespace, page)
             except BusyError as error:
                 raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None

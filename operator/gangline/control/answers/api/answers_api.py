@@ -17,23 +17,23 @@ from aiohttp import web
 
 from gangline import bounded
 from gangline.control.answers.ahead import whatif
-from gangline.control.answers.answers import (
-    Answers,
+from gangline.control.answers.answers import Answers
+from gangline.control.answers.api import event_stream
+from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
+from gangline.control.answers.api.discovery import ANSWERS, METHODS, WATCH, ServedResource
+from gangline.control.answers.api.front_proxy import User
+from gangline.control.answers.api.question import Question, QuestionError
+from gangline.control.answers.desk import Wish
+from gangline.control.answers.pages import Listed, ListPage
+from gangline.control.answers.refusals import (
     NoEventsError,
-    NoPodsError,
     NoSuchJobError,
     NoSuchNodeError,
     NoSuchQueueError,
     NotReadableError,
     NotWaitingError,
-    Wish,
+    PodsUnknownError,
 )
-from gangline.control.answers.api import event_stream
-from gangline.control.answers.api.access_review import Access, Reviews
-from gangline.control.answers.api.discovery import ANSWERS, METHODS, WATCH, Served
-from gangline.control.answers.api.front_proxy import User
-from gangline.control.answers.api.question import Question, QuestionError
-from gangline.control.answers.pages import Listed, Page
 from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
@@ -61,7 +61,7 @@ MOST_VALUES: Final = 50_000
 
 Answer: TypeAlias = Callable[["Request"], Awaitable[Json]]
 #: a page of rows about a namespace ("" = all) or a ClusterQueue
-ByQueue: TypeAlias = Callable[[Asker, str, str, Page], Awaitable[Listed]]
+ByQueue: TypeAlias = Callable[[Asker, str, str, ListPage], Awaitable[Listed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Reviewed:
     async def _may_list(self, namespace: str) -> bool:
         """Whether the user may list the Workloads of a namespace ("" = of all)."""
         workloads = kube.WORKLOADS
-        access = Access(workloads.group, workloads.version, workloads.plural, "", "", namespace, "list")
+        access = ResourceAttributes(workloads.group, workloads.version, workloads.plural, "", "", namespace, "list")
         return await self._reviews.allowed(self._user, access)
 
 
@@ -144,7 +144,7 @@ class AnswersApi:
                     app.router.add_route(METHODS[verb], path, handler)
 
     def _handler(
-        self, version: str, served: Served, verb: str, answer: Answer, user_of: web.RequestKey[User]
+        self, version: str, served: ServedResource, verb: str, answer: Answer, user_of: web.RequestKey[User]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         known = frozenset(name for name, _ in served.parameters)
 
@@ -152,7 +152,9 @@ class AnswersApi:
             user = request[user_of]
             namespace, name = request.match_info.get("namespace", ""), request.match_info.get("name", "")
             asked = WATCH if _is_watch(request, served) else verb
-            access = Access(ANSWERS.name, version, served.plural, served.subresource, name, namespace, asked)
+            access = ResourceAttributes(
+                ANSWERS.name, version, served.plural, served.subresource, name, namespace, asked
+            )
             if asked == WATCH:
                 try:
                     async with self._streams.turn(user.account):
@@ -182,7 +184,7 @@ class AnswersApi:
                 raise web.HTTPForbidden(text=str(error)) from None
             except NotWaitingError as error:
                 raise web.HTTPConflict(text=str(error)) from None
-            except (NoForecastsError, NoPodsError, NoEventsError) as error:
+            except (NoForecastsError, PodsUnknownError, NoEventsError) as error:
                 raise web.HTTPNotImplemented(text=str(error)) from None
             except ForgottenError as error:
                 raise web.HTTPGone(text=str(error)) from None
@@ -192,7 +194,7 @@ class AnswersApi:
 
         return handle
 
-    async def _check(self, user: User, access: Access) -> None:
+    async def _check(self, user: User, access: ResourceAttributes) -> None:
         """Raises HTTPForbidden where the user may not ask this. It is asked within a turn: each costs a request."""
         if not await self._reviews.allowed(user, access):
             resource = f"{access.resource}/{access.subresource}" if access.subresource else access.resource
@@ -299,7 +301,7 @@ class AnswersApi:
         return {"metadata": {"resourceVersion": str(after), **more}, "now": self._now, "items": found}
 
     async def _watch(
-        self, request: web.Request, user: User, namespace: str, known: frozenset[str], access: Access
+        self, request: web.Request, user: User, namespace: str, known: frozenset[str], access: ResourceAttributes
     ) -> web.StreamResponse:
         answers, asker = self._answers, Reviewed(self._reviews, user, namespace)
         try:
@@ -352,13 +354,13 @@ class AnswersApi:
         status = await self._answers.what_if(self._asker(request), request.namespace, spec.get("job"))
         return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": status}
 
-    def _listed(self, found: Listed, page: Page) -> Json:
+    def _listed(self, found: Listed, page: ListPage) -> Json:
         """A page as a list. Pages are of successive moments: a job that starts meanwhile may be in two of them, or in none."""
         more: Json = {"continue": str(page.end), "remainingItemCount": found.left} if found.left else {}
         return {"metadata": more, "now": self._now, "items": found.items}
 
 
-def _is_watch(request: web.Request, served: Served) -> bool:
+def _is_watch(request: web.Request, served: ServedResource) -> bool:
     return WATCH in served.verbs and request.query.get(WATCH) in ("true", "1")
 
 

@@ -15,7 +15,7 @@ WATCH: Final = "watch"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedResource:
     """A resource, or a subresource of one, and the kind of what is answered.
 
     A resource without verbs belongs to another group; here it has only a subresource. `everywhere`: what it lists in a namespace
@@ -51,17 +51,17 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ApiGroup:
     """An API group that is served. `versions`: the preferred one last."""
 
     name: str
     versions: tuple[str, ...]
-    resources: tuple[Served, ...]
+    resources: tuple[ServedResource, ...]
 
     def root(self, version: str) -> str:
         return f"/apis/{self.name}/{version}"
 
-    def find(self, plural: str, subresource: str = "") -> Served:
+    def find(self, plural: str, subresource: str = "") -> ServedResource:
         return next(each for each in self.resources if (each.plural, each.subresource) == (plural, subresource))
 
     # --- documents ----------------------------------------------------------------------------------------------------
@@ -104,15 +104,15 @@ class Group:
         return found
 
 
-VISIBILITY: Final = Group(
+VISIBILITY: Final = ApiGroup(
     "visibility.kueue.x-k8s.io",
     ("v1beta1", "v1beta2"),
     tuple(
         served
         for plural, kind, namespaced in (("clusterqueues", "ClusterQueue", False), ("localqueues", "LocalQueue", True))
         for served in (
-            Served(plural, kind, singular=kind.lower(), namespaced=namespaced),
-            Served(
+            ServedResource(plural, kind, singular=kind.lower(), namespaced=namespaced),
+            ServedResource(
                 plural,
                 "PendingWorkloadsSummary",
                 ("get",),
@@ -134,11 +134,11 @@ _WATCHED: Final = (
     ("allowWatchBookmarks", "boolean"),
 )
 
-ANSWERS: Final = Group(
+ANSWERS: Final = ApiGroup(
     "answers.gangline.io",
     ("v1alpha1",),
     (
-        Served(
+        ServedResource(
             "queuedjobs",
             "QueuedJob",
             ("get", "list"),
@@ -147,7 +147,7 @@ ANSWERS: Final = Group(
             parameters=(*_PAGED, ("clusterQueue", "string"), ("finished", "boolean"), ("times", "boolean"), _KIND),
             about="Jobs that name a queue: state, position, and with times=true the expected start and runtime.",
         ),
-        Served(
+        ServedResource(
             "queuedjobs",
             "JobExplanation",
             ("get",),
@@ -155,7 +155,7 @@ ANSWERS: Final = Group(
             parameters=(_KIND,),
             about="Why a job is in its state, who holds what it needs, and what would let it start.",
         ),
-        Served(
+        ServedResource(
             "queuedjobs",
             "JobRemedies",
             ("get",),
@@ -163,7 +163,7 @@ ANSWERS: Final = Group(
             parameters=(_KIND,),
             about="What would let a waiting job start earlier, its author's and an administrator's, ranked by hours gained.",
         ),
-        Served(
+        ServedResource(
             "queuedjobs",
             "JobPromises",
             ("get",),
@@ -171,7 +171,7 @@ ANSWERS: Final = Group(
             parameters=(_KIND,),
             about="What was said of a job's start, each time that moved and why, and when it started.",
         ),
-        Served(
+        ServedResource(
             "queuedjobs",
             "JobStory",
             ("get",),
@@ -179,7 +179,7 @@ ANSWERS: Final = Group(
             parameters=(_KIND,),
             about="Each change of a job's state that the leader remembers, with its cause.",
         ),
-        Served(
+        ServedResource(
             "queuedjobs",
             "JobVictims",
             ("get",),
@@ -187,7 +187,7 @@ ANSWERS: Final = Group(
             parameters=(_KIND,),
             about="The jobs that a waiting job would preempt now, were it next, and what each would lose. Nothing is preempted.",
         ),
-        Served(
+        ServedResource(
             "plannedruns",
             "PlannedRun",
             ("list",),
@@ -196,7 +196,7 @@ ANSWERS: Final = Group(
             parameters=(*_PAGED, ("clusterQueue", "string"), ("horizonSeconds", "integer")),
             about="Which jobs run and when waiting ones will.",
         ),
-        Served(
+        ServedResource(
             "flavornodes",
             "FlavorNode",
             ("list",),
@@ -205,14 +205,14 @@ ANSWERS: Final = Group(
             parameters=(*_PAGED, ("clusterQueue", "string")),
             about="The nodes of flavors: what they have, what is used of it, and by whom, in queues and outside of any.",
         ),
-        Served(
+        ServedResource(
             "flavornodes",
             "NodeMoves",
             ("get",),
             "moves",
             about="Which gangs would leave a node, were it vacated now, and why others stay. Nothing is moved.",
         ),
-        Served(
+        ServedResource(
             "queueshares",
             "QueueShare",
             ("list",),
@@ -221,7 +221,7 @@ ANSWERS: Final = Group(
             parameters=(*_PAGED, ("clusterQueue", "string")),
             about="Quota, its use and the shares by which turns are taken, of ClusterQueues, LocalQueues and users.",
         ),
-        Served(
+        ServedResource(
             "pastruns",
             "PastRun",
             ("list",),
@@ -230,7 +230,7 @@ ANSWERS: Final = Group(
             parameters=(*_PAGED, ("clusterQueue", "string"), ("sinceSeconds", "integer")),
             about="Runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours.",
         ),
-        Served(
+        ServedResource(
             "jobevents",
             "JobEvent",
             ("list", WATCH),
@@ -240,7 +240,7 @@ ANSWERS: Final = Group(
             about="What happened to jobs lately: each change of state and its cause, recoveries, moved starts. With watch=true "
             "what happens from now on, or after resourceVersion.",
         ),
-        Served(
+        ServedResource(
             "gangswaps",
             "GangSwap",
             ("list",),
@@ -249,7 +249,7 @@ ANSWERS: Final = Group(
             parameters=(*_PAGED, ("clusterQueue", "string")),
             about="Gangs that lost nodes: which, how they recovered, and how long each stage took.",
         ),
-        Served(
+        ServedResource(
             "queueaudits",
             "QueueAudit",
             ("list",),
@@ -258,14 +258,14 @@ ANSWERS: Final = Group(
             parameters=(*_PAGED, ("clusterQueue", "string")),
             about="Whether reserved jobs of a ClusterQueue started as promised, and what delayed them.",
         ),
-        Served(
+        ServedResource(
             "forecastaccuracies",
             "ForecastAccuracy",
             ("list",),
             singular="forecastaccuracy",
             about="How accurate forecasts and expected starts have been.",
         ),
-        Served(
+        ServedResource(
             "whatifs",
             "WhatIf",
             ("create",),
@@ -312,13 +312,13 @@ def openapi_v3_index() -> Json:
     return {"paths": {root.lstrip("/"): {"serverRelativeURL": f"/openapi/v3{root}"} for root in roots}}
 
 
-def openapi_v3(group: Group, version: str) -> Json:
+def openapi_v3(group: ApiGroup, version: str) -> Json:
     """The document at `/openapi/v3/apis/GROUP/VERSION`."""
     paths = group.operations(version, _v3)
     return {"openapi": "3.0.0", "info": {"title": group.name, "version": version}, "paths": paths, "components": {}}
 
 
-def _operation(group: str, version: str, served: Served, verb: str, path: str, parameter: Any) -> Json:
+def _operation(group: str, version: str, served: ServedResource, verb: str, path: str, parameter: Any) -> Json:
     names = [name for name in ("namespace", "name") if f"{{{name}}}" in path]
     scope = "Namespaced" if "namespace" in names else "AllNamespaces" if served.namespaced else ""
     words = [verb, *group.split("."), version, scope, served.plural, served.subresource]

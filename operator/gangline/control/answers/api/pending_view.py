@@ -42,14 +42,14 @@ class NoQueueError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PendingPage:
     """The part of the pending workloads that is requested."""
 
     offset: int = 0
     limit: int = DEFAULT_LIMIT
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Page:
+    def of(cls, query: Mapping[str, str]) -> PendingPage:
         """Read a page from the parameters of a URL. Raises PageError."""
 
         def number(name: str, default: int) -> int:
@@ -151,7 +151,7 @@ class Visibility:
 
     # --- pending workloads --------------------------------------------------------------------------------------------
 
-    async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
+    async def pending(self, queue: str, namespace: str, page: PendingPage) -> list[Json]:
         """The pending workloads of a ClusterQueue (no `namespace`) or a LocalQueue, in queue order. Raises NoQueueError."""
         mirror = self._controller.mirror
         if not namespace:
@@ -163,7 +163,7 @@ class Visibility:
             raise NoQueueError(queue)
         return await self._listed(local.cluster_queue, page, only=f"{namespace}/{queue}")
 
-    async def _listed(self, cluster_queue: str, page: Page, *, only: str = "") -> list[Json]:
+    async def _listed(self, cluster_queue: str, page: PendingPage, *, only: str = "") -> list[Json]:
         """A page of the pending workloads of a ClusterQueue, or of those that came through one LocalQueue."""
         if self._forecasting is not None:
             self._forecasting.ask()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gangline import bounded
-from gangline.control.answers.pages import Page
+from gangline.control.answers.pages import ListPage
 
 #: items of one page, where the request gives no limit, and at most
 DEFAULT_LIMIT: Final = 250
@@ -36,7 +36,7 @@ class QuestionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    page: Page = field(default_factory=lambda: Page(0, DEFAULT_LIMIT))
+    page: ListPage = field(default_factory=lambda: ListPage(0, DEFAULT_LIMIT))
     cluster_queue: str = ""
     kind: str = ""
     finished: bool = False
@@ -55,7 +55,7 @@ class Question:
             if name not in known and name not in _HARMLESS:
                 raise QuestionError(f"{bounded.shown(name)}: there is no such parameter")
         return cls(
-            page=Page(_number(query, "continue", 0), min(MOST, _number(query, "limit", 0) or DEFAULT_LIMIT)),
+            page=ListPage(_number(query, "continue", 0), min(MOST, _number(query, "limit", 0) or DEFAULT_LIMIT)),
             cluster_queue=_name(query, "clusterQueue"),
             kind=_name(query, "kind"),
             finished=_flag(query, "finished"),

@@ -39,7 +39,7 @@ class Unscheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class JobRoom:
     """The room that a job finds on nodes. `pods`: how many of the job's exist. `machines`: the nodes of `flavors`, as the asker
     may see them. `shares`: what its pods ask of cards.
     """
@@ -52,7 +52,7 @@ class Room:
 
 
 #: of a job that does not wait for nodes
-NO_ROOM: Final = Room()
+NO_ROOM: Final = JobRoom()
 
 
 def unscheduled(pods: Iterable[Pod]) -> tuple[Unscheduled, ...]:
@@ -77,7 +77,7 @@ def _lacking(message: str) -> frozenset[str]:
     return frozenset(found.rstrip(".,") for found in _LACKS.findall(message))
 
 
-def needed(room: Room, wanted: Iterable[str]) -> str:
+def needed(room: JobRoom, wanted: Iterable[str]) -> str:
     """The changes after which the scheduler would place the pods, as text; "" if there is nothing to say."""
     if not room.unscheduled:
         return ""
@@ -102,7 +102,7 @@ def needed(room: Room, wanted: Iterable[str]) -> str:
     return "; or ".join(ways) or "what the scheduler says to change: its nodes have to fit the pods"
 
 
-def lines(room: Room, wanted: Iterable[str], own: str, now: float) -> Iterator[tuple[str, str]]:
+def lines(room: JobRoom, wanted: Iterable[str], own: str, now: float) -> Iterator[tuple[str, str]]:
     """Lines about the room, each a label and a text. `wanted`: the resources that the job asks for; `own`: the key of its
     Workload.
     """

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from gangline.control.answers.sight import Sight
-from gangline.control.answers.source import Foresight, Source
+from gangline.control.answers.source import EngineOutlooks, Source
 from gangline.control.answers.usage import past, shares
 from gangline.control.answers.usage.past import PastRun
 from gangline.control.answers.workloads.briefs import Brief
-from gangline.control.answers.workloads.snapshot import HOLDING, State, WorkloadView, user_of, workload_view
+from gangline.control.answers.workloads.snapshot import HOLDING, JobState, WorkloadView, user_of, workload_view
 from gangline.control.forecasting.run_facts import run_of
 from gangline.jobs.base import RuntimeHints
 from gangline.kube.resources import Json
@@ -35,14 +35,16 @@ async def tallies(
     for number, brief in enumerate(briefs.values()):
         if number % COUNTED == COUNTED - 1:
             await asyncio.sleep(0)
-        if brief.cluster_queue(routes) not in queues or brief.state not in (*HOLDING, State.PENDING):
+        if brief.cluster_queue(routes) not in queues or brief.state not in (*HOLDING, JobState.PENDING):
             continue
         user = _user(source, brief.raw)
         counting.note(f"{brief.namespace}/{brief.queue}", user, brief.gpus, holds=brief.state in HOLDING)
     return counting.found
 
 
-async def ended(source: Source, foresight: Foresight, namespace: str, since: float, routes: Routes) -> list[PastRun]:
+async def ended(
+    source: Source, foresight: EngineOutlooks, namespace: str, since: float, routes: Routes
+) -> list[PastRun]:
     """Runs of a namespace ("" = of all) that ended at or after `since`, those that ended last first."""
     existing: list[PastRun] = []
     for number, (key, raw) in enumerate(list(source.mirror.workloads.items())):
@@ -89,7 +91,7 @@ def _user(source: Source, raw: WorkloadObject) -> str:
 
 
 async def would_preempt(
-    source: Source, foresight: Foresight, view: WorkloadView, sight: Sight, jobs: Mapping[str, str], routes: Routes
+    source: Source, foresight: EngineOutlooks, view: WorkloadView, sight: Sight, jobs: Mapping[str, str], routes: Routes
 ) -> Json:
     """The jobs that a waiting job would preempt now, were it next, each with what it would lose."""
     told = await foresight.preemption(view.key)

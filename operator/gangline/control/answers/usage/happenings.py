@@ -18,7 +18,7 @@ from gangline.control.answers.sight import Sight
 from gangline.control.answers.workloads.reasons import preemption
 from gangline.control.answers.workloads.snapshot import (
     FINISHED,
-    State,
+    JobState,
     WorkloadView,
     judge,
     routes_of,
@@ -44,7 +44,7 @@ SUBMITTED: Final = "Submitted"
 DELETED: Final = "Deleted"
 RECOVERED: Final = "Recovered"
 START_MOVED: Final = "StartMoved"
-WORDS: Final = (SUBMITTED, *map(str, State), DELETED, RECOVERED, START_MOVED)
+WORDS: Final = (SUBMITTED, *map(str, JobState), DELETED, RECOVERED, START_MOVED)
 #: numbers of events per millisecond of a leader's start
 _ROOM: Final = 1000
 
@@ -54,7 +54,7 @@ class ForgottenError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class EventSubject:
     """The Workload and the job to which something happens."""
 
     namespace: str
@@ -82,7 +82,7 @@ class Happening:
     what: str
     reason: str
     text: str
-    of: Subject
+    of: EventSubject
 
     def as_json(self, sight: Sight, jobs: Mapping[str, str]) -> Json:
         """The event as an asker may see it: of others' jobs what changed, when, and its size."""
@@ -135,7 +135,7 @@ class Log:
         self._kept.clear()
         self._next = max(self._next, self._now() * _ROOM)
 
-    def add(self, what: str, of: Subject, text: str = "", reason: str = "") -> None:
+    def add(self, what: str, of: EventSubject, text: str = "", reason: str = "") -> None:
         self._kept.append(Happening(self._next, self._now() / 1000, what, reason, text[:LONGEST], of))
         self._next += 1
         self._signal.set()
@@ -165,9 +165,9 @@ class Log:
 class _Known:
     """The state of a Workload when it was last seen; `reason`: why it waited."""
 
-    state: State
+    state: JobState
     reason: str
-    subject: Subject
+    subject: EventSubject
 
 
 class Happenings(Part):
@@ -217,16 +217,16 @@ class Happenings(Part):
                     self.log.add(DELETED, known.subject)
             return
         state, reason, message, at = judge(raw)
-        told = reason if state in (State.PENDING, State.INACTIVE) else ""
+        told = reason if state in (JobState.PENDING, JobState.INACTIVE) else ""
         if known is not None and (known.state, known.reason) == (state, told):
             return
-        if known is not None and state is State.INACTIVE and known.reason == told:
+        if known is not None and state is JobState.INACTIVE and known.reason == told:
             return  # why it waited before is still there: what made it inactive follows
         view = self._view(raw)
         self._known[key] = _Known(state, told, of := _subject(view))
         if known is None and view.created >= since:
             self.log.add(SUBMITTED, of)
-            if state is State.PENDING and not reason:
+            if state is JobState.PENDING and not reason:
                 return
         # of one that this leader has not seen before, only what is new
         if known is not None or at >= since:
@@ -259,8 +259,8 @@ class Happenings(Part):
         return replace(view, user=user_of(owner) or view.user) if owner is not None else view
 
 
-def _subject(view: WorkloadView) -> Subject:
-    return Subject(
+def _subject(view: WorkloadView) -> EventSubject:
+    return EventSubject(
         view.namespace,
         view.name,
         view.job_kind,

@@ -28,7 +28,7 @@ USER: Final = "User"
 
 
 @dataclass(slots=True)
-class Tally:
+class UserUse:
     """Jobs and accelerators of one user in one LocalQueue, or of all of them."""
 
     running: int = 0
@@ -36,7 +36,7 @@ class Tally:
     used: int = 0
     pending: int = 0
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: UserUse) -> None:
         self.running += other.running
         self.waiting += other.waiting
         self.used += other.used
@@ -44,20 +44,20 @@ class Tally:
 
 
 #: LocalQueue (namespace/name) -> user ("" where the job names none) -> tally
-Tallies = Mapping[str, Mapping[str, Tally]]
+Tallies = Mapping[str, Mapping[str, UserUse]]
 
 
 @dataclass(slots=True)
 class Tallying:
     """Counts workloads one by one."""
 
-    found: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(Tally)))
+    found: dict[str, dict[str, UserUse]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(UserUse)))
 
     def note(self, local_queue: str, user: str, gpus: int, *, holds: bool) -> None:
         if holds:
-            self.found[local_queue][user].add(Tally(running=1, used=gpus))
+            self.found[local_queue][user].add(UserUse(running=1, used=gpus))
         else:
-            self.found[local_queue][user].add(Tally(waiting=1, pending=gpus))
+            self.found[local_queue][user].add(UserUse(waiting=1, pending=gpus))
 
 
 def related(source: Source, queues: Iterable[str]) -> list[str]:
@@ -90,7 +90,7 @@ async def shares(source: Source, sight: Sight, queues: Collection[str], tallies:
         )
         for place, each in enumerate(order):
             each[0]["rank"] = place + 1
-        total = Tally()
+        total = UserUse()
         for key in found.local_queues:
             for tally in tallies.get(key, {}).values():
                 total.add(tally)
@@ -126,7 +126,7 @@ def _share(found: ClusterQueueFigures) -> float | None:
 
 
 def _cluster_queue(
-    source: Source, sight: Sight, name: str, found: ClusterQueueFigures, rank: int | None, total: Tally
+    source: Source, sight: Sight, name: str, found: ClusterQueueFigures, rank: int | None, total: UserUse
 ) -> Json:
     quotas = [
         {
@@ -165,7 +165,7 @@ def _below(
     """The row of a LocalQueue, and those of its users where the asker may see them."""
     namespace, _, name = key.partition("/")
     visible = sight.sees(namespace)
-    total = Tally()
+    total = UserUse()
     for tally in tallies.get(key, {}).values():
         total.add(tally)
     status = source.engine.local_queue_status(key)
@@ -196,7 +196,7 @@ def _row(
     level: str,
     name: str,
     cluster_queue: str,
-    tally: Tally,
+    tally: UserUse,
     *,
     namespace: str = "",
     local_queue: str = "",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gangline.control.answers.workloads.reasons import Obstacle, count
-from gangline.control.answers.workloads.snapshot import FlavorView, QueueView, Snapshot
+from gangline.control.answers.workloads.reasons import ReportedObstacle, count
+from gangline.control.answers.workloads.snapshot import AnswerSnapshot, FlavorView, QueueView
 from gangline.control.answers.workloads.words import amount
 from gangline.engine import QuotaLimits
 
 
-def constraints(queue: QueueView, snapshot: Snapshot, obstacles: Sequence[Obstacle]) -> Iterator[str]:
+def constraints(queue: QueueView, snapshot: AnswerSnapshot, obstacles: Sequence[ReportedObstacle]) -> Iterator[str]:
     """One sentence for each flavor and resource that is short."""
     said: set[tuple[str, str]] = set()
     for o in obstacles:
@@ -23,7 +23,7 @@ def constraints(queue: QueueView, snapshot: Snapshot, obstacles: Sequence[Obstac
             yield f"{o.flavor}: {_constraint(queue, snapshot, o, known)}"
 
 
-def _constraint(queue: QueueView, snapshot: Snapshot, o: Obstacle, known: QuotaLimits) -> str:
+def _constraint(queue: QueueView, snapshot: AnswerSnapshot, o: ReportedObstacle, known: QuotaLimits) -> str:
     wanted = known.available + o.amount
     for limit in known.binding:
         if limit.without >= wanted:
@@ -45,7 +45,7 @@ def _constraint(queue: QueueView, snapshot: Snapshot, o: Obstacle, known: QuotaL
     return f"all of the quota is in use ({count(free, o.resource)} free)" if free else "all of the quota is in use"
 
 
-def _taken(queue: QueueView, snapshot: Snapshot, own: FlavorView) -> int:
+def _taken(queue: QueueView, snapshot: AnswerSnapshot, own: FlavorView) -> int:
     """The amount that the other ClusterQueues of the cohort borrow."""
     others = (q.flavor(own.flavor, own.resource) for q in snapshot.cohort_of(queue) if q.name != queue.name)
     return sum(each.borrowed for each in others if each is not None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State, judge, requested, seconds
+from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState, judge, requested, seconds
 from gangline.control.answers.workloads.snapshot import held as held_by
 from gangline.engine import accelerators
 from gangline.objects import WorkloadObject
@@ -30,7 +30,7 @@ class Brief:
     """One version of a Workload. `admitted_to`: the ClusterQueue whose quota it holds, "" = none."""
 
     raw: WorkloadObject
-    state: State
+    state: JobState
     namespace: str
     queue: str
     admitted_to: str
@@ -48,7 +48,7 @@ class Brief:
         queue = self.cluster_queue(routes)
         if self.state in HOLDING:
             return 0, queue, -self.priority, self.since, self.uid
-        if self.state in FINISHED or self.state is State.INACTIVE:
+        if self.state in FINISHED or self.state is JobState.INACTIVE:
             return 2, queue, 0, self.since, self.uid
         return 1, queue, position or 0, self.created, self.uid
 

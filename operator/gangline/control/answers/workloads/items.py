@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from gangline.api import quantity
-from gangline.control.answers.workloads.snapshot import State, WorkloadView
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
 from gangline.control.answers.workloads.words import amount, why
 from gangline.kube.resources import Json
 
@@ -21,7 +21,7 @@ def as_json(view: WorkloadView) -> dict[str, Any]:
         "warnings": list(view.warnings),
         "gpus": view.gpus,
         "never_fits": view.never_fits,
-        "why": why(view) if view.state is not State.SUCCEEDED else "",
+        "why": why(view) if view.state is not JobState.SUCCEEDED else "",
         "held": [{"flavor": f, "resource": r, "amount": amount(n, r)} for (f, r), n in view.held.items()],
         "amounts": {r: amount(n, r) for r, n in view.amounts.items()},
     }
@@ -34,7 +34,7 @@ def of_json(item: Json) -> WorkloadView:
     return WorkloadView(
         **known
         | {
-            "state": State(item["state"]),
+            "state": JobState(item["state"]),
             "flavors": tuple(item["flavors"]),
             "warnings": tuple(item["warnings"]),
             "held": {(row["flavor"], row["resource"]): _amount(row["amount"], row["resource"]) for row in item["held"]},

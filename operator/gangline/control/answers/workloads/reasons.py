@@ -19,7 +19,7 @@ LONGEST: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class ReportedObstacle:
     """One reason why a flavor (or the whole pod set, flavor "") can't be assigned.
 
     `kind`: short | too-big | nodes | affinity | taint | missing | undeclared | topology | other. `amount` is the missing
@@ -75,7 +75,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[ReportedObstacle, ...]
     preempting: int = 0  # workloads that are being preempted for this one
     text: str = ""
 
@@ -104,22 +104,22 @@ def _frames(body: str) -> Iterator[tuple[str, str]]:
 @bounded.parser(
     LONGEST, instead=(), worst=("insufficient quota for a in flavor b, previously considered podsets requests (",)
 )
-def _obstacles(text: str, pod_set: str = "") -> Iterator[Obstacle]:
-    found: list[tuple[int, Obstacle]] = []
+def _obstacles(text: str, pod_set: str = "") -> Iterator[ReportedObstacle]:
+    found: list[tuple[int, ReportedObstacle]] = []
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(text):
             found.append((match.start(), _obstacle(kind, pod_set, match)))
     if found:
         yield from (obstacle for _, obstacle in sorted(found, key=lambda pair: pair[0]))
     else:
-        yield Obstacle("other", text, pod_set)
+        yield ReportedObstacle("other", text, pod_set)
 
 
-def _obstacle(kind: str, pod_set: str, match: re.Match[str]) -> Obstacle:
+def _obstacle(kind: str, pod_set: str, match: re.Match[str]) -> ReportedObstacle:
     parts = match.groupdict()
     resource = parts.get("resource") or ""
     before, now = parts.get("before"), parts.get("now")
-    return Obstacle(
+    return ReportedObstacle(
         kind=kind,
         text=match.group(0),
         pod_set=pod_set,
@@ -135,7 +135,7 @@ def _amount(text: str | None, resource: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class PreemptionCause:
     """Cause of a preemption; `uid` is that of the preemptor's Workload, `job_uid` that of its job."""
 
     uid: str
@@ -149,10 +149,10 @@ _PREEMPTED = re.compile(
 
 
 @bounded.parser(LONGEST, instead=None, worst=("Preempted to accommodate a workload (UID: a, JobUID: ",))
-def preemption(message: str) -> Preemption | None:
+def preemption(message: str) -> PreemptionCause | None:
     """Parse the message of a Preempted condition; None for any other text."""
     found = _PREEMPTED.search(message)
-    return Preemption(found["uid"], found["cause"], found["job"]) if found else None
+    return PreemptionCause(found["uid"], found["cause"], found["job"]) if found else None
 
 
 def brief(reason: str, message: str) -> str:
@@ -176,13 +176,13 @@ def brief(reason: str, message: str) -> str:
     return f"{text}. {remark['remark']}" if remark else text
 
 
-def in_question(reason: str, obstacles: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+def in_question(reason: str, obstacles: tuple[ReportedObstacle, ...]) -> tuple[ReportedObstacle, ...]:
     """The obstacles that bind: what a queue has no quota for at all, or never enough of, outranks what is in use now."""
     lasting = "too-big" if reason == "ExceedsMaxQuota" else "undeclared"
     return tuple(o for o in obstacles if o.kind == lasting) or obstacles
 
 
-def _brief_one(o: Obstacle) -> str:
+def _brief_one(o: ReportedObstacle) -> str:
     match o.kind:
         case "short":
             return f"{o.flavor}: {count(o.amount, o.resource, more=True)} needed"

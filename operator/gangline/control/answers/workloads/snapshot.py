@@ -24,7 +24,7 @@ Amounts: TypeAlias = Mapping[str, int]
 EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     PENDING = "Pending"
     RESERVED = "Reserved"  # holds quota, waits for its admission checks
     STARTING = "Starting"  # admitted, its pods are not all ready yet
@@ -37,10 +37,10 @@ class State(StrEnum):
     NOT_MANAGED = "Not managed"  # Gangline leaves it alone: it takes no quota
 
 
-HOLDING = frozenset({State.RESERVED, State.STARTING, State.RUNNING, State.STOPPING})
-FINISHED = frozenset({State.SUCCEEDED, State.FAILED})
+HOLDING = frozenset({JobState.RESERVED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
+FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED})
 #: of jobs without a Workload
-OUTSIDE = frozenset({State.NOT_QUEUED, State.NOT_MANAGED})
+OUTSIDE = frozenset({JobState.NOT_QUEUED, JobState.NOT_MANAGED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class WorkloadView:
     held: Mapping[tuple[str, str], int]  # (flavor, resource) -> amount
     created: float
     since: float  # when its state began
-    state: State
+    state: JobState
     reason: str
     message: str
     evicted: str = ""  # cause of its eviction while it is stopping or pending again
@@ -84,7 +84,7 @@ class WorkloadView:
     @property
     def never_fits(self) -> bool:
         """Whether the request exceeds what its queue could ever provide, even with everything idle."""
-        if self.state is not State.PENDING:
+        if self.state is not JobState.PENDING:
             return False
         return bool(self.too_wide) or (self.reason == EXCEEDS_MAX_QUOTA and not self.may_shrink)
 
@@ -134,7 +134,7 @@ class QueueView:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class AnswerSnapshot:
     """The known workloads and queues: all of them, or those that one answer needs."""
 
     workloads: tuple[WorkloadView, ...]
@@ -162,7 +162,7 @@ def snapshot(
     local_queues: Iterable[LocalQueueObject],
     *,
     complete: bool = True,
-) -> Snapshot:
+) -> AnswerSnapshot:
     """A snapshot made from lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not
     `complete`.
     """
@@ -173,7 +173,7 @@ def snapshot(
     placed = named([replace(view, position=positions.get(view.uid)) for view in views])
     queues = sorted((queue_view(q) for q in cluster_queues), key=lambda q: (q.cohort, q.name))
     waiting = {queue: len(line) for queue, line in lines.items()}
-    return Snapshot(tuple(sorted(placed, key=display_order)), tuple(queues), waiting, complete)
+    return AnswerSnapshot(tuple(sorted(placed, key=display_order)), tuple(queues), waiting, complete)
 
 
 def routes_of(local_queues: Iterable[LocalQueueObject]) -> dict[tuple[str, str], str]:
@@ -184,7 +184,7 @@ def routes_of(local_queues: Iterable[LocalQueueObject]) -> dict[tuple[str, str],
 def _lines(views: Iterable[WorkloadView]) -> dict[str, list[WorkloadView]]:
     lines: dict[str, list[WorkloadView]] = defaultdict(list)
     for view in sorted(views, key=lambda v: (-v.priority, v.created, v.uid)):
-        if view.state is State.PENDING and view.cluster_queue:
+        if view.state is JobState.PENDING and view.cluster_queue:
             lines[view.cluster_queue].append(view)
     return lines
 
@@ -206,7 +206,7 @@ def display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
         return (0, view.cluster_queue, -view.priority, view.since, view.uid)
     if view.state in OUTSIDE:
         return (3, view.cluster_queue, 0, view.since, view.uid)
-    if view.state in FINISHED or view.state is State.INACTIVE:
+    if view.state in FINISHED or view.state is JobState.INACTIVE:
         return (2, view.cluster_queue, 0, view.since, view.uid)
     return (1, view.cluster_queue, view.position or 0, view.created, view.uid)
 
@@ -237,9 +237,9 @@ def workload_view(workload: WorkloadObject, routes: Mapping[tuple[str, str], str
         state=state,
         reason=reason,
         message=message,
-        evicted=_eviction(workload) if state in (State.PENDING, State.STOPPING) else "",
+        evicted=_eviction(workload) if state in (JobState.PENDING, JobState.STOPPING) else "",
         warnings=_warnings(workload),
-        obstacle=_missing_pods(workload) if state is State.STARTING else "",
+        obstacle=_missing_pods(workload) if state is JobState.STARTING else "",
         spared=_spared(workload),
         user=user_of(workload),
     )
@@ -284,25 +284,25 @@ def _missing_pods(workload: WorkloadObject) -> str:
     return f"{names.WAITING_FOR_REPLACEMENT}: {row.get('message')}" if row is not None else ""
 
 
-def judge(workload: WorkloadObject) -> tuple[State, str, str, float]:
+def judge(workload: WorkloadObject) -> tuple[JobState, str, str, float]:
     """State, reason, message and since when, from the conditions of a Workload."""
     created = seconds(workload.created)
     if (finished := workload.true_condition(names.FINISHED)) is not None:
         failed = finished.get("reason") not in ("Succeeded", "WorkloadSliceReplaced")
-        return State.FAILED if failed else State.SUCCEEDED, *_words(finished, created)
+        return JobState.FAILED if failed else JobState.SUCCEEDED, *_words(finished, created)
     reserved, evicted = workload.condition(names.QUOTA_RESERVED), workload.condition(names.EVICTED)
     if workload.quota_reserved and workload.evicted:
-        return State.STOPPING, *_words(evicted, created)
+        return JobState.STOPPING, *_words(evicted, created)
     if (admitted := workload.true_condition(names.ADMITTED)) is not None:
         ready = workload.true_condition(names.PODS_READY)
         if ready is not None and _since(ready) >= _since(admitted):  # else the condition is from an earlier start
-            return State.RUNNING, *_words(ready, created)
-        return State.STARTING, *_words(admitted, created)
+            return JobState.RUNNING, *_words(ready, created)
+        return JobState.STARTING, *_words(admitted, created)
     if workload.quota_reserved:
-        return State.RESERVED, *_words(workload.condition(names.ADMITTED) or reserved, created)
+        return JobState.RESERVED, *_words(workload.condition(names.ADMITTED) or reserved, created)
     if not workload.active:
-        return State.INACTIVE, *_words(evicted or reserved, created)
-    return State.PENDING, *_words(reserved, created)
+        return JobState.INACTIVE, *_words(evicted or reserved, created)
+    return JobState.PENDING, *_words(reserved, created)
 
 
 def _eviction(workload: WorkloadObject) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.reasons import parse, preemption
-from gangline.control.answers.workloads.snapshot import State, WorkloadView
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
 from gangline.control.answers.workloads.words import age
 from gangline.control.feed.pod import Pod
 from gangline.control.nodes.recovery.fencing import EXTRA_GRACE, OUT_OF_SERVICE, gone_for_certain, out_of_reach_since
@@ -27,7 +27,7 @@ def waits_for_preempted(view: WorkloadView) -> bool:
 
 def victims_of(view: WorkloadView, views: list[WorkloadView]) -> list[WorkloadView]:
     """The workloads that still hold quota after they were preempted for this one."""
-    stopping = [each for each in views if each.state is State.STOPPING]
+    stopping = [each for each in views if each.state is JobState.STOPPING]
     return [each for each in stopping if (found := preemption(each.evicted)) is not None and found.uid == view.uid]
 
 

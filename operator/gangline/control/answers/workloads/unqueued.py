@@ -11,7 +11,7 @@ from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import mapping_at, number_at
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, PODS
-from gangline.control.answers.workloads.snapshot import State, WorkloadView, pod_requests, seconds
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, pod_requests, seconds
 from gangline.control.feed import watched_kinds
 from gangline.control.feed.foreign_pods import Belonging
 from gangline.control.feed.mirror import Mirror
@@ -181,7 +181,7 @@ def view_of(resource: Resource, job: Stored, cause: Cause, routes: Routes) -> Wo
         held={},
         created=created,
         since=created,
-        state=State.NOT_QUEUED if cause.managed else State.NOT_MANAGED,
+        state=JobState.NOT_QUEUED if cause.managed else JobState.NOT_MANAGED,
         reason=cause.reason,
         message=cause.message,
     )

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from gangline.api import names, quantity
 from gangline.control.answers.workloads import reasons
-from gangline.control.answers.workloads.snapshot import State, WorkloadView
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
 
 
 def why(view: WorkloadView) -> str:
     """A short explanation of the workload's state; empty if the state needs none."""
     if view.hidden:
         return ""
-    if view.state is State.RUNNING:
+    if view.state is JobState.RUNNING:
         return f"on {', '.join(view.flavors)}" if view.flavors else ""
-    if view.state is State.STARTING:
+    if view.state is JobState.STARTING:
         where = f"on {', '.join(view.flavors)}" if view.flavors else "admitted"
         one = "pod is" if view.unscheduled == 1 else "pods are"
         unscheduled = [f"{view.unscheduled} {one} not scheduled"] if view.unscheduled else []
         return "; ".join([where, *unscheduled, *([view.obstacle] if view.obstacle else [])])
-    if view.state is State.SUCCEEDED:
+    if view.state is JobState.SUCCEEDED:
         return ""
-    if view.state is State.INACTIVE:
+    if view.state is JobState.INACTIVE:
         return deactivated(view)
-    if view.evicted and (view.state is State.STOPPING or view.reason in ("", "PendingEvaluation")):
+    if view.evicted and (view.state is JobState.STOPPING or view.reason in ("", "PendingEvaluation")):
         return view.evicted
-    if view.state is State.PENDING and (view.too_wide or view.may_shrink):
+    if view.state is JobState.PENDING and (view.too_wide or view.may_shrink):
         return view.too_wide or "waits for room for its least number of pods"
-    if view.state is State.PENDING:
+    if view.state is JobState.PENDING:
         words = reasons.brief(view.reason, view.message) or "not evaluated yet"
         return f"{view.reason}: {words}" if view.reason and words != view.reason else words
     return f"{view.reason}: {view.message}" if view.message else view.reason
@@ -66,10 +66,10 @@ def to_do(view: WorkloadView) -> str:
         return ""
     if view.reason == "NoQueue":
         return f"kubectl label {kind} {view.job_name} -n {view.namespace} {names.QUEUE_NAME}=QUEUE, to have it queued"
-    if view.state is State.INACTIVE:
+    if view.state is JobState.INACTIVE:
         activate = """-p '{"spec":{"active":true}}'"""
         return f"kubectl patch workload {view.name} -n {view.namespace} --type merge {activate}, to queue it again"
-    return _OUTSIDE.get(view.reason, "") if view.state in (State.NOT_QUEUED, State.NOT_MANAGED) else ""
+    return _OUTSIDE.get(view.reason, "") if view.state in (JobState.NOT_QUEUED, JobState.NOT_MANAGED) else ""
 
 
 def amount(value: int, resource: str) -> str:

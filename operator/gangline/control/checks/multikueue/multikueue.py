@@ -248,7 +248,7 @@ class MultiKueue(Reconciler[str]):
             or (not left and (copy is None or not copy.removable))
         ):
             return
-        self._steps.withdraw(key, steps.Withdraw(name, copy, left))
+        self._steps.withdraw(key, steps.WithdrawFromCluster(name, copy, left))
 
     # --- news ---
 

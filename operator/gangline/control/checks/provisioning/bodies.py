@@ -9,7 +9,7 @@ import orjson
 
 from gangline.api import names
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
-from gangline.control.checks.provisioning.groups import Group
+from gangline.control.checks.provisioning.groups import RequestGroup
 from gangline.control.checks.provisioning.naming import template_name
 from gangline.jobs import podspec
 from gangline.jobs.base import PodSetInfo
@@ -22,7 +22,7 @@ FlavorOf = Callable[[str], Stored | None]
 
 
 def request(
-    workload: WorkloadObject, name: str, config: ProvisioningRequestConfigSpec, groups: Sequence[Group]
+    workload: WorkloadObject, name: str, config: ProvisioningRequestConfigSpec, groups: Sequence[RequestGroup]
 ) -> Json:
     pod_sets = [{"podTemplateRef": {"name": template_name(name, each.name)}, "count": each.count} for each in groups]
     spec: Json = {
@@ -44,7 +44,7 @@ def is_current(request: Stored, workload: WorkloadObject, config: ProvisioningRe
     )
 
 
-def template(workload: WorkloadObject, name: str, group: Group, flavor: FlavorOf) -> Json:
+def template(workload: WorkloadObject, name: str, group: RequestGroup, flavor: FlavorOf) -> Json:
     """The PodTemplate of these pods, on the nodes of their flavors. The Workload owns it until its request exists.
 
     Raises JobError if the pods' own node selector contradicts a flavor.
@@ -77,7 +77,7 @@ def _own_parameters(workload: WorkloadObject) -> dict[str, str]:
     }
 
 
-def _flavored(group: Group, flavor: FlavorOf) -> PodSetInfo:
+def _flavored(group: RequestGroup, flavor: FlavorOf) -> PodSetInfo:
     selector: dict[str, str] = {}
     tolerations: list[Json] = []
     for name in dict.fromkeys((group.assignment.get("flavors") or {}).values()):

@@ -18,7 +18,7 @@ _SCHEDULING = ("resources", "nodeSelector", "tolerations", "affinity", "resource
 
 
 @dataclass(slots=True)
-class Group:
+class RequestGroup:
     """Pods that are requested by one template: those of the first pod set, and of the pod sets merged with it."""
 
     pod_set: Json
@@ -32,12 +32,12 @@ class Group:
         return self.pod_set["name"]
 
 
-def groups(workload: WorkloadObject, config: ProvisioningRequestConfigSpec) -> list[Group]:
+def groups(workload: WorkloadObject, config: ProvisioningRequestConfigSpec) -> list[RequestGroup]:
     """The pods to request for a workload with quota; [] where none of them needs a request.
 
     Raises ParseError if the admission lacks a pod set.
     """
-    found: list[Group] = []
+    found: list[RequestGroup] = []
     for group in _wanted(workload, config.managed_resources or ()):
         into = next((each for each in found if _alike(each.pod_set, group.pod_set, config.pod_set_merge_policy)), None)
         if into is None:
@@ -48,7 +48,7 @@ def groups(workload: WorkloadObject, config: ProvisioningRequestConfigSpec) -> l
     return found
 
 
-def _wanted(workload: WorkloadObject, managed: Collection[str]) -> Iterator[Group]:
+def _wanted(workload: WorkloadObject, managed: Collection[str]) -> Iterator[RequestGroup]:
     assigned = {row["name"]: row for row in workload.assignments}
     for pod_set in workload.pod_sets:
         if pod_set.get("count", 1) <= 0 or (managed and not _uses(_spec(pod_set), managed)):
@@ -58,7 +58,7 @@ def _wanted(workload: WorkloadObject, managed: Collection[str]) -> Iterator[Grou
             raise ParseError("status.admission.podSetAssignments", f'has no assignment of pod set "{pod_set["name"]}"')
         count = assignment.get("count", pod_set.get("count", 1))
         if count > 0:
-            yield Group(pod_set, assignment, count, [pod_set["name"]])
+            yield RequestGroup(pod_set, assignment, count, [pod_set["name"]])
 
 
 def _uses(spec: Json, resources: Collection[str]) -> bool:

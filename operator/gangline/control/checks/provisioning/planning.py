@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
 from gangline.control.checks.provisioning import bodies, check_state
-from gangline.control.checks.provisioning.groups import Group, groups
+from gangline.control.checks.provisioning.groups import RequestGroup, groups
 from gangline.control.checks.provisioning.naming import attempt_of, request_name, template_name
 from gangline.control.checks.provisioning.updates import pod_set_updates, unusable_details
 from gangline.jobs.base import JobError
@@ -22,7 +22,7 @@ from gangline.objects import Stored, WorkloadObject
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ProvisioningView:
     """A Workload and what exists for it, as last seen."""
 
     workload: WorkloadObject
@@ -106,7 +106,7 @@ Step: TypeAlias = (
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def plan(view: View) -> list[Step]:
+def plan(view: ProvisioningView) -> list[Step]:
     """The next steps; [] when there is nothing to do until something changes. Raises ParseError for an incomplete admission."""
     workload = view.workload
     if workload.finished or workload.deleting or (workload.evicted and view.clean_up):
@@ -133,7 +133,7 @@ class _CheckPlan:
     after: Json
     config: ProvisioningRequestConfigSpec | None
     request: Stored | None = None
-    wanted: Sequence[Group] = ()
+    wanted: Sequence[RequestGroup] = ()
     #: name of the request to make; "" = none
     name: str = ""
 
@@ -143,7 +143,7 @@ class _CheckPlan:
         coming = [template_name(self.name, group.name) for group in self.wanted] if self.name else []
         return [*coming, *(row["podTemplateRef"]["name"] for row in asked)]
 
-    def next_steps(self, view: View) -> Iterator[Step]:
+    def next_steps(self, view: ProvisioningView) -> Iterator[Step]:
         if self.request is not None:
             yield from _adopt(view, self.request)
         if self.row["state"] != self.after["state"] == check_state.READY and self.request is not None and self.config:
@@ -152,7 +152,7 @@ class _CheckPlan:
             yield from _make(view, self.row["name"], self.name, self.config, self.wanted)
 
 
-def _check_plan(view: View, row: Json) -> _CheckPlan | None:
+def _check_plan(view: ProvisioningView, row: Json) -> _CheckPlan | None:
     """The plan for one check of a workload; None for a check of another controller."""
     workload, check = view.workload, row["name"]
     if check not in view.checks:
@@ -186,7 +186,7 @@ def _check_plan(view: View, row: Json) -> _CheckPlan | None:
     return _CheckPlan(row, after, config, request, wanted, name)
 
 
-def _newest(view: View, check: str, config: ProvisioningRequestConfigSpec | None) -> Stored | None:
+def _newest(view: ProvisioningView, check: str, config: ProvisioningRequestConfigSpec | None) -> Stored | None:
     """The last attempt of the check that asks as the configuration says, if one is given."""
     mine = [
         each
@@ -198,7 +198,7 @@ def _newest(view: View, check: str, config: ProvisioningRequestConfigSpec | None
     return max(mine, key=lambda each: _attempt(view, check, each), default=None)
 
 
-def _attempt(view: View, check: str, request: Stored) -> int:
+def _attempt(view: ProvisioningView, check: str, request: Stored) -> int:
     return attempt_of(request.name, view.workload.name, check) or 0
 
 
@@ -206,7 +206,7 @@ def _attempt(view: View, check: str, request: Stored) -> int:
 
 
 def _make(
-    view: View, check: str, name: str, config: ProvisioningRequestConfigSpec, wanted: Sequence[Group]
+    view: ProvisioningView, check: str, name: str, config: ProvisioningRequestConfigSpec, wanted: Sequence[RequestGroup]
 ) -> Iterator[Step]:
     """The templates that are missing or outdated; the request once there is none."""
     taken = view.request_named(name)
@@ -228,7 +228,7 @@ def _make(
         yield CreateRequest(check, bodies.request(view.workload, name, config, wanted))
 
 
-def _template_step(view: View, check: str, body: Json) -> Sequence[Step] | None:
+def _template_step(view: ProvisioningView, check: str, body: Json) -> Sequence[Step] | None:
     """The step that brings a PodTemplate to what it should be: None if it is so already; no step where it only has to be waited
     for.
     """
@@ -242,17 +242,17 @@ def _template_step(view: View, check: str, body: Json) -> Sequence[Step] | None:
     return (CreateTemplate(check, body),)  # where another owner has the name, the API server says so
 
 
-def _is_of(view: View, obj: Stored) -> bool:
+def _is_of(view: ProvisioningView, obj: Stored) -> bool:
     return obj.controller_uid == view.workload.uid
 
 
-def _is_leftover(view: View, obj: Stored) -> bool:
+def _is_leftover(view: ProvisioningView, obj: Stored) -> bool:
     """Whether the object's owner was deleted, so that Kubernetes is about to delete the object."""
     owner = obj.controller
     return owner is not None and not view.exists(owner)
 
 
-def _adopt(view: View, request: Stored) -> Iterator[Step]:
+def _adopt(view: ProvisioningView, request: Stored) -> Iterator[Step]:
     for row in request.spec.get("podSets") or ():
         template = view.template_named(row["podTemplateRef"]["name"])
         if template is not None and _is_of(view, template) and not template.deleting:

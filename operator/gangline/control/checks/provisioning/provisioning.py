@@ -73,9 +73,9 @@ class Provisioning(Reconciler[str]):
             for step in limited(lambda: planning.plan(view)):
                 self._carry_out(key, workload, step)
 
-    def _view(self, workload: WorkloadObject) -> planning.View:
+    def _view(self, workload: WorkloadObject) -> planning.ProvisioningView:
         mirror, namespace = self._mirror, workload.namespace
-        return planning.View(
+        return planning.ProvisioningView(
             workload,
             self._checks_of(workload),
             mirror.controlled_by(workload, kube.PROVISIONING_REQUESTS),

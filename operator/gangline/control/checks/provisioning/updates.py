@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 
 from gangline.api import label_syntax, names
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
-from gangline.control.checks.provisioning.groups import Group
+from gangline.control.checks.provisioning.groups import RequestGroup
 from gangline.control.checks.provisioning.naming import template_name
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 
 
-def pod_set_updates(request: Stored, groups: Sequence[Group], config: ProvisioningRequestConfigSpec) -> list[Json]:
+def pod_set_updates(
+    request: Stored, groups: Sequence[RequestGroup], config: ProvisioningRequestConfigSpec
+) -> list[Json]:
     """`podSetUpdates` of the check: one for each pod set that was requested, alone or merged with another."""
     spec = request.spec
     asked = {row["podTemplateRef"]["name"] for row in spec.get("podSets") or ()}

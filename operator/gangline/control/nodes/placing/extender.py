@@ -63,7 +63,7 @@ class BadRequestError(ValueError):
     """A request that is not of the protocol."""
 
 
-class Asked:
+class ExtenderArgs:
     """A request: a pod and the names of nodes; `objects` if kube-scheduler sent whole nodes."""
 
     def __init__(self, body: Any) -> None:
@@ -141,11 +141,11 @@ class Extender:
         before = time.thread_time()
         try:
             document = bounded.load_json(body, most_bytes=LONGEST, most_values=MOST_VALUES)
-            return self.answer(policy, verb, Asked(document))
+            return self.answer(policy, verb, ExtenderArgs(document))
         finally:
             await asyncio.sleep(time.thread_time() - before)
 
-    def answer(self, policy: str, verb: str, asked: Asked) -> Any:
+    def answer(self, policy: str, verb: str, asked: ExtenderArgs) -> Any:
         """The answer to a request. Raises LookupError without such a policy, and ParseError for a pod that cannot be read."""
         placement = self._placement(policy)
         if asked.of_gang:
@@ -176,7 +176,7 @@ class Extender:
         return placement
 
 
-def filtered(asked: Asked, found: Mapping[str, str | tuple[int, ...]]) -> Json:
+def filtered(asked: ExtenderArgs, found: Mapping[str, str | tuple[int, ...]]) -> Json:
     """The ExtenderFilterResult of a request. A node that is not known here is allowed: kube-scheduler knows better."""
     failed = {name: reason for name in asked.names if isinstance(reason := found.get(name, ()), str)}
     allowed = [name for name in asked.names if name not in failed]

@@ -24,7 +24,7 @@ _EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class FailedNodeGates:
     """Kueue's gates about failed nodes."""
 
     #: TASReplaceNodeOnPodTermination: the gang's pods have to end first; without it only a limit of time counts
@@ -37,8 +37,8 @@ class Rules:
     lone_pods_stay: bool = True
 
     @staticmethod
-    def of(gates: Mapping[str, bool]) -> Rules:
-        return Rules(
+    def of(gates: Mapping[str, bool]) -> FailedNodeGates:
+        return FailedNodeGates(
             on_termination=gates.get("TASReplaceNodeOnPodTermination", True),
             on_taints=gates.get("TASReplaceNodeOnNodeTaints", True),
             by_time=gates.get("TASReplaceNodeDueToNotReadyOverFixedTime", False),
@@ -83,7 +83,7 @@ def failed_hosts(
     busy: Collection[str],
     node_of: Callable[[str], NodeObject | None],
     tolerations: Callable[[str], Sequence[Json]],
-    rules: Rules,
+    rules: FailedNodeGates,
     now: int,
 ) -> Found:
     """The failed hosts of a gang. `busy`: names of nodes with pods of the gang that neither ended nor are terminating; `node_of`:
@@ -117,7 +117,7 @@ def keeps_away(node: NodeObject, tolerations: Iterable[Sequence[Json]]) -> bool:
 
 
 def _judge(
-    node: NodeObject, busy: bool, tolerations: Iterable[Sequence[Json]], rules: Rules, now: int
+    node: NodeObject, busy: bool, tolerations: Iterable[Sequence[Json]], rules: FailedNodeGates, now: int
 ) -> tuple[bool | None, int | None]:
     """Whether a node failed the gang, None = it is as it should be; and when that changes by time alone."""
     ready = node.condition("Ready")

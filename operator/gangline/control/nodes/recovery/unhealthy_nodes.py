@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gangline.control.feed.mirror import Mirror
 from gangline.control.kernel.context import Context
-from gangline.control.nodes.recovery.failed_hosts import Found, Rules, done_on, failed_hosts, hosts_of
+from gangline.control.nodes.recovery.failed_hosts import FailedNodeGates, Found, done_on, failed_hosts, hosts_of
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.status.change import Change
@@ -71,7 +71,7 @@ class UnhealthyNodes(Part):
         self._pods = context.pods
         self._owners = context.owners
         self._writes = context.writes
-        self._rules = Rules.of(context.gates)
+        self._rules = FailedNodeGates.of(context.gates)
         exists = context.mirror.has(kube.WORKLOADS)
         self._changed = context.mirror.changes.placed.subscribe(worth=exists)
         self._changed_pods = context.pods.changed.subscribe(worth=exists)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gangline.control.nodes.stall.stall_verdict import Evidence
+from gangline.control.nodes.stall.stall_verdict import StallEvidence
 from gangline.engine.model import Millis
 from gangline.telemetry import Reading
 
@@ -72,7 +72,7 @@ def _since(before: Millis | None, holds: bool, at: Millis) -> Millis | None:
     return at if before is None else before
 
 
-def with_telemetry(evidence: Evidence, pods: Sequence[PodTelemetry], now: Millis) -> Evidence:
+def with_telemetry(evidence: StallEvidence, pods: Sequence[PodTelemetry], now: Millis) -> StallEvidence:
     """The evidence with the telemetry of the gang's pods; stale readings are left out."""
     fresh = [pod for pod in pods if now - pod.at < STALE]
     logged = [pod.logged_at for pod in fresh if pod.logged_at is not None]

@@ -53,7 +53,7 @@ class _Suspect:
     newest: model.Millis
 
 
-class RefusedPods(Part):
+class RefusedPodsOfRuns(Part):
     name = "refused pods"
 
     def __init__(self, context: Context) -> None:

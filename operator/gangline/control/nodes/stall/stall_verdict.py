@@ -28,7 +28,7 @@ STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StallEvidence:
     """The current evidence about one running gang. Times are in milliseconds; None = unknown."""
 
     #: time since all its pods were ready
@@ -78,8 +78,8 @@ class Sign:
     name: str
     kind: str  # weak signs of one kind count once
     strong: bool
-    holds: Callable[[Evidence, StallPolicy], bool]
-    says: Callable[[Evidence], str]
+    holds: Callable[[StallEvidence, StallPolicy], bool]
+    says: Callable[[StallEvidence], str]
 
 
 #: XIDs after which a GPU does no more work for the process: double-bit errors, row remapping, lost GPUs, dead NVLinks.
@@ -140,7 +140,7 @@ SIGNS: Final[tuple[Sign, ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StallVerdict:
     """The conclusion from the evidence now. `alive` means that there is a sign of life, not only a lack of evidence."""
 
     signs: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Verdict:
     stragglers: int = 0
 
 
-def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
+def judge(evidence: StallEvidence, policy: StallPolicy) -> StallVerdict:
     """Combine the evidence."""
     found = [sign for sign in SIGNS if sign.holds(evidence, policy)]
     weak = {sign.kind for sign in found if not sign.strong}
@@ -160,7 +160,7 @@ def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
     enough = any(sign.strong for sign in found) or len(weak) >= 2
     idle = tuple(span for span in evidence.idle if span >= policy.after)
     busy = [span for span in evidence.idle if span == 0]
-    return Verdict(
+    return StallVerdict(
         signs=tuple(sign.name for sign in found),
         says=", ".join(sign.says(evidence) for sign in found),
         suspect=enough and started and not progressing,
@@ -170,12 +170,12 @@ def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
     )
 
 
-def _progressing(evidence: Evidence, policy: StallPolicy) -> bool:
+def _progressing(evidence: StallEvidence, policy: StallPolicy) -> bool:
     """Whether the run reports progress, or a phase that takes its time."""
     return evidence.silence is not None and evidence.silence < evidence.allowed(policy)
 
 
-def _silence(evidence: Evidence) -> Millis:
+def _silence(evidence: StallEvidence) -> Millis:
     """The silence of a run. A run that promised to report and never did is silent since this process started to wait for it; one
     that never reported and promised nothing is not silent."""
     if evidence.silence is not None:
@@ -184,13 +184,13 @@ def _silence(evidence: Evidence) -> Millis:
 
 
 @dataclass(slots=True)
-class Watch:
+class StallState:
     """The state of one run, and since when it is in it."""
 
     state: str = RUNNING
     since: Millis = 0
 
-    def follow(self, verdict: Verdict, policy: StallPolicy, now: Millis) -> bool:
+    def follow(self, verdict: StallVerdict, policy: StallPolicy, now: Millis) -> bool:
         """Update the state with a verdict. Returns True when the state changed."""
         wanted = self.state
         if self.state == STALLED:

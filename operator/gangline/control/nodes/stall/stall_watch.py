@@ -24,7 +24,7 @@ from gangline.control.kernel.context import Context
 from gangline.control.nodes.stall import progress_reports, stall_verdict
 from gangline.control.nodes.stall.pod_telemetry import PodTelemetry, with_telemetry
 from gangline.control.nodes.stall.progress_reports import BadReportError, Beat, Progress
-from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, Evidence, Verdict, Watch
+from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, StallEvidence, StallState, StallVerdict
 from gangline.control.parts.messages import OwnPaceEnded
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
@@ -60,7 +60,7 @@ class _Run:
     admitted_at: model.Millis
     #: since when this process receives its reports
     since: model.Millis
-    watch: Watch = field(default_factory=Watch)
+    watch: StallState = field(default_factory=StallState)
     progress: Progress | None = None
     #: of the job ("") and of pods the hash of the last annotation that was read. A gang can have any number of pods one after the
     #: other: of more than so many the first ones are forgotten.
@@ -146,7 +146,7 @@ class StallWatch(Part):
     def _run_of(self, value: model.Workload) -> _Run:
         run = self._runs.get(value.key)
         if run is None or run.uid != value.uid or run.admitted_at != value.admitted_at:
-            watch = Watch(STALLED, self._now()) if value.stalled else Watch()
+            watch = StallState(STALLED, self._now()) if value.stalled else StallState()
             run = self._runs[value.key] = _Run(value.uid, value.admitted_at, self._now(), watch)
         return run
 
@@ -248,7 +248,7 @@ class StallWatch(Part):
             self._read_annotation(value, "", report)
         run, now = self._run_of(value), self._now()
         if value.stalled and _since_stalled(raw) < value.pods_ready_at:
-            run.watch = Watch()
+            run.watch = StallState()
             self._is_over(value, "Restarted", "The pods have been restarted since")
             return
         verdict = stall_verdict.judge(self._evidence(value, run, job or raw, now), policy)
@@ -260,11 +260,11 @@ class StallWatch(Part):
         if verdict.idle and run.watch.state == RUNNING:
             self._idle(value, raw, verdict)
 
-    def _evidence(self, value: model.Workload, run: _Run, job: Stored, now: model.Millis) -> Evidence:
+    def _evidence(self, value: model.Workload, run: _Run, job: Stored, now: model.Millis) -> StallEvidence:
         progress, admission = run.progress, value.admission
         pods = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets) if admission else 0
         started = max(value.pods_ready_at, value.admitted_at)
-        evidence = Evidence(
+        evidence = StallEvidence(
             running_for=now - started,
             unreported=now - max(started, run.since),
             silence=progress.silence(now) if progress is not None else None,
@@ -284,7 +284,12 @@ class StallWatch(Part):
     # --- what is done ---
 
     def _act(
-        self, value: model.Workload, raw: WorkloadObject, job: JobObject | None, policy: StallPolicy, verdict: Verdict
+        self,
+        value: model.Workload,
+        raw: WorkloadObject,
+        job: JobObject | None,
+        policy: StallPolicy,
+        verdict: StallVerdict,
     ) -> None:
         action = policy.action
         if action != "Notify" and _times_stalled(raw) >= policy.max_actions:
@@ -327,7 +332,7 @@ class StallWatch(Part):
         change = run_changes.stalled(False, reason, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
-    def _idle(self, value: model.Workload, raw: WorkloadObject, verdict: Verdict) -> None:
+    def _idle(self, value: model.Workload, raw: WorkloadObject, verdict: StallVerdict) -> None:
         """Report a live gang whose GPUs are idle, once per run, because the GPUs are paid for."""
         row = raw.condition(names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == run_changes.IDLE):

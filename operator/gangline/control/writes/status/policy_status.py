@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectedQueues:
     """The queues that a policy selects: those for which it is in force, those that another policy has, and names of no queue."""
 
     matched: tuple[str, ...] = ()
@@ -29,12 +29,12 @@ class Selection:
     unknown: tuple[str, ...] = ()
 
 
-def selection(policy: Stored, queues: Mapping[str, Stored], in_force: Mapping[str, str]) -> Selection:
+def selection(policy: Stored, queues: Mapping[str, Stored], in_force: Mapping[str, str]) -> SelectedQueues:
     """The queues that a policy selects. `in_force`: ClusterQueue -> its policy."""
     own = policy.name
     selected = [name for name, queue in sorted(queues.items()) if _selects(policy, queue)]
     named = (policy.spec.get("clusterQueues") or {}).get("names") or ()
-    return Selection(
+    return SelectedQueues(
         tuple(name for name in selected if in_force.get(name) == own),
         {name: in_force[name] for name in selected if in_force.get(name, own) != own},
         tuple(dict.fromkeys(name for name in named if name not in queues)),
@@ -50,7 +50,7 @@ def _selects(policy: Stored, queue: Stored) -> bool:
 
 def status(
     policy: Stored,
-    chosen: Selection,
+    chosen: SelectedQueues,
     *,
     now: int,
     head_delay: float = 0.0,
@@ -126,7 +126,7 @@ def _put_scorers(
         conditions.put(rows, names.SCORERS_READY, True, "Ready", told, now=now, generation=generation)
 
 
-def _ignored(chosen: Selection) -> str:
+def _ignored(chosen: SelectedQueues) -> str:
     """The part of a policy's message about selected queues for which it has no effect; "" if there are none."""
     told = ""
     if chosen.unknown:

@@ -16,7 +16,7 @@ from gangline.api.read import conditions
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.control.checks.multikueue.clusters import kubeconfigs, profiles
 from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster, State
+from gangline.control.checks.multikueue.clusters.remote_cluster import ConnectionState, RemoteCluster
 from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.writes.events import EventRecorder
@@ -140,7 +140,7 @@ class Clusters:
 
     # --- conditions ---
 
-    def _report(self, obj: Stored, state: State) -> None:
+    def _report(self, obj: Stored, state: ConnectionState) -> None:
         rows: conditions.Conditions = [dict(row) for row in obj.conditions]
         generation = obj.metadata.get("generation")
         if conditions.put(

@@ -47,7 +47,7 @@ _KEPT: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """The way to the cluster of a profile: `cluster` as in a kubeconfig, and the provider that fetches the credentials."""
 
     cluster: Json
@@ -63,7 +63,7 @@ class Access:
         }
 
 
-def access_of(profile: Json, providers: Sequence[AccessProvider]) -> Access | None:
+def access_of(profile: Json, providers: Sequence[AccessProvider]) -> ClusterAccess | None:
     """The access by the first of these providers that the profile lists; None: it lists none. Fields of other types are as if not
     there.
     """
@@ -78,7 +78,7 @@ def access_of(profile: Json, providers: Sequence[AccessProvider]) -> Access | No
     found = next((each for each in providers if each.name in listed), None)
     if found is None:
         return None
-    return Access({name: value for name, value in listed[found.name].items() if name in _KEPT}, found)
+    return ClusterAccess({name: value for name, value in listed[found.name].items() if name in _KEPT}, found)
 
 
 def off() -> KubeconfigError:
@@ -98,7 +98,7 @@ class Profiles:
         self._namespace = settings.namespace
         self._providers = settings.access_providers
         self._changed = changed
-        self._known: dict[str, Access | str] = {}  # or why it leads nowhere
+        self._known: dict[str, ClusterAccess | str] = {}  # or why it leads nowhere
         self._reflector: Reflector | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -145,7 +145,7 @@ class Profiles:
             self._following = asyncio.get_running_loop().create_task(work, name="ClusterProfiles")
         return self._reflector
 
-    def _read(self, sent: Json) -> tuple[str, Access | str]:
+    def _read(self, sent: Json) -> tuple[str, ClusterAccess | str]:
         """The key, and what is kept: no more than a kubeconfig may have."""
         profile = Stored(sent)
         access = access_of(profile, self._providers or ())
@@ -157,7 +157,7 @@ class Profiles:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Upsert):
-            key, access = cast("tuple[str, Access | str]", event.obj)
+            key, access = cast("tuple[str, ClusterAccess | str]", event.obj)
             if key not in self._known and len(self._known) >= MOST:
                 log.warning("there are more than %d ClusterProfiles: %s is not read", MOST, key)
                 return

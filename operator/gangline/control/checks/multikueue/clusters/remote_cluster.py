@@ -60,7 +60,7 @@ Work: TypeAlias = Callable[[ApiClient, RemoteStore], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ConnectionState:
     """The condition Active of a cluster."""
 
     active: bool
@@ -68,7 +68,7 @@ class State:
     message: str
 
 
-CONNECTED = State(True, "Active", "Connected")
+CONNECTED = ConnectionState(True, "Active", "Connected")
 
 
 class RemoteCluster:
@@ -100,7 +100,7 @@ class RemoteCluster:
         #: when it was lost, in ms; from the beginning until it is connected for the first time
         self.lost_at = now()
         self.connected = False
-        self.state: State | None = None
+        self.state: ConnectionState | None = None
         self._origin = origin
         self._read = read
         self._kinds = kinds
@@ -297,7 +297,7 @@ class RemoteCluster:
         """The kinds of jobs that can run in the cluster."""
         return frozenset(resource for resource in self._jobs if not self.refuses(resource))
 
-    def _connected(self) -> State:
+    def _connected(self) -> ConnectionState:
         """The state of a cluster that is connected. A kind that it does not have is usual; one that the account may not list is
         likely an oversight.
         """
@@ -306,12 +306,12 @@ class RemoteCluster:
             return CONNECTED
         text = f"Connected; its account may not list {', '.join(refused)}: such jobs are not sent there"
         log.warning("cluster %s: %s", self.name, text)
-        return State(True, CONNECTED.reason, conditions.cut(text))
+        return ConnectionState(True, CONNECTED.reason, conditions.cut(text))
 
     def _lose(self, reason: str, message: str) -> None:
         if self.connected:
             self.lost_at = self._now()
-        self.connected, self.state = False, State(False, reason, message)
+        self.connected, self.state = False, ConnectionState(False, reason, message)
         log.info("cluster %s: %s: %s", self.name, reason, message)
         self._moved()
 

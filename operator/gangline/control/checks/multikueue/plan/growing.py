@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from gangline.api import names
 from gangline.control.checks.multikueue.clusters.copies import SIZE, Copy, shape
 from gangline.control.checks.multikueue.plan import preemption
-from gangline.control.checks.multikueue.plan.steps import Cut, Resize, Step, Stop, View, Withdraw
+from gangline.control.checks.multikueue.plan.steps import Cut, MultiKueueView, Resize, Step, Stop, WithdrawFromCluster
 from gangline.control.feed import slices
 from gangline.jobs import BY_RESOURCE
 from gangline.jobs.base import JobError
 from gangline.objects import JobObject
 
 
-def replaced(view: View) -> list[Step]:
+def replaced(view: MultiKueueView) -> list[Step]:
     """The steps for a slice whose place another one has taken here: its copies stay until the job does not run there any more."""
     return [
-        Withdraw(name, cluster.copy, [])
+        WithdrawFromCluster(name, cluster.copy, [])
         for name, cluster in view.clusters.items()
         if cluster.connected and not cluster.busy and not cluster.goes_on
         if cluster.copy is not None and cluster.copy.removable
     ]
 
 
-def is_given_its_cluster(view: View) -> bool:
+def is_given_its_cluster(view: MultiKueueView) -> bool:
     """Whether the workload is about to get quota: an eviction takes the cluster back. Other schedulers write both one after the
     other.
     """
@@ -37,14 +37,14 @@ def is_given_its_cluster(view: View) -> bool:
     return replaces and bool(follows(view)) and not view.workload.evicted
 
 
-def follows(view: View) -> str:
+def follows(view: MultiKueueView) -> str:
     """The cluster in which the job of a slice runs already, which has to admit this slice, too; "" = the Workload is like any
     other.
     """
     return view.workload.cluster if view.chain is not None else ""
 
 
-def lost_before(view: View, cluster: str) -> bool:
+def lost_before(view: MultiKueueView, cluster: str) -> bool:
     """Whether the job was stopped in the cluster before this slice of it was admitted."""
     there = view.clusters.get(cluster)
     if there is None or not there.connected or there.before is None:
@@ -53,13 +53,13 @@ def lost_before(view: View, cluster: str) -> bool:
     return not admitted and there.before.row(names.EVICTED) is not None
 
 
-def send(view: View, cluster: str) -> Iterator[Step]:
+def send(view: MultiKueueView, cluster: str) -> Iterator[Step]:
     there = view.clusters[cluster]
     if there.copy is None and not there.busy:
         yield preemption.send(view, cluster)
 
 
-def is_outdated(view: View, copy: Copy) -> bool:
+def is_outdated(view: MultiKueueView, copy: Copy) -> bool:
     """Whether the copy asks for something else than a size that is about to change."""
     wanted = slices.counts(view.workload.pod_sets)
     for job in view.jobs.values():
@@ -70,7 +70,7 @@ def is_outdated(view: View, copy: Copy) -> bool:
     )
 
 
-def cut(view: View) -> Iterator[Step]:
+def cut(view: MultiKueueView) -> Iterator[Step]:
     """Cut the copies that are larger than the slice here."""
     wanted = slices.counts(view.workload.pod_sets)
     for name, cluster in view.clusters.items():
@@ -82,7 +82,7 @@ def cut(view: View) -> Iterator[Step]:
             yield Cut(name, copy)
 
 
-def resize(view: View, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
+def resize(view: MultiKueueView, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
     """Make the job in the cluster as large as this one, but not larger than the slice with which it runs."""
     if view.chain is None or view.kind is None or view.clusters[cluster].busy:
         return
@@ -94,7 +94,7 @@ def resize(view: View, job: JobObject, cluster: str, remote: JobObject) -> Itera
         yield Resize(cluster, remote, job)
 
 
-def stop_before(view: View, name: str, message: str) -> Iterator[Step]:
+def stop_before(view: MultiKueueView, name: str, message: str) -> Iterator[Step]:
     """Stop the slice with which the job still runs in the cluster, instead of the one that was to replace it."""
     cluster, replaces = view.clusters[name], view.chain.replaces if view.chain is not None else ""
     before = cluster.before
@@ -105,7 +105,7 @@ def stop_before(view: View, name: str, message: str) -> Iterator[Step]:
         yield Stop(name, before, message, replaces)
 
 
-def _sizes(view: View, job: JobObject) -> dict[str, int]:
+def _sizes(view: MultiKueueView, job: JobObject) -> dict[str, int]:
     kind = BY_RESOURCE.get(view.kind.resource) if view.kind is not None else None
     if kind is None:
         return {}

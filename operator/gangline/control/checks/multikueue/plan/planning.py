@@ -21,15 +21,15 @@ from gangline.control.checks.multikueue.plan.steps import (
     ClusterView,
     Finish,
     Follow,
-    Mirror,
+    MirrorStatus,
+    MultiKueueView,
     Nominate,
     Reprioritise,
     SendJob,
     SetCheck,
     Step,
-    View,
     Wait,
-    Withdraw,
+    WithdrawFromCluster,
 )
 from gangline.kube.resources import Json
 from gangline.objects import JobObject
@@ -45,7 +45,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 _NOBODY: Final = "No connected cluster can run the job"
 
 
-def plan(view: View) -> list[Step]:
+def plan(view: MultiKueueView) -> list[Step]:
     """The next steps; [] when there is nothing to do until something changes."""
     workload = view.workload
     if view.chain is not None and view.chain.over:
@@ -68,7 +68,7 @@ def plan(view: View) -> list[Step]:
     return _with_quota(view, view.row, view.listed)
 
 
-def _runs_here(view: View) -> bool:
+def _runs_here(view: MultiKueueView) -> bool:
     """Whether the job runs in this cluster, because it was admitted already when its queue got the check."""
     workload = view.workload
     return (
@@ -81,7 +81,7 @@ def _runs_here(view: View) -> bool:
     )
 
 
-def _refusal(view: View) -> str | None:
+def _refusal(view: MultiKueueView) -> str | None:
     """Why the workload can never run in another cluster, in Kueue's words."""
     if view.kind is None:
         what = f' for owner kind "{view.owner[0]}, Kind={view.owner[1]}"' if view.owner is not None else ""
@@ -96,7 +96,7 @@ def _refusal(view: View) -> str | None:
     return f"The owner cannot be sent: {why}" if why else None
 
 
-def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
+def _with_quota(view: MultiKueueView, row: Json, listed: Iterable[str]) -> list[Step]:
     chosen = view.workload.cluster
     looked_at = [chosen] if chosen else list(listed)
     evicted = view.workload.true_condition(names.EVICTED)
@@ -131,7 +131,7 @@ def _with_quota(view: View, row: Json, listed: Iterable[str]) -> list[Step]:
     return [*steps, *_nominate(view, row, list(listed), outdated)]
 
 
-def _deleted_after_its_end(view: View, looked_at: Iterable[str]) -> list[Step] | None:
+def _deleted_after_its_end(view: MultiKueueView, looked_at: Iterable[str]) -> list[Step] | None:
     """The steps for a workload all of whose jobs have finished in their cluster and are gone since: their end is that of the jobs
     here, and nothing runs again. None if that is not so.
     """
@@ -144,13 +144,13 @@ def _deleted_after_its_end(view: View, looked_at: Iterable[str]) -> list[Step] |
     if any(kind.finished(job) is None and name not in ended for name, job in view.jobs.items()):
         return None
     told = [(job, kind.mirrored(job, ended[name])) for name, job in view.jobs.items() if name in ended]
-    return [Mirror(job, status) for job, status in told if status is not None]
+    return [MirrorStatus(job, status) for job, status in told if status is not None]
 
 
 # --- what the copies say ----------------------------------------------------------------------------------------------
 
 
-def _first(view: View, looked_at: Iterable[str], kind: str) -> tuple[str, Copy] | None:
+def _first(view: MultiKueueView, looked_at: Iterable[str], kind: str) -> tuple[str, Copy] | None:
     """The connected cluster whose copy has had this condition for longest, with the copy; None if no copy has it."""
     found = [
         (cluster.copy.since(kind), name, cluster.copy)
@@ -164,7 +164,7 @@ def _first(view: View, looked_at: Iterable[str], kind: str) -> tuple[str, Copy] 
     return min(found, key=lambda each: each[:2])[1:] if found else None
 
 
-def _finish(view: View, row: Json, cluster: str, copy: Copy) -> list[Step]:
+def _finish(view: MultiKueueView, row: Json, cluster: str, copy: Copy) -> list[Step]:
     condition = copy.row(names.FINISHED) or {}
     if _is_out_of_sync(copy):  # the job there could not be run; that is not the end of this one
         if row["state"] != READY and not growing.follows(view):
@@ -179,7 +179,7 @@ def _finish(view: View, row: Json, cluster: str, copy: Copy) -> list[Step]:
     return [Finish(reason, conditions.cut(message))]
 
 
-def _outdated(view: View) -> set[str]:
+def _outdated(view: MultiKueueView) -> set[str]:
     """The clusters whose copy asks for something else than the workload does."""
     asked = digest(view.workload.spec)
     copies = ((name, cluster.copy) for name, cluster in view.clusters.items() if cluster.connected)
@@ -188,13 +188,13 @@ def _outdated(view: View) -> set[str]:
     return {name for name, copy in copies if copy is not None and copy.spec != asked}
 
 
-def _replace(view: View, outdated: set[str]) -> Iterator[Step]:
+def _replace(view: MultiKueueView, outdated: set[str]) -> Iterator[Step]:
     for name in sorted(outdated):
         if not (cluster := view.clusters[name]).busy:
-            yield Withdraw(name, cluster.copy, [] if cluster.shared else [*cluster.jobs.values()], rest=True)
+            yield WithdrawFromCluster(name, cluster.copy, [] if cluster.shared else [*cluster.jobs.values()], rest=True)
 
 
-def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
+def _keep_in_step(view: MultiKueueView, outdated: set[str]) -> Iterator[Step]:
     """Give the copies another priority of the workload."""
     wanted = (view.workload.priority, view.workload.spec.get("priorityClassRef"))
     for name, cluster in view.clusters.items():
@@ -208,7 +208,7 @@ def _keep_in_step(view: View, outdated: set[str]) -> Iterator[Step]:
 # --- it runs ----------------------------------------------------------------------------------------------------------
 
 
-def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
+def _run(view: MultiKueueView, row: Json, cluster: str) -> Iterator[Step]:
     """Let the workload run in the cluster that admitted it, and in no other one."""
     yield from stopping.withdraw(view, [name for name in view.clusters if name != cluster])
     there = view.clusters[cluster]
@@ -231,13 +231,13 @@ def _run(view: View, row: Json, cluster: str) -> Iterator[Step]:
         yield Choose(row, cluster, placed)
 
 
-def _may_be_sent(view: View, job: JobObject) -> bool:
+def _may_be_sent(view: MultiKueueView, job: JobObject) -> bool:
     """Whether a job may be created in the cluster. A pod that has ended does not run again."""
     ended = view.kind is None or (view.kind.pods_wait and at(job, ("status", "phase")) in _ENDED)
     return not ended and not job.deleting
 
 
-def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[str]) -> Iterator[Step]:
+def _send_jobs(view: MultiKueueView, cluster: str, there: ClusterView, wanted: Iterable[str]) -> Iterator[Step]:
     for name in wanted:
         if there.busy or view.kind is None or name in there.jobs:  # that one is there, or on its way out
             continue
@@ -246,23 +246,23 @@ def _send_jobs(view: View, cluster: str, there: ClusterView, wanted: Iterable[st
             job = view.jobs[name]
             yield SendJob(cluster, job, view.kind.sent(job, view.workload.spec["podSets"]))
         elif not blocker.deleting:
-            yield Withdraw(cluster, None, [blocker])
+            yield WithdrawFromCluster(cluster, None, [blocker])
 
 
-def _recall(view: View, cluster: str, there: ClusterView) -> Iterator[Step]:
+def _recall(view: MultiKueueView, cluster: str, there: ClusterView) -> Iterator[Step]:
     """Delete a pod in the cluster that is deleted here; the last one takes the Workload with it. Then it does
     not run any more.
     """
     gone = [name for name in there.jobs if name not in view.jobs or view.jobs[name].deleting]
     there_still = [there.jobs[name] for name in gone if not there.jobs[name].deleting]
     if there_still and not there.busy:
-        yield Withdraw(cluster, None, there_still)
+        yield WithdrawFromCluster(cluster, None, there_still)
     for name, job in view.jobs.items():
         if name not in there.jobs and (status := stopping.idle(view, job)) is not None:
-            yield Mirror(job, status)
+            yield MirrorStatus(job, status)
 
 
-def _follow(view: View, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
+def _follow(view: MultiKueueView, job: JobObject, cluster: str, remote: JobObject) -> Iterator[Step]:
     """Pass on the fields that may change while the job runs."""
     if view.kind is None or not view.settings.jobs_follow or view.clusters[cluster].busy:
         return
@@ -276,12 +276,12 @@ def _follow(view: View, job: JobObject, cluster: str, remote: JobObject) -> Iter
         yield Follow(cluster, remote, change["spec"])
 
 
-def _newly_placed(view: View, there: ClusterView) -> list[str]:
+def _newly_placed(view: MultiKueueView, there: ClusterView) -> list[str]:
     rows, placed = view.workload.assignments, there.copy.placed if there.copy is not None else frozenset[str]()
     return [each["name"] for each in rows if each.get("delayedTopologyRequest") == PENDING and each["name"] in placed]
 
 
-def _lost(view: View, row: Json, chosen: str) -> list[Step]:
+def _lost(view: MultiKueueView, row: Json, chosen: str) -> list[Step]:
     """The steps for a workload that ran in a cluster while no copy says so any more."""
     if not chosen:
         text = "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please report it"
@@ -298,7 +298,7 @@ def _lost(view: View, row: Json, chosen: str) -> list[Step]:
 # --- it is offered ----------------------------------------------------------------------------------------------------
 
 
-def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> Iterator[Step]:
+def _nominate(view: MultiKueueView, row: Json, listed: list[str], outdated: set[str]) -> Iterator[Step]:
     """Make copies in the nominated clusters, and in no others."""
     if row["state"] != PENDING or view.workload.cluster or not _is_next(view, row):
         return
@@ -323,7 +323,7 @@ def _nominate(view: View, row: Json, listed: list[str], outdated: set[str]) -> I
     yield from stopping.withdraw(view, [name for name in view.clusters if name not in wanted and name not in outdated])
 
 
-def _tell_takers(view: View, row: Json, connected: list[str], takers: list[str]) -> Iterator[Step]:
+def _tell_takers(view: MultiKueueView, row: Json, connected: list[str], takers: list[str]) -> Iterator[Step]:
     """Says in the check that no connected cluster can run such a job: it waits until one can."""
     if connected and not takers:
         whys = "; ".join(f'"{name}": {view.clusters[name].refuses}' for name in connected)
@@ -341,12 +341,12 @@ def _before(row: Json, text: str) -> str:
     return conditions.cut(f'{text}, Previously: "{row["state"]}"')
 
 
-def _is_next(view: View, row: Json) -> bool:
+def _is_next(view: MultiKueueView, row: Json) -> bool:
     """Whether all other checks are ready."""
     return all(check["state"] == READY for check in view.workload.checks if check["name"] != row["name"])
 
 
-def _is_connected(view: View, cluster: str) -> bool:
+def _is_connected(view: MultiKueueView, cluster: str) -> bool:
     return cluster in (view.listed or ()) and cluster in view.clusters and view.clusters[cluster].connected
 
 

@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gangline.api import names
-from gangline.control.checks.multikueue.plan.steps import OpenGate, Send, Step, View, Wait
+from gangline.control.checks.multikueue.plan.steps import MultiKueueView, OpenGate, Send, Step, Wait
 
 #: ms for which one copy alone may preempt; Kueue's, which has no setting for it
 ALONE: Final = 300_000
 
 
-def send(view: View, cluster: str, *, alone: bool = False) -> Send:
+def send(view: MultiKueueView, cluster: str, *, alone: bool = False) -> Send:
     """The step that creates the copy in a cluster. `alone`: its cluster is chosen already, so there is nothing to wait for."""
     if not view.settings.orchestrates:
         return Send(cluster)
     return Send(cluster, () if alone else (names.MULTIKUEUE_GATE,))
 
 
-def open_next(view: View, asked: Iterable[str]) -> Iterator[Step]:
+def open_next(view: MultiKueueView, asked: Iterable[str]) -> Iterator[Step]:
     """Open the gate of the next copy. `asked`: the clusters that may hold copies. What is known of one that is not connected does
     not count, as in Kueue.
     """

@@ -44,7 +44,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class SentFamily:
     """The Workloads of one object, which run in one cluster."""
 
     #: all of them exist
@@ -68,7 +68,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MultiKueueView:
     """A Workload, its job, and what exists for it, as last seen. Times are in ms."""
 
     workload: WorkloadObject
@@ -89,7 +89,7 @@ class View:
     #: when the last round of an incremental dispatcher began; None: not known
     round_at: int | None = None
     #: for an object with several Workloads
-    family: Family | None = None
+    family: SentFamily | None = None
     #: for an elastic job
     chain: Chain | None = None
 
@@ -131,7 +131,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
+class MirrorStatus:
     """Give the job here another status."""
 
     job: JobObject
@@ -163,7 +163,7 @@ class SendJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class WithdrawFromCluster:
     """Delete these jobs, and the copy, in a cluster. `rest`: not at once again if that was not enough."""
 
     cluster: str
@@ -224,6 +224,6 @@ class Stop:
     of: str = ""
 
 
-Elsewhere: TypeAlias = Send | SendJob | Withdraw | Reprioritise | OpenGate | Follow | Cut | Resize | Stop
-Here: TypeAlias = SetCheck | Choose | Nominate | Finish | Mirror
+Elsewhere: TypeAlias = Send | SendJob | WithdrawFromCluster | Reprioritise | OpenGate | Follow | Cut | Resize | Stop
+Here: TypeAlias = SetCheck | Choose | Nominate | Finish | MirrorStatus
 Step: TypeAlias = Elsewhere | Here | Wait

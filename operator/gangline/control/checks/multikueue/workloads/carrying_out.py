@@ -83,12 +83,12 @@ class CarryingOut:
         #: when a workload has to be looked at again
         self.alarms: dict[str, int] = {}
 
-    def carry_out(self, key: str, view: steps.View, step: steps.Step) -> None:
+    def carry_out(self, key: str, view: steps.MultiKueueView, step: steps.Step) -> None:
         workload = view.workload
         match step:
             case steps.Wait(until):
                 self.alarms[key] = min(until, self.alarms.get(key, until))
-            case steps.Mirror(job, status):
+            case steps.MirrorStatus(job, status):
                 if view.kind is not None:
                     self._mirror_status(key, view.kind.resource, job, status)
             case steps.SetCheck() | steps.Choose() | steps.Nominate() | steps.Finish():
@@ -100,7 +100,7 @@ class CarryingOut:
                 if view.kind is not None:
                     work = remote_writes.send_job(step, view.kind, workload, self._origin)
                     self._write(_family_or(key, view), cluster, work)
-            case steps.Withdraw():
+            case steps.WithdrawFromCluster():
                 if step.rest:
                     self._recorder.record(workload, "Warning", "MultiKueue", _differs(step.cluster))
                 self.withdraw(key, step, view)
@@ -120,7 +120,7 @@ class CarryingOut:
             case steps.Stop(cluster):
                 self._write(key, cluster, remote_writes.stop(step, workload, view.now))
 
-    def withdraw(self, key: str, step: steps.Withdraw, view: steps.View | None = None) -> None:
+    def withdraw(self, key: str, step: steps.WithdrawFromCluster, view: steps.MultiKueueView | None = None) -> None:
         """Delete jobs and the copy in a cluster. `view`: None where the Workload is not here any more."""
         connection = self._clusters().get(step.cluster)
         known = connection.store.kind_of_jobs(key) if connection is not None else None
@@ -137,7 +137,7 @@ class CarryingOut:
 
     # --- here ---
 
-    def _change(self, key: str, view: steps.View, step: steps.Here) -> None:
+    def _change(self, key: str, view: steps.MultiKueueView, step: steps.Here) -> None:
         if isinstance(step, steps.Nominate):
             if step.begins:
                 self._begin_round(key, view.now)
@@ -242,7 +242,7 @@ def _differs(cluster: str) -> str:
     return f'Cluster "{cluster}" holds another specification of the workload than was sent: it is sent again, after a pause'
 
 
-def _family_or(key: str, view: steps.View) -> str:
+def _family_or(key: str, view: steps.MultiKueueView) -> str:
     """The key under which a write of a workload's job is counted: its family, where other Workloads of that might write the same,
     else its own.
     """

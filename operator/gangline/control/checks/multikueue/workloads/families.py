@@ -8,14 +8,14 @@ from dataclasses import replace
 from gangline.control.checks.multikueue.clusters.copies import family_key
 from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore
-from gangline.control.checks.multikueue.plan.steps import ClusterView, Family
+from gangline.control.checks.multikueue.plan.steps import ClusterView, SentFamily
 from gangline.control.feed.mirror import Mirror
 from gangline.jobs.base import RunsElsewhere
 from gangline.jobs.serving.elsewhere import SENT
 from gangline.objects import JobObject, WorkloadObject
 
 
-class Families:
+class SentFamilies:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self._clusters: dict[str, str] = {}  # the cluster of each Workload, as its family was told last
@@ -27,13 +27,13 @@ class Families:
             return []
         return [f"{job.namespace}/{name}" for job in jobs.values() for name in sent.family(job)]
 
-    def family(self, key: str, members: Sequence[str]) -> Family | None:
+    def family(self, key: str, members: Sequence[str]) -> SentFamily | None:
         if not members:
             return None
         known = {each: self._mirror.workloads.get(each) for each in members}
         present = [each for each, workload in known.items() if workload is not None]
         clusters = (_cluster_of(workload) for each, workload in known.items() if each != key and workload is not None)
-        return Family(
+        return SentFamily(
             complete=len(present) == len(members),
             leads=bool(present) and present[0] == key,
             cluster=next(filter(None, clusters), ""),

@@ -19,7 +19,7 @@ from gangline.control.checks.multikueue.plan.steps import (
     Send,
     SendJob,
     Stop,
-    Withdraw,
+    WithdrawFromCluster,
 )
 from gangline.control.writes.status import gate_changes
 from gangline.jobs.base import RunsElsewhere
@@ -52,7 +52,7 @@ def send_job(step: SendJob, kind: RunsElsewhere, workload: WorkloadObject, origi
     return work
 
 
-def withdraw(step: Withdraw, key: str, resource: Resource | None) -> Work:
+def withdraw(step: WithdrawFromCluster, key: str, resource: Resource | None) -> Work:
     """Delete the jobs, then the copy: a job would take the copy's deletion for a reason to be queued itself."""
     namespace, _, name = key.partition("/")
 

@@ -46,7 +46,7 @@ class Views:
         self._clusters = clusters
         self._jobs = jobs
         self._there = there
-        self.families = families.Families(mirror)
+        self.families = families.SentFamilies(mirror)
         self.chains = Chains(mirror)
         self._rounds: dict[str, int] = {}  # when the last round of a workload's dispatcher began, in ms
 
@@ -59,7 +59,7 @@ class Views:
         self._rounds.pop(key, None)
         self.families.forget(key)
 
-    def of(self, workload: WorkloadObject, now: int) -> steps.View | None:
+    def of(self, workload: WorkloadObject, now: int) -> steps.MultiKueueView | None:
         """The view of a workload; None for a workload that has nothing to do with other clusters."""
         key, row, clusters = workload.key, self.row(workload), self._clusters()
         if row is None or "admission" not in workload.status:
@@ -83,7 +83,7 @@ class Views:
                 seen, cluster.store, key, family, members, busy=not self._there.ready((name, family))
             )
 
-        return steps.View(
+        return steps.MultiKueueView(
             workload=workload,
             row=row,
             listed=self._listed(row),

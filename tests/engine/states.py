@@ -31,7 +31,7 @@ def check_states(engine: Engine) -> None:
 def _check(gang: WorkloadState) -> None:
     state, queue = gang.state, queue_of(gang)
     assert state in AT_REST, (gang, state)
-    assert not gang.removed, f"{gang} was left out of the ledger by a simulation"
+    assert not gang.quota.removed, f"{gang} was left out of the ledger by a simulation"
     assert gang.holds == (state in HOLDING), (gang, state)
     if state in HOLDING:
         assert state is HOLDER[gang.admitted, gang.evicting], (gang, state)
@@ -39,7 +39,7 @@ def _check(gang: WorkloadState) -> None:
         if queue is not None:
             assert queue.holders.get(gang.uid) is gang
     else:
-        assert not gang.admitted and not gang.evicting and not gang.usage and not gang.cells, gang
+        assert not gang.admitted and not gang.evicting and not gang.quota.usage and not gang.quota.cells, gang
     if state is LifecycleState.UNQUEUED:
         assert queue is None and gang.bucket is None, gang
     elif state not in HOLDING:

@@ -40,7 +40,7 @@ def late_comer(world: EngineWorld, seconds: int) -> bool:
 
 def passed(world: EngineWorld, name: str) -> bool:
     """Whether it was backfilled before a head that others are held back for."""
-    return world.engine._store.gangs[f"team/{name}"].backfilled
+    return world.engine._store.gangs[f"team/{name}"].backfill.backfilled
 
 
 def message(world: EngineWorld, name: str = "w1") -> str:

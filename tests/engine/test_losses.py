@@ -36,7 +36,7 @@ def holder(backfill: Backfill) -> tuple[ClusterQueueState, WorkloadState]:
 
 def test_it_fills_from_nothing_pays_and_never_owes() -> None:
     queue, running = holder(lossy(0.1))
-    began, losses = running.admitted_at, Losses()
+    began, losses = running.quota.admitted_at, Losses()
     losses.keep([queue], began)
     assert losses.freedom(queue, GPU) == THRIFT
     assert not losses.cover([running], queue, began + 1), "it is empty at first: nobody knows what was lost before"
@@ -64,8 +64,10 @@ def test_each_millisecond_counts() -> None:
     at_once.keep([queue], 0)
     at_once.keep([queue], DAY)
     assert losses.freedom(queue, GPU) == at_once.freedom(queue, GPU) == 1.0
-    assert losses.cover([running], queue, running.admitted_at + 86)
-    assert not losses.cover([running], queue, running.admitted_at + 87), "a millionth of eight GPUs for half a day"
+    assert losses.cover([running], queue, running.quota.admitted_at + 86)
+    assert not losses.cover([running], queue, running.quota.admitted_at + 87), (
+        "a millionth of eight GPUs for half a day"
+    )
 
 
 def test_a_restart_is_lost_too_and_the_head_pays_for_those_without_a_budget() -> None:
@@ -73,8 +75,8 @@ def test_a_restart_is_lost_too_and_the_head_pays_for_those_without_a_budget() ->
     losses = Losses()
     losses.keep([queue], START)
     losses.keep([queue], START + DAY)
-    assert losses.cover([running], queue, running.admitted_at + DAY // 10 - 3_600_000)
-    assert not losses.cover([running], queue, running.admitted_at + DAY // 10 - 3_599_999)
+    assert losses.cover([running], queue, running.quota.admitted_at + DAY // 10 - 3_600_000)
+    assert not losses.cover([running], queue, running.quota.admitted_at + DAY // 10 - 3_599_999)
     without, _ = holder(lossy(None))
     nobody = Losses()
     nobody.keep([without], START)
@@ -88,7 +90,7 @@ def test_without_a_budget_to_speak_of_nothing_is_lost() -> None:
     losses.keep([queue], START)
     losses.keep([queue], START + 9 * DAY)
     assert losses.freedom(queue, GPU) == THRIFT
-    assert not losses.cover([running], queue, running.admitted_at + 1)
+    assert not losses.cover([running], queue, running.quota.admitted_at + 1)
 
 
 @examples(200)
@@ -106,7 +108,7 @@ def test_in_no_time_more_is_lost_than_it_allows(steps: list[tuple[int, int, floa
         most = max(most, share)
         losses = Losses() if restarts and ran % 3 == 0 else losses
         losses.keep([queue], now)
-        running.admitted_at = now - ran
+        running.quota.admitted_at = now - ran
         if losses.cover([running], queue, now):
             losses.pay([running], queue, now)
             lost.append((now, 4 * ran))

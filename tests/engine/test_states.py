@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,29 @@ import gangline.engine
 from gangline.engine.isolated_engine import IsolatedEngine
 from gangline.engine.model import Gone, PreemptionPolicy, Put, Settings, Workload, WriteFailed
 from gangline.engine.queues.states import ALLOWED, HOLDING, Journal, LifecycleState, TransitionError
+from gangline.engine.queues.workload_parts import (
+    OWNERS,
+    AttemptHistory,
+    BackfillRecord,
+    LifecycleRecord,
+    NodesHeld,
+    QuotaHeld,
+)
 from gangline.engine.queues.workload_state import WorkloadState
 
 ROOT = Path(gangline.engine.__path__[0])
-#: attributes that `WorkloadState.enter` alone assigns
+#: methods that change a collection
+MODIFYING = {"add", "append", "clear", "discard", "extend", "insert", "pop", "remove", "setdefault", "update"}
+#: what the engine calls a workload
+NAMES_OF_WORKLOADS = {"gang", "head", "victim", "holder", "candidate", "sibling", "old", "other", "preemptor"}
+PARTS = {
+    "quota": QuotaHeld,
+    "nodes": NodesHeld,
+    "backfill": BackfillRecord,
+    "attempts": AttemptHistory,
+    "lifecycle": LifecycleRecord,
+}
+#: attributes that `WorkloadState.enter` alone assigns, and the journal's marks
 STATE = {"_state", "admitted", "evicting", "inadmissible_alone", "noted", "noted_cause", "noted_row"}
 
 
@@ -41,21 +61,77 @@ def test_what_the_table_does_not_have_is_refused() -> None:
     assert made.state is LifecycleState.PENDING
 
 
-def test_nobody_else_assigns_a_state() -> None:
-    for path in ROOT.rglob("*.py"):
-        if path.name == "workload_state.py":
+def assignments(source: str) -> Iterator[tuple[int, str, str]]:
+    """The attributes that a module assigns or modifies in place: line, the object's expression, attribute. A local name of a part
+    (`held = gang.quota`) counts as that part.
+    """
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef):
             continue
-        allowed = {"noted", "noted_cause", "noted_row"} if path.name == "states.py" else set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            targets = (
-                node.targets
-                if isinstance(node, ast.Assign)
-                else [node.target]
-                if isinstance(node, ast.AugAssign)
-                else []
+        names: dict[str, str] = {}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+                names.update({each.id: ast.unparse(node.value) for each in node.targets if isinstance(each, ast.Name)})
+        for node in ast.walk(function):
+            target: ast.AST | None = None
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+                target = node
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MODIFYING:
+                target = node.func.value
+            if isinstance(target, ast.Attribute):
+                receiver = ast.unparse(target.value)
+                yield node.lineno, names.get(receiver, receiver), target.attr
+
+
+def violations(module: str, source: str) -> list[str]:
+    """The assignments in a module of the engine to what another package, or `WorkloadState` alone, writes."""
+    package, _, file = module.partition("/")
+    found: list[str] = []
+    for line, receiver, name in assignments(source):
+        part = receiver.rpartition(".")[2]
+        of_part = part in OWNERS and name in PARTS[part].__slots__
+        of_state = name in WorkloadState.__slots__ and part in NAMES_OF_WORKLOADS
+        if (
+            (of_part and package != OWNERS[part])
+            or (of_state and package != "queues")
+            or (
+                name in STATE and file != "workload_state.py" and not (file == "states.py" and name.startswith("noted"))
             )
-            flat = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Attribute)]
-            assert not {each.attr for each in flat} & (STATE - allowed), f"{path.name}:{node.lineno}"
+        ):
+            found.append(f"{module}:{line}: {receiver}.{name}")
+    return found
+
+
+def test_each_part_of_a_workload_is_written_by_its_package_alone() -> None:
+    modules = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.rglob("*.py")}
+    assert [each for module, source in modules.items() for each in violations(module, source)] == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "gang.quota.usage = {}",
+        "del gang.quota.admission",
+        "attempt.gang.nodes.healed |= nodes",
+        "held = gang.backfill; held.promised = None",
+        "gang.attempts.last_reason, other = reason, None",
+        "gang.quota.cells.append(cell)",
+        "victim.queue = None",
+        "gang._state = state",
+        "gang.noted_cause = cause",
+    ],
+)
+def test_an_assignment_by_another_package_would_be_found(statement: str) -> None:
+    source = f"def change(gang, victim, attempt):\n    {statement}\n"
+    assert [each.rpartition(":")[0] for each in violations("preemption/victims.py", source)] == [
+        "preemption/victims.py:2"
+    ]
+
+
+def test_every_part_has_one_owner_that_exists() -> None:
+    made = WorkloadState(gang("w"), Settings(), Journal())
+    assert {name: type(getattr(made, name)) for name in OWNERS} == PARTS
+    assert all((ROOT / owner).is_dir() for owner in OWNERS.values())
 
 
 def test_the_life_of_a_preempted_workload() -> None:

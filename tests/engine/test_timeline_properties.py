@@ -173,18 +173,18 @@ def test_who_was_sent_away_is_remembered_until_the_head_has_had_its_quota() -> N
     world.finish("long1")
     assert of(world.decide(), Preempt) == ["short3"]
     head = world.engine._store.gangs["team/head2"]
-    assert head.preempted_for_it == {"uid-short3"}
+    assert head.backfill.preempted_for_it == {"uid-short3"}
     world.put(forecast("first4", 3600), gang("first4", 8, priority=1))
     world.decide()
     assert world.engine._scheduler.backfill.reserved_gangs() == [world.engine._store.gangs["team/first4"]]
-    assert head.preempted_for_it == {"uid-short3"}
+    assert head.backfill.preempted_for_it == {"uid-short3"}
     world.complete_evictions()
     world.decide()
     world.finish("first4")
     world.decide()
     assert world.running() == ["head2"]
     world.change("head2", admission=None, admitted=False, reserved_at=0)
-    assert not head.preempted_for_it
+    assert not head.backfill.preempted_for_it
 
 
 def made_anew(rule: str = "Never") -> Clockwork:
@@ -222,17 +222,17 @@ def test_a_promise_is_settled_by_any_start() -> None:
     world.put(forecast("head2", 600), gang("head2", 4))
     world.decide()
     head = world.engine._store.gangs["team/head2"]
-    assert head.promised is not None
-    said, first = head.promised
+    assert head.backfill.promised is not None
+    said, first = head.backfill.promised
     assert said < first
     world.put(forecast("first3", 600), gang("first3", 4, priority=1))
     world.decide()
     assert [each.key for each in world.engine._scheduler.backfill.reserved_gangs()] == ["team/first3"]
-    assert head.promised == (said, first)
+    assert head.backfill.promised == (said, first)
     world.finish("long1")
     world.decide()
     assert world.running() == ["first3", "head2"]
-    assert head.promised is None
+    assert head.backfill.promised is None
     assert {start.workload: start.promised for start in world.engine.head_starts()}["team/head2"] == first
 
 

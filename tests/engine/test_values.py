@@ -74,7 +74,7 @@ MUTABLE = {
     "victim_search.Need",
     "workload_intake._Standing",
     "workload_state.CountedPodSet",
-    "workload_state.LastScan",
+    "workload_parts.LastScan",
     "waits.WorkloadWaits",
 }
 

@@ -361,7 +361,7 @@ def test_a_search_that_takes_too_long_is_given_up() -> None:
 def test_those_that_need_not_go_are_brought_back_last_first() -> None:
     world = started(None, (0, gang("a", 2)), (1, gang("b", 4)), (2, gang("c", 2)))
     a, b, c = (world.engine._store.gangs[f"team/{name}"] for name in "abc")
-    [(cell, _)] = a.cells
+    [(cell, _)] = a.quota.cells
     with OrderedRemoval([a, b, c]) as removal:
         assert removal.spare(lambda: cell.available() >= 4) == [b]
         assert cell.available() == 4

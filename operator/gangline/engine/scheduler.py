@@ -67,7 +67,7 @@ class _Doubts:
             if uid in self.scanned or gang.holds or (queue := queue_of(gang)) is None:
                 continue
             self.scanned.add(uid)
-            gang.progress = None
+            gang.attempts.scan_anew()
             queue.pending.try_shape_again(gang)
             return True
         return False
@@ -292,7 +292,9 @@ def _state(attempts: Iterable[Attempt]) -> State:
         (
             attempt.gang.uid,
             attempt.queue.pending.active,
-            tuple(tuple(tried.items()) for tried in attempt.gang.progress.tried) if attempt.gang.progress else (),
+            tuple(tuple(tried.items()) for tried in attempt.gang.attempts.progress.tried)
+            if attempt.gang.attempts.progress
+            else (),
         )
         for attempt in attempts
     )
@@ -310,7 +312,7 @@ def _decisions(attempts: Iterable[Attempt], now: Millis) -> list[Decision]:
 
 
 def _admission(attempt: Attempt) -> Admission:
-    admission = attempt.gang.admission
+    admission = attempt.gang.quota.admission
     assert admission is not None, attempt.gang
     return admission
 

@@ -26,7 +26,8 @@ from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import NO_UIDS, WorkloadState
+from gangline.engine.queues.workload_parts import NO_NAMES
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import QuotaNode
 from gangline.engine.state.overrun import trusted
 from gangline.engine.state.store import Store
@@ -130,7 +131,7 @@ class BackfillPlanner:
             if queue is None or not queue.reserves or not waits:
                 if gang.holds and queue is not None and gang.queue is queue:
                     self.delays.started(gang, queue.name, now)
-                gang.preempted_for_it = NO_UIDS
+                gang.backfill.preempted_for_it = NO_NAMES
                 self._drop(reservation)
 
     def _drop(self, reservation: Reservation) -> None:
@@ -258,7 +259,7 @@ class BackfillPlanner:
             return None
         gang, queue = attempt.gang, attempt.queue
         for reservation in subject:
-            if gang.uid in reservation.gang.preempted_for_it:
+            if gang.uid in reservation.gang.backfill.preempted_for_it:
                 return Objection(reservation.start, preempted_for_text(reservation), alone=True)
         self.timeline.sync(self._now)
         subject = [r for r in subject if self._idle_budget.holds_back_at(r, self._now)]
@@ -275,7 +276,7 @@ class BackfillPlanner:
         if collides is None:
             attempt.backfilled = True
             for reservation in subject:
-                reservation.gang.passed_by.add(gang.key)
+                reservation.gang.backfill.pass_by(gang.key)
             return None
         return Objection(collides.start, held_back_text(collides))
 
@@ -303,8 +304,8 @@ class BackfillPlanner:
     def reserved(self, attempt: Attempt) -> None:
         """The gang has its quota: pass its assignment on to the timeline."""
         gang = attempt.gang
-        gang.backfilled = attempt.backfilled
-        if gang.promised is not None and all(r.gang is not gang for r in self.timeline.reservations):
+        gang.backfill.backfilled = attempt.backfilled
+        if gang.backfill.promised is not None and all(r.gang is not gang for r in self.timeline.reservations):
             self.delays.started(gang, attempt.queue.name, self._now)
         self._store.moved_holders[gang.key] = None
 
@@ -333,11 +334,11 @@ class BackfillPlanner:
                 continue
             gone: list[WorkloadState] = []
             if policy.revoke != "Never":
-                gone = self._revoking.victims(reservation, policy.revoke == "Any", head.preempted_for_it, now)
+                gone = self._revoking.victims(reservation, policy.revoke == "Any", head.backfill.preempted_for_it, now)
                 decisions += [self._revoking.decision(gang, head, now) for gang in gone]
             if not gone and policy.checkpoint_preemption is not None:
                 gone = self._checkpoint_preemption.victims(
-                    reservation, queue, policy.checkpoint_preemption, head.preempted_for_it, now
+                    reservation, queue, policy.checkpoint_preemption, head.backfill.preempted_for_it, now
                 )
                 decisions += [checkpoint_preemption.decision(gang, head) for gang in gone]
             self.losses.pay(gone, queue, now)
@@ -349,7 +350,7 @@ class BackfillPlanner:
         return decisions
 
     def _preempt_for(self, gang: WorkloadState, head: WorkloadState, queue: ClusterQueueState) -> None:
-        head.preempted_for_it |= {gang.uid}
+        head.backfill.preempted_for_it |= {gang.uid}
         gang.evict(f"Preempted so that {head.key} starts when it was promised", "Preempt")
         self._store.touch(queue)
         self._store.moved_holders[gang.key] = None

@@ -125,21 +125,21 @@ class VictimsAtCheckpoints:
         latest = now - policy.min_runtime
         end_of = self._timeline.end_of
         for gang in queue.holders.values():
-            if not gang.workload.checkpoint or gang.admitted_at > latest or gang.evicting or not gang.admitted:
+            if not gang.workload.checkpoint or gang.quota.admitted_at > latest or gang.evicting or not gang.admitted:
                 continue
             if stopped_too_often(gang, policy.max_preemptions):
                 continue
             if queue.config.victims is not None and protected_until(gang, now):
                 continue
             left = end_of(gang.key) - now
-            if left < (least_of_backfilled if gang.backfilled else least) or gang.priority > head.priority:
+            if left < (least_of_backfilled if gang.backfill.backfilled else least) or gang.priority > head.priority:
                 continue
             held = _held(gang, resource)
             cost = gang.unsaved(now) * held
             if not held or cost > budget or pending.turn_with(gang, min(left, NEVER)) <= turn:
                 continue
             if self._losses.cover((gang,), queue, now):
-                yield _Offer(cost, -gang.reserved_at, gang.uid, gang)
+                yield _Offer(cost, -gang.quota.reserved_at, gang.uid, gang)
 
     def _least_left(self, reservation: Reservation, policy: CheckpointPreemption, now: Millis) -> tuple[float, float]:
         """The least expected remaining runtime of a victim, in milliseconds; and of a backfilled one.
@@ -186,7 +186,7 @@ class VictimsAtCheckpoints:
 
 
 def _held(gang: WorkloadState, resource: str) -> int:
-    return sum(amount for (_, name), amount in gang.usage.items() if name == resource)
+    return sum(amount for (_, name), amount in gang.quota.usage.items() if name == resource)
 
 
 def _scarcest(gang: WorkloadState, queue: ClusterQueueState) -> tuple[str, int]:

@@ -5,7 +5,7 @@ All that passed it while it waited count, whether its reservation was made anew 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING
 from gangline.engine.backfill.reservation import Fits, Reservation
@@ -47,11 +47,11 @@ class DelayCauses:
     def _stopping(self, reservation: Reservation) -> list[WorkloadState]:
         """Backfilled workloads that passed the head and are being evicted. Forgets whoever holds nothing any more."""
         head = reservation.gang
-        holders = dict(self._holders(head.passed_by))
-        head.passed_by = set(holders)
-        return [gang for gang in holders.values() if gang.evicting and gang.backfilled]
+        holders = dict(self._holders(head.backfill.passed_by))
+        head.backfill.passed_by = set(holders)
+        return [gang for gang in holders.values() if gang.evicting and gang.backfill.backfilled]
 
-    def _holders(self, keys: set[str]) -> Iterator[tuple[str, WorkloadState]]:
+    def _holders(self, keys: Set[str]) -> Iterator[tuple[str, WorkloadState]]:
         for key in keys:
             gang = self._store.gangs.get(key)
             if gang is not None and gang.holds:

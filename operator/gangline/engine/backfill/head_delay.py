@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from gangline.engine.model import Millis
 from gangline.engine.model.units import seconds
+from gangline.engine.queues.workload_parts import NO_NAMES
 from gangline.engine.queues.workload_state import WorkloadState
 
 #: by backfilled workloads that are overdue (with `revoke: Any`: by any backfilled ones): should stay 0
@@ -77,8 +78,12 @@ class HeadDelayLedger:
 
         What was said only as it started was no promise.
         """
-        promised = gang.promised[1] if gang.promised is not None and gang.promised[0] < now else None
-        gang.promised, gang.passed_by = None, set()
+        promised = (
+            gang.backfill.promised[1]
+            if gang.backfill.promised is not None and gang.backfill.promised[0] < now
+            else None
+        )
+        gang.backfill.promised, gang.backfill.passed_by = None, NO_NAMES
         self.starts.append(HeadStart(gang.key, queue, promised, now))
         if promised is not None:
             sums = self.lateness.setdefault(queue, Lateness())

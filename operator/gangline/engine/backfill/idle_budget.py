@@ -47,7 +47,7 @@ class IdleBudget:
         A head without a known start holds back no workload with a known end.
         """
         unknown = reservation.hold is None or reservation.start >= FAR
-        return unknown or reservation.gang.promised is not None or self._share(reservation) is None
+        return unknown or reservation.gang.backfill.promised is not None or self._share(reservation) is None
 
     def holds_back_at(self, reservation: Reservation, now: Millis) -> bool:
         """The same at this moment: its start is promised if its wait pays for it by now. The timeline must be in sync."""
@@ -96,5 +96,5 @@ def _scarcest(hold: HeldCapacity, queue: ClusterQueueState) -> Cell | None:
 def _promise(reservation: Reservation, now: Millis) -> None:
     """The first promise of a wait stands."""
     gang = reservation.gang
-    if gang.promised is None and reservation.start < FAR:
-        gang.promised = now, reservation.start
+    if gang.backfill.promised is None and reservation.start < FAR:
+        gang.backfill.promised = now, reservation.start

@@ -32,7 +32,7 @@ def at_risk(gang: WorkloadState, restart: Millis, now: Millis) -> Millis:
     """The most runtime that is lost if it stops now, and the restart."""
     if not gang.admitted:
         return 0
-    ran = max(0, now - gang.admitted_at)
+    ran = max(0, now - gang.quota.admitted_at)
     checkpoint = gang.workload.checkpoint
     if checkpoint is None or ran <= _ROUNDING:
         return ran + restart
@@ -107,7 +107,7 @@ class Losses:
             payer = own if own is not None and self._has_budget(own) else head
             policy = payer.config.backfill
             lost = at_risk(gang, policy.restart if policy is not None else 0, now)
-            for (_, resource), amount in gang.usage.items():
+            for (_, resource), amount in gang.quota.usage.items():
                 costs[payer.name, resource] = costs.get((payer.name, resource), 0) + amount * lost
         for key, amount in costs.items():
             if (bucket := self._buckets.get(key)) is not None:

@@ -169,11 +169,11 @@ class Revoking:
             gang = gangs.get(key)
             if gang is not None and not gang.evicting and _passed(gang, reservation, own):
                 known.gangs[key] = self.overdue_at(gang), gang
-        known.newest_first = sorted(known.gangs.values(), key=lambda each: (-each[1].reserved_at, each[1].uid))
+        known.newest_first = sorted(known.gangs.values(), key=lambda each: (-each[1].quota.reserved_at, each[1].uid))
 
 
 def _cost(gang: WorkloadState, now: Millis) -> int:
-    return at_risk(gang, 0, now) * max(gang.usage.values(), default=0)
+    return at_risk(gang, 0, now) * max(gang.quota.usage.values(), default=0)
 
 
 def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
@@ -181,11 +181,11 @@ def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueStat
     queue = queue_of(gang)
     if queue is None or queue.root is not own.root:
         return False
-    if gang.key in reservation.gang.passed_by:
+    if gang.key in reservation.gang.backfill.passed_by:
         return True
-    if gang.reserved_at < reservation.gang.since:
+    if gang.quota.reserved_at < reservation.gang.since:
         return False
     if queue is not own:
-        return queue.over_quota(gang.usage)
+        return queue.over_quota(gang.quota.usage)
     pending = own.pending
     return isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(reservation.gang)

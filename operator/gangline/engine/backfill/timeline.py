@@ -22,7 +22,8 @@ from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.estimates import Estimates, flavors_of
-from gangline.engine.queues.workload_state import WorkloadShape, WorkloadState
+from gangline.engine.queues.workload_parts import WorkloadShape
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
@@ -145,11 +146,11 @@ class Timeline:
             self._stays.drop(key, old.spots)
         gang = self._store.gangs.get(key)
         before = old.end if old is not None else 0
-        if gang is None or gang.admission is None or gang.queue is None:
+        if gang is None or gang.quota.admission is None or gang.queue is None:
             self.backfilled_holders.drop(key)
             self._note(before, 0, key)
             return
-        if gang.backfilled:
+        if gang.backfill.backfilled:
             self.backfilled_holders.put(key, gang)
         else:
             self.backfilled_holders.drop(key)
@@ -158,12 +159,12 @@ class Timeline:
         members, assigned = (on_nodes.members, on_nodes.assigned) if on_nodes is not None else ((), None)
         same = (
             old is not None
-            and old.hold.usage == gang.usage
-            and old.hold.places == gang.admission
+            and old.hold.usage == gang.quota.usage
+            and old.hold.places == gang.quota.admission
             and (old.hold.assigned is assigned or old.hold.assigned == assigned)
         )
-        needs = gang.node_needs(gang.admission)
-        hold = HeldCapacity(gang.queue.name, dict(gang.usage), gang.admission, members, assigned, needs)
+        needs = gang.node_needs(gang.quota.admission)
+        hold = HeldCapacity(gang.queue.name, dict(gang.quota.usage), gang.quota.admission, members, assigned, needs)
         if old is not None and same:
             hold = old.hold
         spots = old.spots if same and old is not None else dict(world.placed(hold))
@@ -196,7 +197,7 @@ class Timeline:
             return 0, NEVER
         runtime = self._estimates.of(gang)
         if runtime is None:
-            return (NEVER if gang.backfilled else FAR), NEVER
+            return (NEVER if gang.backfill.backfilled else FAR), NEVER
         start = gang.started_at
         estimate = runtime.estimate(max(0, now - start), self.level)
         return min(FAR, start + estimate.end), min(NEVER, start + estimate.until)

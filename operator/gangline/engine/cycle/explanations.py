@@ -151,7 +151,7 @@ def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str,
         for member in cluster_queues_of(queue.root)
         if (cell := member.cells.get(fr)) is not None and cell.usage
         for gang in member.holders.values()
-        if (amount := gang.usage.get(fr, 0))
+        if (amount := gang.quota.usage.get(fr, 0))
     ]
     return tuple(key for _, key in sorted(holders)[:HOLDERS])
 
@@ -213,7 +213,7 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
 
 def _divided(family: Iterable[WorkloadState]) -> Explanation:
     """Why the parent of variants waits: what each of these waits for."""
-    told = sorted((",".join(gang.allowed_flavors or ()), gang.key, gang.reported[1]) for gang in family)
+    told = sorted((",".join(gang.allowed_flavors or ()), gang.key, gang.attempts.reported[1]) for gang in family)
     each = "; ".join(f"{flavor} ({key}): {why or 'not tried yet'}" for flavor, key, why in told)
     return Explanation(WAITS_ITS_TURN, f"The workload is tried on several flavors at a time. {each}")
 

@@ -70,11 +70,11 @@ class PendingReasons:
         """Report the reason of the last attempt again, where another one was reported meanwhile: nothing has changed, so the
         workload is not tried again and that reason holds.
         """
-        verdict, told = verdict_of(gang), gang.reported[0]
-        if verdict is None or not told or told == gang.last_reason[0] or not gang.last_reason[0]:
+        verdict, told = verdict_of(gang), gang.attempts.reported[0]
+        if verdict is None or not told or told == gang.attempts.last_reason[0] or not gang.attempts.last_reason[0]:
             return None
-        _note_reported(gang, gang.last_reason)
-        return ReportPending(gang.key, gang.uid, attempted(queue, *gang.last_reason, verdict))
+        _note_reported(gang, gang.attempts.last_reason)
+        return ReportPending(gang.key, gang.uid, attempted(queue, *gang.attempts.last_reason, verdict))
 
     def tell_tried(self) -> list[Decision]:
         tried, self._tried = self._tried, {}
@@ -83,18 +83,18 @@ class PendingReasons:
             gang = attempt.gang
             if attempt.reserved or gang.holds or self._store.gangs.get(key) is not gang:
                 continue
-            gang.last_reason = (reason_of(attempt) or "NoMatchingFlavor", message_of(attempt))
+            gang.attempts.last_reason = (reason_of(attempt) or "NoMatchingFlavor", message_of(attempt))
             if attempt.others_inadmissible:
-                self._echoes.extend(attempt.queue.pending.unreported_mates(gang, gang.last_reason[0]))
+                self._echoes.extend(attempt.queue.pending.unreported_mates(gang, gang.attempts.last_reason[0]))
             if attempt.queue.timed and self._reserving.remark(gang):
                 continue
-            if gang.reported != gang.last_reason:
-                reason, message = gang.last_reason
+            if gang.attempts.reported != gang.attempts.last_reason:
+                reason, message = gang.attempts.last_reason
                 explanation = attempted(attempt.queue, reason, message, attempt.assignment)
                 if reason == ADMISSION_GATED:
                     explanation = gated(explanation, gang)
                 decisions.append(ReportPending(gang.key, gang.uid, explanation))
-                _note_reported(gang, gang.last_reason)
+                _note_reported(gang, gang.attempts.last_reason)
         return decisions
 
     def report_reserved(self, now: Millis) -> list[Decision]:
@@ -113,13 +113,16 @@ class PendingReasons:
             verdict = verdict_of(speaker)
             if (
                 verdict is None
-                or not speaker.last_reason[0]
-                or (speaker is not gang and speaker.last_reason[0] == HELD_BACK)
+                or not speaker.attempts.last_reason[0]
+                or (speaker is not gang and speaker.attempts.last_reason[0] == HELD_BACK)
             ):
                 continue
-            reason, message = speaker.last_reason[0], speaker.last_reason[1] + self._reserving.remark(gang)
-            if gang.reported != (reason, message):
-                gang.reported = (reason, message)
+            reason, message = (
+                speaker.attempts.last_reason[0],
+                speaker.attempts.last_reason[1] + self._reserving.remark(gang),
+            )
+            if gang.attempts.reported != (reason, message):
+                gang.attempts.reported = (reason, message)
                 gang.journal.note(gang, f"{reason}: {message}", "ReportPending")
                 decisions.append(ReportPending(gang.key, gang.uid, attempted(queue, reason, message, verdict)))
             told[gang.key] = now
@@ -135,23 +138,27 @@ class PendingReasons:
                 continue
             representative = queue.pending.representative(gang)
             verdict = verdict_of(representative)
-            if representative is gang or verdict is None or gang.reported[0] == representative.last_reason[0]:
+            if (
+                representative is gang
+                or verdict is None
+                or gang.attempts.reported[0] == representative.attempts.last_reason[0]
+            ):
                 continue
-            _note_reported(gang, representative.last_reason)
-            explanation = attempted(queue, *representative.last_reason, verdict)
+            _note_reported(gang, representative.attempts.last_reason)
+            explanation = attempted(queue, *representative.attempts.last_reason, verdict)
             decisions.append(ReportPending(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
 
     def _report_pending(self, gang: WorkloadState, explanation: Explanation) -> Decision | None:
         said = (explanation.reason, explanation.message)
-        if gang.reported == said:
+        if gang.attempts.reported == said:
             return None
         _note_reported(gang, said)
         return ReportPending(gang.key, gang.uid, explanation)
 
 
 def _note_reported(gang: WorkloadState, told: tuple[str, str]) -> None:
-    gang.reported = told
+    gang.attempts.reported = told
     gang.journal.note(gang, f"{told[0]}: {told[1]}", "ReportPending")
     queue = queue_of(gang)
     if queue is not None:
@@ -186,7 +193,7 @@ def _why_queued(gang: WorkloadState, queue: ClusterQueueState, store: Store) -> 
             NOT_TRIED,
             needs="Those ahead of it in its ClusterQueue go first.",
         )
-    explanation = attempted(queue, *representative.last_reason, verdict, store.capacity)
+    explanation = attempted(queue, *representative.attempts.last_reason, verdict, store.capacity)
     return gated(explanation, gang) if explanation.reason == ADMISSION_GATED else explanation
 
 
@@ -196,9 +203,9 @@ def _behind_head(gang: WorkloadState, queue: ClusterQueueState) -> Explanation |
     """
     head = queue.pending.head() if queue.pending.strict else None
     verdict = verdict_of(head) if head is not None and head is not gang else None
-    if head is None or verdict is None or not head.last_reason[0]:
+    if head is None or verdict is None or not head.attempts.last_reason[0]:
         return None
-    its = attempted(queue, *head.last_reason, verdict)
+    its = attempted(queue, *head.attempts.last_reason, verdict)
     never = its.reason in ("ExceedsMaxQuota", "NoMatchingFlavor")
     return Explanation(
         "PendingEvaluation",

@@ -56,7 +56,8 @@ from gangline.engine.queues.quota_holds import (
 )
 from gangline.engine.queues.slices import OLD_IS_OF_ANOTHER, OLD_IS_STOPPED, names_another_job
 from gangline.engine.queues.states import LifecycleState
-from gangline.engine.queues.workload_state import LastScan, ScanProgress, WorkloadState
+from gangline.engine.queues.workload_parts import LastScan, ScanProgress
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, QuotaNode
 from gangline.engine.text.fixes import STILL_HELD
 from gangline.engine.topology.placement import has_placements
@@ -164,7 +165,7 @@ class TreeCycle:
             return Attempt(gang, queue, Assignment.nothing(), [], queue.generation)
         tried = self._progress(gang, queue)
         if not tried:  # what it kept is void: this scan continues none
-            gang.progress = None
+            gang.attempts.progress = None
         if self._quota_holds:
             with self._ledger.as_seen_by(gang):
                 self._ledger.forget_candidates()
@@ -182,7 +183,7 @@ class TreeCycle:
 
     def _progress(self, gang: WorkloadState, queue: ClusterQueueState) -> ScanProgress:
         """The flavors after which the scan continues; none if the workload or the queue has changed since the last scan."""
-        progress = gang.progress
+        progress = gang.attempts.progress
         if progress is None or progress.shape != gang.shape:
             return ()
         if progress.cycle < self._root.rounds - 1 and queue.generation > progress.generation:
@@ -253,7 +254,7 @@ class TreeCycle:
             self._recompute(attempt)
         mode = attempt.assignment.mode
         awaited = preempted_for(attempt.gang, attempt.queue, self._quota_holds)
-        attempt.gang.yielding = False  # it may have waited for a workload that has started since
+        attempt.gang.attempts.yielding = False  # it may have waited for a workload that has started since
         if attempt.gang.workload.violation:
             attempt.blocked = MISCONFIGURED
             self._skip(attempt, attempt.gang.workload.violation)
@@ -264,7 +265,7 @@ class TreeCycle:
         elif attempt.gang.variant and (why := variants.forbidden(attempt.gang, attempt.queue)):
             self._set_aside(attempt, WAITS_ITS_TURN, why)
         elif awaited is not None and mode is not Mode.NO_FIT:
-            attempt.gang.yielding = True
+            attempt.gang.attempts.yielding = True
             self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that workload has started")
         elif attempt.deferred:
             attempt.requeue_reason = PENDING
@@ -418,7 +419,7 @@ class TreeCycle:
 
     def _reserve(self, attempt: Attempt) -> None:
         gang, queue, old = attempt.gang, attempt.queue, attempt.assignment.replaces
-        gang.verdict = gang.progress = None
+        gang.attempts.verdict = gang.attempts.progress = None
         set_aside(gang, queue)
         queue.pending.take_out(gang)
         queue.pending.forget_precedence(gang)
@@ -439,14 +440,14 @@ class TreeCycle:
             self._guard.reserved(attempt)
         if old is not None:
             self._ledger.choose(old)  # nor is the slice that it replaces, which holds nothing any more
-        gang.removed = True  # not a victim in the cycle in which it was reserved
+        gang.quota.protect(True)  # not a victim in the cycle in which it was reserved
         attempt.reserved = True
 
     # --- put back -----------------------------------------------------------------------------------------------------
 
     def _put_back(self, attempt: Attempt) -> None:
         if attempt.reserved:
-            attempt.gang.removed = False
+            attempt.gang.quota.protect(False)
             end_quota_hold(attempt.gang, attempt.queue)
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
@@ -458,25 +459,25 @@ class TreeCycle:
         if gang.workload.violation and (gang.workload.overtaken or not pending.strict):
             pending.set_alone_inadmissible(gang)
             return
-        gang.verdict = attempt.assignment
-        continued = gang.progress
+        gang.attempts.verdict = attempt.assignment
+        continued = gang.attempts.progress
         attempt.outdated = continued is not None and (continued.overtaken or continued.began != self._root.flushes)
-        gang.progress = self._kept_progress(attempt, continued)
+        gang.attempts.progress = self._kept_progress(attempt, continued)
         if reason == PENDING:
             pending.preemptor = gang
             if (hold := attempt.queue.quota_holds.get(gang.uid)) is not None:
                 hold.hold_room()
         if reason in (NO_FIT, NO_CANDIDATES):
             end_quota_hold(gang, attempt.queue)
-        if (gang.yielding or reason in (GATED, MIGRATING)) and not pending.strict:
+        if (gang.attempts.yielding or reason in (GATED, MIGRATING)) and not pending.strict:
             pending.set_alone_inadmissible(gang)
             return
-        gang.yielding = False
-        if attempt.objection is not None and self._guard is not None and gang.progress is None:
+        gang.attempts.yielding = False
+        if attempt.objection is not None and self._guard is not None and gang.attempts.progress is None:
             attempt.others_inadmissible = self._guard.hold_back(attempt, attempt.objection)
             return
         reported_pending = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
-        if reported_pending and gang.progress is None:
+        if reported_pending and gang.attempts.progress is None:
             attempt.others_inadmissible = pending.mark_inadmissible(gang)
         else:
             pending.arrive(gang)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from gangline.engine.flavors.flavor_needs import PODS
 from gangline.engine.model import Admission, Millis, PodSet, PodSetAssignment, TopologyAssignment
 from gangline.engine.nodes.capacity_request import CapacityRequest
-from gangline.engine.queues.workload_state import ScanProgress, WorkloadState
+from gangline.engine.queues.workload_parts import ScanProgress
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
 from gangline.engine.topology.placement import Placing, node_needs
 from gangline.engine.topology.topologies import NodeNeeds
@@ -240,5 +241,5 @@ class Assignment:
 
 def verdict_of(gang: WorkloadState) -> Assignment | None:
     """The outcome of the last attempt of a waiting workload; None if it was not tried since its facts changed."""
-    verdict = gang.verdict
+    verdict = gang.attempts.verdict
     return verdict if isinstance(verdict, Assignment) else None

@@ -33,7 +33,8 @@ from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
 from gangline.engine.queues.cluster_queue import ClusterQueueState, FlavorOption, GroupNeeds, PodSetRequests, Way
 from gangline.engine.queues.slices import amounts_of, pods_of, replaced_slice
-from gangline.engine.queues.workload_state import ScanProgress, WorkloadState
+from gangline.engine.queues.workload_parts import ScanProgress
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.fixes import FALSE_FIT
 from gangline.engine.topology.placement import PENDING, placed_on, placing
@@ -246,11 +247,11 @@ class Assigner:
     def _places_of_old(self) -> dict[str, TopologyAssignment]:
         """The places of the pods of the slice that the workload replaces, by pod set, if the pods are to stay there."""
         old, gates = self._old, self._preemptor.settings.gates
-        if old is None or old.admission is None:
+        if old is None or old.quota.admission is None:
             return {}
         if self._queue.placement is None and not gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False):
             return {}
-        return {each.name: each.topology for each in old.admission.pod_sets if each.topology is not None}
+        return {each.name: each.topology for each in old.quota.admission.pod_sets if each.topology is not None}
 
     def _need_places(self, assignment: Assignment, failure: PlacementResult, names: set[str]) -> None:
         """Quota is not what is missing: these pod sets fit only by preemption."""

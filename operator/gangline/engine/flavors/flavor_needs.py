@@ -124,9 +124,9 @@ def _only_of_old(
     way: Way, gang: WorkloadState, members: Sequence[int], old: WorkloadState, amounts: Sequence[tuple[str, int]]
 ) -> Way:
     """A slice gets the flavors of the one that it replaces: the pods that run stay where they are."""
-    if way.refused or old.admission is None:
+    if way.refused or old.quota.admission is None:
         return way
-    flavors = {each.name: each.flavors for each in old.admission.pod_sets}
+    flavors = {each.name: each.flavors for each in old.quota.admission.pod_sets}
     for index in members:
         name = gang.demands[index].name
         for resource, amount in amounts:

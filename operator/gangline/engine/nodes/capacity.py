@@ -20,6 +20,7 @@ from gangline.engine.nodes.node_rooms import Ground, NodeRooms
 from gangline.engine.nodes.packer import NodeAssignment, PackedPodSet, Packer, Place, Shortage
 from gangline.engine.nodes.pod_locations import PodLocations
 from gangline.engine.occupancy.node_ledger import DomainKey, NodeLedger, host_of
+from gangline.engine.queues.workload_parts import NO_NAMES
 from gangline.engine.queues.workload_state import WorkloadState
 
 
@@ -81,8 +82,8 @@ class Capacity:
 
     def stays(self, gang: WorkloadState) -> None:
         """The holder was to move and does not: its pods count where they are, those that were given up as well."""
-        gang.healed.clear()
-        gang.refusing.clear()
+        gang.nodes.healed = NO_NAMES
+        gang.nodes.refusing = NO_NAMES
         self.pod_locations.recall(gang.key)
         if gang.key in self._holdings:
             self._unsettled.add(gang.key)
@@ -116,7 +117,7 @@ class Capacity:
             self._holdings[gang.key] = NodeHolding(gang, admission)
         else:
             holding.gang, holding.admission = gang, admission
-        gang.room = self.ledger
+        gang.nodes.ledger = self.ledger
         self._unsettled.add(gang.key)
 
     def take(self, gang: WorkloadState, admission: Admission, assigned: NodeAssignment | None) -> None:
@@ -160,7 +161,7 @@ class Capacity:
     def release(self, gang: WorkloadState) -> None:
         """Forget what the workload holds: it holds nothing any more."""
         self._holdings.pop(gang.key, None)
-        gang.room = None
+        gang.nodes.ledger = None
         self.ledger.release(gang.key)
         self._unsettled.discard(gang.key)
         self.without_nodes.discard(gang.key)
@@ -250,7 +251,7 @@ class Capacity:
 
     def _seniority(self, key: str) -> tuple[int, str]:
         gang = self._holdings[key].gang
-        return gang.reserved_at, gang.uid
+        return gang.quota.reserved_at, gang.uid
 
     def _keep_bound(self, holding: NodeHolding) -> None:
         """Assign its bound pods to their nodes. Room that it had stays kept for as many pods as are not bound."""
@@ -331,7 +332,7 @@ class Capacity:
     def _bound_of(self, holding: NodeHolding, member: PackedPodSet, lost: Collection[str]) -> dict[str, int]:
         """The bound pods of a member per node, at most its count; pods on lost nodes, and those given up, do not count."""
         gang = holding.gang
-        gone, left = {*lost, *self.given_up(gang)}, {*gang.refusing, *gang.workload.avoid}
+        gone, left = {*lost, *self.given_up(gang)}, {*gang.nodes.refusing, *gang.workload.avoid}
 
         def counts(pod: BoundPod) -> bool:
             """A pod that ends on an unusable node, or that its node refuses, does not: its successor goes elsewhere."""
@@ -379,7 +380,7 @@ class Capacity:
 
     def given_up(self, gang: WorkloadState) -> set[str]:
         """Lost nodes under the workload that are already being replaced."""
-        return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
+        return {node for node in (*gang.nodes.healed, *gang.workload.avoid) if not self.health.usable(node)}
 
     # --- moving -------------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def still_candidate(need: Need, candidate: Candidate) -> bool:
     queue's workloads.
     """
     gang = candidate.gang
-    return not gang.removed and (candidate.common is None or gang.queue is not need.queue)
+    return not gang.quota.removed and (candidate.common is None or gang.queue is not need.queue)
 
 
 def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[WorkloadState]:
@@ -81,7 +81,7 @@ def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[W
                 continue
         if gang.replaces and holder.key == gang.replaces:
             continue
-        if holder.removed or holder.usage.keys().isdisjoint(frs) or (protects and need.spares(holder)):
+        if holder.quota.removed or holder.quota.usage.keys().isdisjoint(frs) or (protects and need.spares(holder)):
             continue
         yield holder
 

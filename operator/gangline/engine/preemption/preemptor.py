@@ -149,7 +149,7 @@ def _awaited(need: Need) -> list[Victim]:
     more, now that another one has stopped, must not make their stopping vain.
     """
     hold = need.queue.quota_holds.get(need.gang.uid)
-    leaving = [gang for gang in hold.victims if gang.holds and gang.evicting and not gang.removed] if hold else []
+    leaving = [gang for gang in hold.victims if gang.holds and gang.evicting and not gang.quota.removed] if hold else []
     if not leaving:
         return []
     with need.removal as removal:

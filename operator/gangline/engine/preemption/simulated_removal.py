@@ -42,9 +42,7 @@ class SimulatedRemoval:
 
     def remove(self, *gangs: WorkloadState) -> None:
         for gang in gangs:
-            gang.removed = True
-            for cell, amount in gang.cells:
-                cell.remove(amount)
+            gang.quota.leave_ledger()
             self.removed[gang] = None
             if self._places:
                 self._on_nodes[gang] = None
@@ -54,9 +52,7 @@ class SimulatedRemoval:
     def put_back(self, *gangs: WorkloadState) -> None:
         for gang in gangs:
             del self.removed[gang]
-            gang.removed = False
-            for cell, amount in gang.cells:
-                cell.add(amount)
+            gang.quota.return_to_ledger()
             if gang in self._on_nodes:
                 del self._on_nodes[gang]
             elif self._places:
@@ -107,10 +103,10 @@ class OrderedRemoval(SimulatedRemoval):
 
 
 def _free_nodes(gang: WorkloadState) -> None:
-    if gang.room is not None:
-        gang.room.lift(gang.key)
+    if gang.nodes.ledger is not None:
+        gang.nodes.ledger.lift(gang.key)
 
 
 def _take_nodes(gang: WorkloadState) -> None:
-    if gang.room is not None:
-        gang.room.restore(gang.key)
+    if gang.nodes.ledger is not None:
+        gang.nodes.ledger.restore(gang.key)

@@ -116,13 +116,13 @@ def value_of(need: Need) -> Value:
     now = need.now
     if choice_of(need) != LEAST_LOST_WORK:
         return _KUEUES_VALUE
-    return lambda gang: (gang.priority, lost_work(gang, now), -gang.reserved_at, gang.uid)
+    return lambda gang: (gang.priority, lost_work(gang, now), -gang.quota.reserved_at, gang.uid)
 
 
 def lost_work(gang: WorkloadState, now: Millis) -> float:
     """The work lost by stopping it now, in device-seconds (without devices, in core-seconds)."""
-    devices = sum(amount for (_, resource), amount in gang.usage.items() if is_accelerator(resource))
-    cores = sum(amount for (_, resource), amount in gang.usage.items() if resource == "cpu") / 1000
+    devices = sum(amount for (_, resource), amount in gang.quota.usage.items() if is_accelerator(resource))
+    cores = sum(amount for (_, resource), amount in gang.quota.usage.items() if resource == "cpu") / 1000
     return (devices or cores) * seconds(gang.unsaved(now))
 
 
@@ -268,7 +268,7 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
             take(candidate)
         lacking = _lacking(need)
         search = FewestSearch(
-            [other.gang.usage for other in others],
+            [other.gang.quota.usage for other in others],
             lacking,
             lambda place: take(others[place]),
             lambda place: need.removal.put_back(others[place].gang),
@@ -297,5 +297,5 @@ def _share(gang: WorkloadState, lacking: Mapping[FlavorResource, int]) -> float:
     """How much of what is missing it frees; of the whole request, where room on nodes is missing."""
     wanted = [(fr, amount) for fr, amount in lacking.items() if amount > 0]
     if not wanted:
-        return float(sum(gang.usage.get(fr, 0) for fr in lacking))
-    return sum(min(1.0, gang.usage.get(fr, 0) / amount) for fr, amount in wanted)
+        return float(sum(gang.quota.usage.get(fr, 0) for fr in lacking))
+    return sum(min(1.0, gang.quota.usage.get(fr, 0) / amount) for fr, amount in wanted)

@@ -28,7 +28,8 @@ from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import WorkloadShape, WorkloadState
+from gangline.engine.queues.workload_parts import WorkloadShape
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 from gangline.engine.topology.placement import asks, placed_on
 from gangline.engine.topology.topologies import Topologies
@@ -134,7 +135,7 @@ class QuotaHold:
         rest = dict(self.usage)
         for victim in self.victims:
             if victim.holds:
-                for fr, amount in victim.usage.items():
+                for fr, amount in victim.quota.usage.items():
                     if fr in rest:
                         rest[fr] = max(0, rest[fr] - amount)
         return rest
@@ -287,10 +288,10 @@ class ClusterQueueState(QuotaNode):
         self, gang: WorkloadState, admission: Admission, usage: dict[FlavorResource, int], reserved_at: Millis
     ) -> None:
         """`gang` holds quota, since a whole second."""
-        gang.queue, gang.admission, gang.reserved_at = self, admission, reserved_at
-        gang.usage = usage
-        gang.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
-        for cell, amount in gang.cells:
+        gang.queue, gang.quota.admission, gang.quota.reserved_at = self, admission, reserved_at
+        gang.quota.usage = usage
+        gang.quota.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
+        for cell, amount in gang.quota.cells:
             cell.add(amount)
         gang.order_as_victim()
         self.holders[gang.uid] = gang
@@ -300,21 +301,21 @@ class ClusterQueueState(QuotaNode):
         """`gang` holds nothing any more."""
         self.unrank(gang)
         del self.holders[gang.uid]
-        for cell, amount in gang.cells:
+        for cell, amount in gang.quota.cells:
             cell.remove(amount)
-        gang.admission, gang.queue = None, None
-        gang.usage, gang.cells = {}, []
+        gang.quota.admission, gang.queue = None, None
+        gang.quota.usage, gang.quota.cells = {}, []
         self.generation += 1
         self.freed[self.name] = None
 
     def change_usage(self, gang: WorkloadState, usage: dict[FlavorResource, int]) -> None:
-        if any(amount > usage.get(fr, 0) for fr, amount in gang.usage.items()):
+        if any(amount > usage.get(fr, 0) for fr, amount in gang.quota.usage.items()):
             self.freed[self.name] = None
-        for cell, amount in gang.cells:
+        for cell, amount in gang.quota.cells:
             cell.remove(amount)
-        gang.usage = usage
-        gang.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
-        for cell, amount in gang.cells:
+        gang.quota.usage = usage
+        gang.quota.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
+        for cell, amount in gang.quota.cells:
             cell.add(amount)
 
     def unrank(self, gang: WorkloadState) -> None:
@@ -331,8 +332,8 @@ class ClusterQueueState(QuotaNode):
     def rehold(self) -> None:
         """Count all holders again, in a tree that was just settled."""
         for gang in self.holders.values():
-            gang.cells = [(self.cell(fr), amount) for fr, amount in gang.usage.items()]
-            for cell, amount in gang.cells:
+            gang.quota.cells = [(self.cell(fr), amount) for fr, amount in gang.quota.usage.items()]
+            for cell, amount in gang.quota.cells:
                 cell.add(amount)
 
 

@@ -37,7 +37,7 @@ class Estimates:
         if forecast is None or not forecast.by_flavor:
             on = ANYWHERE
         elif on is None:
-            on = flavors_of(gang.admission)
+            on = flavors_of(gang.quota.admission)
         known = self._known.get(gang.key)
         if known is None or known[0] is not forecast or known[1] != limit:
             known = self._known[gang.key] = forecast, limit, {}

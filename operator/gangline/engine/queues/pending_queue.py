@@ -16,7 +16,8 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from gangline.engine.queues.states import LifecycleState
-from gangline.engine.queues.workload_state import Bucket, WorkloadShape, WorkloadState
+from gangline.engine.queues.workload_parts import WorkloadShape
+from gangline.engine.queues.workload_state import Bucket, WorkloadState
 
 #: (since, uid, gang)
 Entry: TypeAlias = tuple[int, str, WorkloadState]
@@ -378,12 +379,12 @@ class PendingQueue:
         for bucket in tuple(self._mates.get(gang.shape, {}).values()):
             if bucket.inadmissible and bucket.reported != reason:
                 bucket.reported = reason
-                yield from (mate for mate in bucket.live() if mate is not gang and mate.reported[0] != reason)
+                yield from (mate for mate in bucket.live() if mate is not gang and mate.attempts.reported[0] != reason)
 
     def note_reported(self, gang: WorkloadState) -> None:
         """A workload arrived, or a reason was reported for it: its bucket may no longer share one reason."""
         bucket = _bucket_of(gang)
-        if bucket is not None and bucket.reported != gang.reported[0]:
+        if bucket is not None and bucket.reported != gang.attempts.reported[0]:
             bucket.reported = ""
 
     def rank_again(self, gang: WorkloadState) -> None:

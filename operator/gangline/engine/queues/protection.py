@@ -31,7 +31,7 @@ def protected_until(gang: WorkloadState, now: Millis) -> Millis:
         return NEVER
     if not gang.admitted:  # it has quota but does not run yet: no work would be lost
         return 0
-    end = gang.admitted_at + policy.min_runtime
+    end = gang.quota.admitted_at + policy.min_runtime
     return end if end > now else 0
 
 

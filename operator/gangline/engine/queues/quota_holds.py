@@ -94,14 +94,14 @@ def hold_quota_for(
 def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
     """The preemptor has started, no longer waits, or is gone: workloads that waited for it may try again."""
     hold = queue.quota_holds.pop(gang.uid, None)
-    if hold is not None and any(amount > gang.usage.get(fr, 0) for fr, amount in hold.outstanding().items()):
+    if hold is not None and any(amount > gang.quota.usage.get(fr, 0) for fr, amount in hold.outstanding().items()):
         queue.freed[queue.name] = None
     if hold is not None:
         hold.let_room_go()
     for victim in hold.victims if hold else ():
         own = queue_of(victim)
-        if own is not None and victim.inadmissible_alone and not victim.holds and victim.yielding:
-            victim.yielding = False
+        if own is not None and victim.inadmissible_alone and not victim.holds and victim.attempts.yielding:
+            victim.attempts.stop_yielding()
             own.pending.take_out(victim)
             own.pending.arrive(victim)
 

@@ -58,7 +58,9 @@ def held_parts(gang: WorkloadState, admission: Admission) -> Iterator[tuple[PodS
 def amounts_of(gang: WorkloadState) -> Amounts:
     """What a holder uses now."""
     found: dict[str, dict[str, int]] = {}
-    for pod_set, resource, _, amount in held_parts(gang, gang.admission) if gang.admission is not None else ():
+    for pod_set, resource, _, amount in (
+        held_parts(gang, gang.quota.admission) if gang.quota.admission is not None else ()
+    ):
         found.setdefault(pod_set.name, {})[resource] = amount
     return found
 
@@ -66,7 +68,7 @@ def amounts_of(gang: WorkloadState) -> Amounts:
 def pods_of(gang: WorkloadState) -> dict[str, int]:
     """Pod set -> the pods for which a holder has quota now."""
     counts = {demand.name: demand.count for demand in gang.demands}
-    admission = gang.admission
+    admission = gang.quota.admission
     return (
         {each.name: min(each.count, counts.get(each.name, each.count)) for each in admission.pod_sets}
         if admission is not None

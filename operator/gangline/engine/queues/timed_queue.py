@@ -20,7 +20,8 @@ from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
 from gangline.engine.queues.ranked_index import RankedIndex, RankedPlace
 from gangline.engine.queues.states import LifecycleState
-from gangline.engine.queues.workload_state import Bucket, WorkloadShape, WorkloadState
+from gangline.engine.queues.workload_parts import WorkloadShape
+from gangline.engine.queues.workload_state import Bucket, WorkloadState
 
 #: (-priority, usage of its LocalQueue, rank, since, uid)
 Turn: TypeAlias = tuple[int, float, float, Millis, str]
@@ -452,7 +453,7 @@ class TimedQueue(PendingQueue):
                 bucket.told_at = self.now
             bucket.reported = reason
             for place in bucket.line:
-                told = place.gang.reported[0]
+                told = place.gang.attempts.reported[0]
                 if place.gang is not gang and told != reason and (due or not told):
                     yield place.gang
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
 from gangline.engine.model.units import whole_second
-from gangline.engine.occupancy.node_ledger import NodeLedger
 from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, LifecycleState, TransitionError
-from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
+from gangline.engine.queues.workload_parts import (
+    AttemptHistory,
+    BackfillRecord,
+    LifecycleRecord,
+    NodesHeld,
+    QuotaHeld,
+    WorkloadShape,
+)
+from gangline.engine.quota.quota_ledger import QuotaNode
 from gangline.engine.topology.placement import asks, node_needs
 from gangline.engine.topology.topologies import NodeNeeds
 
-#: resource -> index of the flavor at which the last scan stopped, -1 = the last flavor; one mapping per pod set
-ScanProgress = tuple[Mapping[str, int], ...]
-#: no uids
-NO_UIDS: frozenset[str] = frozenset()
 #: the family of a workload that is no variant
 NO_FAMILY: Mapping[str, WorkloadState] = {}
 
@@ -33,49 +35,6 @@ class CountedPodSet:
     @property
     def name(self) -> str:
         return self.pod_set.name
-
-
-@dataclass(slots=True)
-class LastScan:
-    """How far the flavor scan got, and whether that is still valid."""
-
-    tried: ScanProgress
-    shape: WorkloadShape
-    cycle: int
-    generation: int
-    #: the flushes of its tree before the scan looked at its first flavor
-    began: int
-    #: another workload of the same cycle took what one of its flavors had
-    overtaken: bool
-
-
-class WorkloadShape:
-    """What makes workloads interchangeable for the scheduler (an equivalence class); compared by value, hashed once."""
-
-    __slots__ = ("__weakref__", "_hash", "value")
-
-    def __init__(self, value: Hashable) -> None:
-        self.value = value
-        self._hash = hash(value)
-
-    @staticmethod
-    def of(value: Hashable) -> WorkloadShape:
-        """The one object for all workloads of this shape: dictionaries find the same object without comparing its value."""
-        found = _SHAPES.get(value)
-        if found is None:
-            found = _SHAPES[value] = WorkloadShape(value)
-        return found
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, WorkloadShape) and self._hash == other._hash and self.value == other.value
-        )
-
-
-_SHAPES: WeakValueDictionary[Hashable, WorkloadShape] = WeakValueDictionary()
 
 
 class Bucket:
@@ -97,14 +56,11 @@ class WorkloadState:
 
     __slots__ = (
         "_state",
-        "admission",
         "admitted",
-        "admitted_at",
         "allowed_flavors",
-        "asked_checks",
-        "backfilled",
+        "attempts",
+        "backfill",
         "bucket",
-        "cells",
         "closed_gates",
         "demands",
         "entry",
@@ -112,45 +68,29 @@ class WorkloadState:
         "family",
         "family_of",
         "groups",
-        "healed",
         "inadmissible_alone",
         "journal",
         "key",
-        "last_reason",
+        "lifecycle",
         "local_queue",
-        "mends_at",
+        "nodes",
         "noted",
         "noted_cause",
         "noted_row",
-        "overrun",
-        "passed_by",
-        "preempted_for_it",
         "priority",
-        "progress",
-        "promised",
         "queue",
+        "quota",
         "ranked",
-        "refusing",
-        "removed",
         "replaces",
-        "reported",
-        "requeue_assumed",
-        "reserved_at",
-        "review_at",
-        "room",
-        "second_passes",
         "shape",
         "shrinks",
         "since",
         "succeeds",
         "uid",
-        "usage",
         "variant",
-        "verdict",
         "victim_key",
         "wants_topology",
         "workload",
-        "yielding",
     )
 
     def __init__(self, workload: Workload, settings: Settings, journal: Journal) -> None:
@@ -171,67 +111,27 @@ class WorkloadState:
         self.noted_cause = ""
         self.noted_row = -1
 
+        # what the packages of the engine keep about it, see `workload_parts.OWNERS`
+        self.quota = QuotaHeld()
+        self.nodes = NodesHeld()
+        self.backfill = BackfillRecord()
+        self.attempts = AttemptHistory()
+        self.lifecycle = LifecycleRecord()
+
         #: the ClusterQueue that it waits in or holds quota of
         self.queue: QuotaNode | None = None  # see `cluster_queue.queue_of`
-
         #: all variants of its parent by uid, itself included; and what they have in common: namespace, uid of the parent
         self.family: Mapping[str, WorkloadState] = NO_FAMILY
         self.family_of: tuple[str, str] | None = None
         #: the slice whose successor it is known to be (`Store.successors`)
         self.succeeds = ""
-
-        # while it waits
+        #: its bucket while it waits, and its valid entry there
         self.bucket: Bucket | None = None
-        self.entry: Any = None  # its valid entry in the bucket's heap
-        #: it was preempted for a workload that has not started yet
-        self.yielding = False
-        self.progress: LastScan | None = None
-        #: the last failed attempt, and the (reason, message) with which it was requeued
-        self.verdict: object | None = None  # see `assignment.verdict_of`
-        self.last_reason: tuple[str, str] = ("", "")
-        #: (reason, message) of the last ReportPending
-        self.reported: tuple[str, str] = ("", "")
-        #: its back-off is assumed to be over, though no fact says so yet
-        self.requeue_assumed = False
-        #: when its life cycle has to be reviewed
-        self.review_at: Millis | None = None
-
-        #: uids of workloads preempted so that it can start: they do not start before it, and none is preempted for it twice
-        self.preempted_for_it = NO_UIDS
-        #: when the first start was promised to it since it waits, and that start; None = none yet. And the keys of the workloads
-        #: that were backfilled before it since. A reservation may come and go meanwhile
-        self.promised: tuple[Millis, Millis] | None = None
-        self.passed_by: set[str] = set()
+        self.entry: Any = None
         #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = not computed
         self.ranked: tuple[object, float, Millis, float] | None = None
-
-        # while it holds quota
-        self.admission: Admission | None = None
-        #: in whole seconds, as Kubernetes writes times
-        self.reserved_at: Millis = 0
-        self.admitted_at: Millis = 0
-        #: its usage; a flavor that it uses with quantity 0 is included
-        self.usage: dict[FlavorResource, int] = {}
-        self.cells: list[tuple[Cell, int]] = []
-        #: where its pods are counted on nodes, None if it holds nothing
-        self.room: NodeLedger | None = None
-        #: lost nodes under it that a decision already moves it away from, though no fact says so yet
-        self.healed: set[str] = set()
-        #: nodes that refuse pods of it, and that it was moved off for that reason
-        self.refusing: set[str] = set()
+        #: its rank as a victim, see `order_as_victim`
         self.victim_key: tuple[int, int, str] = (0, 0, "")
-        #: how far it is known to be past its forecast, see engine.state.overrun
-        self.overrun = ""
-        #: checks that were listed for it, though no fact says so yet; None = none were
-        self.asked_checks: tuple[str, ...] | None = None
-        #: failed attempts to place its pods after its checks, or those of a failed node
-        self.second_passes = 0
-        #: when pods of its failed node are placed elsewhere, as in Kueue; None = it has none
-        self.mends_at: Millis | None = None
-        #: removed from the ledger by a trial
-        self.removed = False
-        #: it was backfilled: admitted before a workload that precedes it and has a reservation
-        self.backfilled = False
 
         self.workload = workload
         #: the key of the slice that it replaces, "" = of none
@@ -244,7 +144,7 @@ class WorkloadState:
     def backs_off(self) -> bool:
         """Whether the workload may not be tried yet: it waits for a time, or for the end of what evicted it."""
         workload = self.workload
-        return (workload.requeued is False or workload.requeue_at is not None) and not self.requeue_assumed
+        return (workload.requeued is False or workload.requeue_at is not None) and not self.lifecycle.requeue_assumed
 
     def learn(self, workload: Workload, settings: Settings) -> None:
         """Set a new fact; the workload's state does not change here."""
@@ -257,16 +157,35 @@ class WorkloadState:
         self.closed_gates = workload.preemption_gates if settings.preemption_gates else ()
         #: it is one of several variants of a workload, where there may be any
         self.variant = bool(workload.variant_of) and settings.concurrent_admission
-        self.backfilled = self.backfilled or workload.backfilled
+        self.backfill.learn(workload.backfilled)
+        self.lifecycle.learn()
         self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
-        self.requeue_assumed = False
-        self.asked_checks = None
         self.since = queue_time(workload, settings)
         new = (workload.pod_sets, workload.reclaimable, workload.allowed_flavors, workload.replaces, workload.job_uid)
         if (*new, priority) != old:
             self._take_in_pod_sets(workload, settings)
         self.order_as_victim()
+
+    def learn_alike(self, workload: Workload) -> None:
+        """Set a new fact that changes nothing about the workload's chances and its position."""
+        self.workload = workload
+
+    def join(self, queue: QuotaNode) -> None:
+        """Wait in this ClusterQueue from now on."""
+        self.queue = queue
+
+    def leave_queue(self) -> None:
+        """Be in no ClusterQueue from now on: neither wait in one nor hold its quota."""
+        self.queue = None
+
+    def join_family(self, family: Mapping[str, WorkloadState], of: tuple[str, str] | None) -> None:
+        """Be one of these variants from now on; `of` is what they have in common, None = be no variant."""
+        self.family, self.family_of = family, of
+
+    def succeed(self, key: str) -> None:
+        """Be known as the successor of this slice, "" = of none."""
+        self.succeeds = key
 
     def _take_in_pod_sets(self, workload: Workload, settings: Settings) -> None:
         ended = workload.reclaimable if settings.gates.get("ReclaimablePods", True) else dict[str, int]()
@@ -284,7 +203,7 @@ class WorkloadState:
         self.shape = WorkloadShape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
 
     def order_as_victim(self) -> None:
-        self.victim_key = (self.priority, -self.reserved_at, self.uid)
+        self.victim_key = (self.priority, -self.quota.reserved_at, self.uid)
 
     @property
     def state(self) -> LifecycleState:
@@ -325,11 +244,11 @@ class WorkloadState:
     @property
     def started_at(self) -> Millis:
         """The time since which the workload runs, or holds quota if it does not run yet."""
-        return self.admitted_at if self.admitted else self.reserved_at
+        return self.quota.admitted_at if self.admitted else self.quota.reserved_at
 
     def unsaved(self, now: Millis) -> Millis:
         """The part of the workload's runtime that is lost if it stops now: since its last checkpoint, or its start."""
-        ran = max(0, now - self.admitted_at) if self.admitted else 0
+        ran = max(0, now - self.quota.admitted_at) if self.admitted else 0
         return ran - self.workload.kept(ran)
 
     def requests(self) -> dict[str, int]:
@@ -346,7 +265,7 @@ class WorkloadState:
 
     @property
     def holds(self) -> bool:
-        return self.admission is not None
+        return self.quota.admission is not None
 
     def __lt__(self, other: WorkloadState) -> bool:
         return False  # heap entries that are equal so far belong to one workload: any order will do

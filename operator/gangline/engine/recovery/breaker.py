@@ -29,7 +29,7 @@ class Breaker:
     def open_for(self, gang: WorkloadState) -> bool:
         if not self.open or gang.queue is None:
             return False
-        return any((gang.queue.name, flavor) in self.open for flavor, _ in gang.usage)
+        return any((gang.queue.name, flavor) in self.open for flavor, _ in gang.quota.usage)
 
     def watch(self, now: Millis) -> list[Decision]:
         """Open and close by the nodes lost now. Returns the warnings."""

@@ -130,10 +130,10 @@ class Healing:
         store = self._store
         for key, hosts in list(self._leaving.items()):
             gang = store.gangs.get(key)
-            if gang is not None and gang.holds and gang.admission is not None:
-                if gang.workload.admission != gang.admission or not _pods_on(store, gang).isdisjoint(hosts):
+            if gang is not None and gang.holds and gang.quota.admission is not None:
+                if gang.workload.admission != gang.quota.admission or not _pods_on(store, gang).isdisjoint(hosts):
                     continue
-                store.hold_places(gang, gang.admission)
+                store.hold_places(gang, gang.quota.admission)
             del self._leaving[key]
 
     # --- one gang -----------------------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ class Healing:
         pod, since = min(refused.values(), key=lambda found: (found[1], found[0].name))
         spent = gang.workload.replaced_lately(now) >= policy.swap_budget
         if is_healed(self._store, gang) and not spent:
-            before = set(gang.refusing)
-            gang.refusing.update(nodes)  # these pods do not count there any more
+            before = gang.nodes.refusing
+            gang.nodes.set_refusing(before.union(nodes))  # these pods do not count there any more
             plan = HealingPlan(self._store, gang, (), refusing=nodes)
             if plan.fits():
                 order = self._order(gang, dict.fromkeys(nodes, (UNSCHEDULABLE, since)), nodes, now)
                 return plan.carry_out(replace(order, bound_stay=True))
-            gang.refusing = before
+            gang.nodes.set_refusing(before)
         count = gang.workload.requeue_count + 1
         message = f"Evicted because pod {pod.name} can't be bound to node {pod.node}, where room is kept for it: {pod.refused}"
         gang.evict(f"NodeFailures: {message}")
@@ -191,7 +191,11 @@ class Healing:
         preempts = policy.preempt_to_heal or (policy.lend and bool(policy.spares or policy.spares_percent))
         victims = cheapest(self._store, gang, plan, now, others=preempts and not gang.closed_gates)
         if victims is None:
-            if not fails_fast(self._store) and gang.admission is not None and has_placements(gang.admission):
+            if (
+                not fails_fast(self._store)
+                and gang.quota.admission is not None
+                and has_placements(gang.quota.admission)
+            ):
                 return []  # its placement waits for a node that takes its pods
             return [_give_up(gang, nodes, "no healthy nodes have room for it")]
         decisions: list[Decision] = []
@@ -209,7 +213,7 @@ class Healing:
         cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
         how = RESTART if gang.workload.restarts_whole else REPLACE
         if cause != UNSCHEDULABLE:
-            gang.healed.update(nodes)
+            gang.nodes.move_off(nodes)
         what = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} ({cause})" if nodes else "pods"
         if cause == UNSCHEDULABLE:
             what = f"the room for pods that can't be bound to {what}"
@@ -222,7 +226,7 @@ class Healing:
         """The lost nodes with pods of the gang that no decision moved it away from yet: cause, and since when it shows."""
         store = self._store
         nodes = _nodes_with_pods(store, gang)
-        gang.healed &= nodes
+        gang.nodes.still_on(nodes)
         found: dict[str, tuple[str, Millis]] = {}
         uses_devices = any(
             amount > 0 and "/" in resource
@@ -230,7 +234,7 @@ class Healing:
             for resource, amount in demand.pod_set.requests.items()
         )
         replaced = store.capacity.pod_locations.replaced(gang.key)
-        for node in sorted(nodes - gang.healed):
+        for node in sorted(nodes - gang.nodes.healed):
             loss = store.health.loss(node)
             if loss is not None and (uses_devices or not loss.devices_only):
                 if not _already_moved(gang, node, loss.detected_at):
@@ -243,20 +247,20 @@ class Healing:
             if taint is not None and node not in gang.workload.avoid:
                 found[node] = f"Taint {taint.key}", now
         for node, loss in self._with_lost_cards(gang, now).items():
-            if node not in gang.healed:
+            if node not in gang.nodes.healed:
                 found.setdefault(node, loss)
         if found:  # a placement is mended as a whole, off all unusable nodes
-            for node in sorted(hosts_of(gang.admission) - gang.healed - found.keys()):
+            for node in sorted(hosts_of(gang.quota.admission) - gang.nodes.healed - found.keys()):
                 if why := store.health.why_unusable(node):
                     found[node] = why, now
         return found
 
     def _with_lost_cards(self, gang: WorkloadState, now: Millis) -> dict[str, tuple[str, Millis]]:
         """The hosts of its pods on cards that are lost, and those that it was moved off for that reason before a crash."""
-        seats = seats_of(gang.admission)
+        seats = seats_of(gang.quota.admission)
         if not seats:
             return {}
-        left = _pods_on(self._store, gang) - hosts_of(gang.admission) - set(gang.workload.avoid)
+        left = _pods_on(self._store, gang) - hosts_of(gang.quota.admission) - set(gang.workload.avoid)
         return {**dict.fromkeys(sorted(left), (CARD_FAILED, now)), **self._cards.under(seats, now)}
 
     def _leave_early(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
@@ -264,7 +268,7 @@ class Healing:
         health = self._store.health
         if self.breaker.open_for(gang):
             return []
-        left = {*gang.healed, *gang.workload.avoid}
+        left = {*gang.nodes.healed, *gang.workload.avoid}
         leaving = {
             node: (cause, now)
             for node in sorted(_nodes_with_pods(self._store, gang) - left)
@@ -318,7 +322,7 @@ def _already_moved(gang: WorkloadState, node: str, detected: Millis) -> bool:
 
 def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:
     """The nodes of the gang's pods, by the pods that are bound and by its topology assignment."""
-    return _pods_on(store, gang) | hosts_of(gang.admission)
+    return _pods_on(store, gang) | hosts_of(gang.quota.admission)
 
 
 def _pods_on(store: Store, gang: WorkloadState) -> set[str]:

@@ -43,7 +43,7 @@ class HealingPlan:
             if isinstance(found, Shortage):
                 return False
             self._seats = found
-        admission = self._gang.admission
+        admission = self._gang.quota.admission
         if admission is not None and has_placements(admission):
             self._admission = self._mended(admission)
             return self._admission is not None
@@ -73,8 +73,8 @@ class HealingPlan:
         """
         if self._seats is not None:
             self._store.capacity.keep(self._gang, self._seats)
-        if self._admission is not None and self._gang.admission is not None:
-            self._hold_both(self._gang.admission, self._admission)
+        if self._admission is not None and self._gang.quota.admission is not None:
+            self._hold_both(self._gang.quota.admission, self._admission)
 
     def _hold_both(self, old: Admission, new: Admission) -> None:
         """Let the gang hold its new places, and the old ones on hosts that still take pods."""
@@ -84,12 +84,12 @@ class HealingPlan:
 
     def let_go(self) -> None:
         """Keep no room for the gang beyond what it has."""
-        if self._gang.admission is None:
+        if self._gang.quota.admission is None:
             return
-        if has_placements(self._gang.admission):
-            needs = self._gang.node_needs(self._gang.admission)
-            self._store.topology.put_holder(self._gang.key, self._gang.admission, needs)
-        self._store.capacity.hold(self._gang, self._gang.admission)
+        if has_placements(self._gang.quota.admission):
+            needs = self._gang.node_needs(self._gang.quota.admission)
+            self._store.topology.put_holder(self._gang.key, self._gang.quota.admission, needs)
+        self._store.capacity.hold(self._gang, self._gang.quota.admission)
         self._store.capacity.settle()
 
     def moves(self) -> bool:
@@ -104,9 +104,9 @@ class HealingPlan:
         self.keep_room()
         if heal.how == RESTART:
             self._store.capacity.pod_locations.dismiss(self._gang.key)
-        if self._admission is None or self._admission == self._gang.admission:
+        if self._admission is None or self._admission == self._gang.quota.admission:
             return [heal]
-        old = self._gang.admission
+        old = self._gang.quota.admission
         self._store.swap(self._gang, self._admission)
         if old is not None:
             self._hold_both(old, self._admission)

@@ -78,7 +78,7 @@ def _holders(store: Store) -> list[WorkloadState]:
 
 def _in_the_way(store: Store, holder: WorkloadState, gang: WorkloadState) -> bool:
     """Whether the holder uses nodes that the gang could use, such as those of a shared flavor."""
-    mine = {flavor for flavor, _ in gang.usage}
-    if any(flavor in mine for flavor, _ in holder.usage):
+    mine = {flavor for flavor, _ in gang.quota.usage}
+    if any(flavor in mine for flavor, _ in holder.quota.usage):
         return True
     return bool(store.capacity.nodes_of(holder) & store.capacity.reach(gang))

@@ -47,10 +47,12 @@ class UnboundPods:
         Nodes that the gang was moved off already, perhaps by another process, are left out: its pods there are about to go.
         """
         found: dict[str, tuple[BoundPod, Millis]] = {}
-        gang.refusing &= {pod.node for pod in self._pods.refused().get(gang.key, ())}
+        gang.nodes.set_refusing(gang.nodes.refusing & {pod.node for pod in self._pods.refused().get(gang.key, ())})
         for pod in self._pods.refused().get(gang.key, ()):
             since = self._since.get((gang.key, pod.name), now)
-            moved = pod.node in gang.refusing or (pod.node in gang.workload.avoid and since <= gang.workload.healed_at)
+            moved = pod.node in gang.nodes.refusing or (
+                pod.node in gang.workload.avoid and since <= gang.workload.healed_at
+            )
             if since + TOLERATED <= now and not moved:
                 found.setdefault(pod.node, (pod, since))
         return found

@@ -98,7 +98,7 @@ class AdmissionFairness:
         new = self._decay(account, now - account.sampled_at)
         running: dict[str, int] = {}
         for gang in admitted:
-            for (_, resource), amount in gang.usage.items():
+            for (_, resource), amount in gang.quota.usage.items():
                 running[resource] = running.get(resource, 0) + amount
         before = dict(account.consumed)
         account.consumed = {

@@ -163,8 +163,8 @@ class ClusterIntake:
         _set(self._store.workload_pods, key, workload_pods)
         self._store.capacity.put_workload_pods(workload_pods, key)
         gang = self._store.gangs.get(key)
-        if gang is not None and gang.admission is not None and gang.workload.reclaimable:
-            self._store.hold_places(gang, gang.admission)
+        if gang is not None and gang.quota.admission is not None and gang.workload.reclaimable:
+            self._store.hold_places(gang, gang.quota.admission)
 
 
 def _set(table: dict[str, Any], name: str, item: Any) -> None:

@@ -71,14 +71,14 @@ def as_assumed(gang: WorkloadState) -> Workload:
     workload = gang.workload
     return replace(
         workload,
-        admission=gang.admission,
-        reserved_at=gang.reserved_at,
+        admission=gang.quota.admission,
+        reserved_at=gang.quota.reserved_at,
         admitted=gang.admitted,
-        admitted_at=gang.admitted_at,
+        admitted_at=gang.quota.admitted_at,
         evicted=_evicted(gang),
-        requeued=True if gang.requeue_assumed else workload.requeued,
-        requeue_at=None if gang.requeue_assumed else workload.requeue_at,
-        backfilled=gang.backfilled,
+        requeued=True if gang.lifecycle.requeue_assumed else workload.requeued,
+        requeue_at=None if gang.lifecycle.requeue_assumed else workload.requeue_at,
+        backfilled=gang.backfill.backfilled,
     )
 
 
@@ -88,4 +88,4 @@ def _evicted(gang: WorkloadState) -> str:
     """
     if gang.evicting:
         return gang.workload.evicted or "Preempted"
-    return gang.workload.evicted if gang.admission is None else ""
+    return gang.workload.evicted if gang.quota.admission is None else ""

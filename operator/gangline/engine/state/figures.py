@@ -12,7 +12,8 @@ from math import nan
 from gangline.engine.model import ClusterQueueFigures, CohortFigures, LocalQueueFigures, QuotaFigures
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.states import LifecycleState
-from gangline.engine.queues.workload_state import WorkloadShape, WorkloadState
+from gangline.engine.queues.workload_parts import WorkloadShape
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.dominant_share import standing
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.store import Store
@@ -140,7 +141,7 @@ def _totals(holders: Iterable[WorkloadState]) -> tuple[dict[FlavorResource, int]
     reserved: dict[FlavorResource, int] = {}
     admitted: dict[FlavorResource, int] = {}
     for gang in holders:
-        for fr, amount in gang.usage.items():
+        for fr, amount in gang.quota.usage.items():
             reserved[fr] = reserved.get(fr, 0) + amount
             if gang.admitted:
                 admitted[fr] = admitted.get(fr, 0) + amount

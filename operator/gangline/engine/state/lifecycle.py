@@ -51,7 +51,7 @@ class Lifecycle:
         self._overruns = Overruns(store)
         gangs = store.gangs
         self._reviews = Alarms[WorkloadState](
-            lambda when, gang: gang.review_at == when and gangs.get(gang.key) is gang, lambda: len(gangs)
+            lambda when, gang: gang.lifecycle.review_at == when and gangs.get(gang.key) is gang, lambda: len(gangs)
         )
 
     def next_due(self) -> Millis | None:
@@ -83,12 +83,12 @@ class Lifecycle:
             for key in sorted(reviews):
                 yield reviews[key]
         while (gang := self._reviews.due(now)) is not None:
-            gang.review_at = None  # the alarm has gone off: one for the same time may be set again
+            gang.lifecycle.review_at = None  # the alarm has gone off: one for the same time may be set again
             yield gang
 
     def _set_alarm(self, gang: WorkloadState, when: Millis | None) -> None:
-        if when != gang.review_at:
-            gang.review_at = when
+        if when != gang.lifecycle.review_at:
+            gang.lifecycle.review_at = when
             if when is not None:
                 self._reviews.set(when, gang.uid, gang)
 
@@ -124,7 +124,7 @@ class Lifecycle:
             self._store.assume_admitted(gang, now)
             return CompleteAdmission(gang.key, gang.uid), again
         if (checks := _changed_checks(gang, queue.config)) is not None:
-            gang.asked_checks = checks
+            gang.lifecycle.asked_checks = checks
             return AskChecks(gang.key, gang.uid, checks), again
         return None, again
 
@@ -140,9 +140,9 @@ class Lifecycle:
         if gang.holds or queue is None or gang.workload.finished or not (queue.config.checks or gang.workload.checks):
             return None
         checks = _of_every_flavor(queue.config)
-        if checks == gang.asked_checks or set(checks) == {check.name for check in gang.workload.checks}:
+        if checks == gang.lifecycle.asked_checks or set(checks) == {check.name for check in gang.workload.checks}:
             return None
-        gang.asked_checks = checks
+        gang.lifecycle.asked_checks = checks
         return AskChecks(gang.key, gang.uid, checks)
 
     # --- evictions ----------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Lifecycle:
         if left is None:
             return None, None
         because = "exceeding the maximum execution time"
-        return gang.admitted_at + left, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
+        return gang.quota.admitted_at + left, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
 
     def _readiness_limit(self, gang: WorkloadState, now: Millis) -> tuple[Millis | None, Evict | None]:
         """When all pods of the workload must be ready, after admission, and again after it lost one; and the eviction that
@@ -212,9 +212,9 @@ class Lifecycle:
         if policy is None or workload.pods_ready:
             return None, None
         if workload.pods_were_ready:
-            due = max(gang.admitted_at, workload.pods_ready_at) + policy.recovery_timeout
+            due = max(gang.quota.admitted_at, workload.pods_ready_at) + policy.recovery_timeout
         else:
-            due = gang.admitted_at + policy.timeout
+            due = gang.quota.admitted_at + policy.timeout
         return due, _not_ready(gang, policy, now, "PodsReadyTimeout", f"Exceeded the PodsReady timeout {gang.key}")
 
     def _refusal_limit(
@@ -240,7 +240,7 @@ class Lifecycle:
 
         It keeps its place, and is admitted again after a pause.
         """
-        workload, due = gang.workload, gang.admitted_at + NODES_WITHIN
+        workload, due = gang.workload, gang.quota.admitted_at + NODES_WITHIN
         reported = workload.pods_ready_at > 0 and not workload.unowned  # else nobody says which pods are its own
         if not reported or workload.pods_ready or workload.pods_were_ready or (queue is not None and queue.elsewhere):
             return None, None
@@ -253,7 +253,7 @@ class Lifecycle:
 
     def _growing(self, gang: WorkloadState) -> str:
         """A flavor of the workload whose nodes an autoscaler makes, "" = it has none."""
-        pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
+        pod_sets = gang.quota.admission.pod_sets if gang.quota.admission is not None else ()
         for name in (name for pod_set in pod_sets for name in pod_set.flavors.values()):
             flavor = self._store.flavors.get(name)
             if flavor is not None and flavor.autoscaled and not flavor.topology:
@@ -262,7 +262,7 @@ class Lifecycle:
 
     def _without_node(self, gang: WorkloadState) -> int:
         """How many pods the workload has by its admission that no node runs or has run."""
-        pod_sets = gang.admission.pod_sets if gang.admission is not None else ()
+        pod_sets = gang.quota.admission.pod_sets if gang.quota.admission is not None else ()
         on_nodes = len(self._store.capacity.pod_locations.lasting(gang.key)) + sum(gang.workload.reclaimable.values())
         return max(0, sum(pod_set.count for pod_set in pod_sets) - on_nodes)
 
@@ -272,43 +272,43 @@ class Lifecycle:
         """Replace nodes that failed under the workload: after a moment in which the node may return, move the pods of one; evict
         the workload when there are more, or when no other node is free.
         """
-        admission = gang.admission
+        admission = gang.quota.admission
         if admission is None or not gang.admitted:
             return None, None
         failed = [host for host in gang.workload.unhealthy_nodes if on_host(admission, host)]
         hosts = [host for host in failed if is_mended(self._store, gang, host)]
         if not hosts:
-            gang.mends_at = None
+            gang.lifecycle.mends_at = None
             return None, now + LONGEST_PAUSE if failed else None  # the recovery may have no reason any more
         if len(hosts) > 1:
             message = (
                 f"Workload eviction triggered due to multiple TAS assigned node failures, including: {', '.join(hosts)}"
             )
             return Evict(gang.key, gang.uid, "NodeFailures", message), None
-        if gang.mends_at is None:
-            gang.mends_at, gang.second_passes = now + FIRST_PAUSE, 0
-        if now < gang.mends_at:
-            return None, gang.mends_at
+        if gang.lifecycle.mends_at is None:
+            gang.lifecycle.mends_at, gang.lifecycle.second_passes = now + FIRST_PAUSE, 0
+        if now < gang.lifecycle.mends_at:
+            return None, gang.lifecycle.mends_at
         pod_sets = {demand.name: gang.workload.as_checked(demand.pod_set) for demand in gang.demands}
         queue = queue_of(gang)
         policy = queue.placement if queue is not None else None
         mended = mend(self._store.topology, pod_sets, admission, hosts[0], self._store.settings.gates, policy)
         if mended is not None:
-            gang.mends_at = None
+            gang.lifecycle.mends_at = None
             self._store.swap(gang, mended)
             return Swap(gang.key, gang.uid, mended), None
         if fails_fast(self._store):
             message = f"Workload was evicted as there was no replacement for unhealthy node(s): {hosts[0]}"
             return Evict(gang.key, gang.uid, "NodeFailures", message), None
-        gang.second_passes += 1
-        gang.mends_at = now + _pause(gang)
-        return _in_vain(gang, no_replacement(hosts[0])), gang.mends_at
+        gang.lifecycle.second_passes += 1
+        gang.lifecycle.mends_at = now + _pause(gang)
+        return _in_vain(gang, no_replacement(hosts[0])), gang.lifecycle.mends_at
 
     def _place(
         self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
     ) -> tuple[Decision | None, Millis | None]:
         """The nodes are there: find, or retry after a pause, a placement that had to wait for them."""
-        admission = gang.admission
+        admission = gang.quota.admission
         assert admission is not None, gang
         pod_sets = {demand.name: gang.workload.as_checked(demand.pod_set) for demand in gang.demands}
         wanted = placing(
@@ -321,9 +321,9 @@ class Lifecycle:
         found = wanted.now() if wanted is not None else None
         if found is None or not found.ok:
             pause = _pause(gang)
-            gang.second_passes += 1
+            gang.lifecycle.second_passes += 1
             return _in_vain(gang, found.failure if found is not None else ""), now + pause
-        gang.second_passes = 0
+        gang.lifecycle.second_passes = 0
         placed = with_placements(admission, found.assignments, delayed=READY)
         self._store.swap(gang, placed)
         self._store.reviews[gang.key] = gang
@@ -364,7 +364,7 @@ def _in_vain(gang: WorkloadState, why: str) -> Warn:
 
 def _pause(gang: WorkloadState) -> Millis:
     """The time until the next attempt of the second pass, in milliseconds."""
-    return min(LONGEST_PAUSE, FIRST_PAUSE << min(gang.second_passes, 10))
+    return min(LONGEST_PAUSE, FIRST_PAUSE << min(gang.lifecycle.second_passes, 10))
 
 
 # --- admission checks -------------------------------------------------------------------------------------------------
@@ -390,11 +390,11 @@ def _changed_checks(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...
         return None
     required = required_checks(config, gang.workload.admission)
     listed = {check.name for check in gang.workload.checks}
-    return required if listed != set(required) and required != gang.asked_checks else None
+    return required if listed != set(required) and required != gang.lifecycle.asked_checks else None
 
 
 def _complete(gang: WorkloadState, config: ClusterQueue) -> bool:
-    admission = gang.admission
+    admission = gang.quota.admission
     if admission is None or any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets):
         return False
     return _checked(gang, config, admission)
@@ -407,7 +407,7 @@ def _checked(gang: WorkloadState, config: ClusterQueue, admission: Admission) ->
 
 def _waits_for_places(gang: WorkloadState) -> bool:
     """Whether the workload's checks are ready, but its topology assignment is still open."""
-    admission, queue = gang.admission, queue_of(gang)
+    admission, queue = gang.quota.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
         return False
     return not queue.elsewhere and any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)

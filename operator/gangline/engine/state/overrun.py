@@ -48,17 +48,17 @@ class Overruns:
         if policy is None or policy.action == "None" or not gang.admitted or gang.evicting:
             return None, None
         forecast = self._store.forecasts.get(gang.key)
-        runtime = Runtime.of(forecast, None, flavors_of(gang.admission))
+        runtime = Runtime.of(forecast, None, flavors_of(gang.quota.admission))
         if forecast is None or runtime is None or not is_own_forecast(forecast):
             return None, None
         expected = runtime.quantile(policy.warn_at)
-        warned_at = gang.admitted_at + expected
-        overdue_at = gang.admitted_at + round(expected * policy.overdue_factor)
+        warned_at = gang.quota.admitted_at + expected
+        overdue_at = gang.quota.admitted_at + round(expected * policy.overdue_factor)
         state = OVERDUE if now >= overdue_at else WARNED if now >= warned_at else ON_TIME
-        known = max(gang.overrun, gang.workload.overrun, key=_ORDER.index)
+        known = max(gang.lifecycle.overrun, gang.workload.overrun, key=_ORDER.index)
         if _ORDER.index(state) > _ORDER.index(known):
             return self._enter(gang, state, _said(gang, state, policy, expected, forecast, now)), now
-        gang.overrun = known
+        gang.lifecycle.overrun = known
         if state == ON_TIME:
             return None, warned_at
         if state == WARNED:
@@ -74,7 +74,7 @@ class Overruns:
         return eviction, again
 
     def _enter(self, gang: WorkloadState, state: str, said: str) -> Warn:
-        gang.overrun = state
+        gang.lifecycle.overrun = state
         if (queue := queue_of(gang)) is not None:
             self._store.touch(queue)  # reservations that rely on its forecast are planned again
         return Warn("Workload", gang.key, REASONS[state], said)
@@ -100,12 +100,12 @@ def is_own_forecast(forecast: RuntimeForecast) -> bool:
 
 def trusted(gang: WorkloadState) -> bool:
     """Whether the workload's forecast can be relied on: it was never overdue. A workload that was is not backfilled any more."""
-    return not gang.workload.overran and OVERDUE not in (gang.overrun, gang.workload.overrun)
+    return not gang.workload.overran and OVERDUE not in (gang.lifecycle.overrun, gang.workload.overrun)
 
 
 def in_the_way(gang: WorkloadState, queue: ClusterQueueState) -> bool:
     """Whether a workload of at least the same priority waits, in its tree, for a resource of a flavor that this one holds."""
-    held = [fr for fr, amount in gang.usage.items() if amount > 0]
+    held = [fr for fr, amount in gang.quota.usage.items() if amount > 0]
     for other in cluster_queues_of(queue.root):
         shared = [resource for flavor, resource in held if _offers(other, flavor, resource)]
         for waiting in other.pending.one_of_each() if shared else ():
@@ -132,7 +132,7 @@ def _said(
     gang: WorkloadState, state: str, policy: Overrun, expected: Millis, forecast: RuntimeForecast, now: Millis
 ) -> str:
     basis = f"{forecast.source or 'forecast'}, {forecast.samples} samples" if forecast.samples else forecast.source
-    text = f"has run for {span_text(now - gang.admitted_at)}; "
+    text = f"has run for {span_text(now - gang.quota.admitted_at)}; "
     text += f"{100 * policy.warn_at:g} % of such runs end within {span_text(expected)}"
     if state == OVERDUE:
         text += f", {policy.overdue_factor:g} times that is overdue"

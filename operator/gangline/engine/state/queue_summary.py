@@ -95,7 +95,7 @@ def _usage(queue: ClusterQueueState, holders: Iterable[WorkloadState], *, borrow
     """The usage of each flavor and resource of the queue, in its order."""
     total: dict[FlavorResource, int] = {}
     for gang in holders:
-        for fr, amount in gang.usage.items():
+        for fr, amount in gang.quota.usage.items():
             total[fr] = total.get(fr, 0) + amount
     rows: list[ResourceUsage] = []
     for group in queue.config.groups:

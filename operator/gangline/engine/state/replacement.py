@@ -42,6 +42,10 @@ def fails_fast(store: Store) -> bool:
 
 def tolerations_of(store: Store, gang: WorkloadState) -> list[Toleration]:
     """The tolerations of the gang's pods, those of their flavors included."""
-    flavors = [flavor for each in gang.admission.pod_sets for flavor in each.flavors.values()] if gang.admission else []
+    flavors = (
+        [flavor for each in gang.quota.admission.pod_sets for flavor in each.flavors.values()]
+        if gang.quota.admission
+        else []
+    )
     own = [toleration for demand in gang.demands for toleration in demand.pod_set.tolerations]
     return [*own, *store.capacity.grounds.tolerations(flavors)]

@@ -40,7 +40,7 @@ from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
 from gangline.engine.queues.slices import held_parts, succeeds
 from gangline.engine.queues.states import HOLDER, Journal, LifecycleState
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import NO_FAMILY, NO_UIDS, WorkloadState
+from gangline.engine.queues.workload_state import NO_FAMILY, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
@@ -192,10 +192,11 @@ class Store:
         queue.quota_holds.clear()
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
-            gang.queue = None
+            gang.leave_queue()
             gang.enter(LifecycleState.UNQUEUED, f"ClusterQueue {queue.name} was deleted")
         for gang in queue.holders.values():
-            gang.queue, gang.cells = None, []
+            gang.leave_queue()
+            gang.quota.lose_queue()
             self._homeless.setdefault(queue.name, {})[gang.uid] = gang
             self._note_ready(gang, ready=True)
 
@@ -252,10 +253,12 @@ class Store:
             self.families[old].pop(gang.uid, None)
             if not self.families[old]:
                 del self.families[old]
-        gang.family, gang.family_of = NO_FAMILY, new
-        if new is not None:
-            gang.family = self.families.setdefault(new, {})
-            self.families[new][gang.uid] = gang
+        if new is None:
+            gang.join_family(NO_FAMILY, None)
+        else:
+            family = self.families.setdefault(new, {})
+            family[gang.uid] = gang
+            gang.join_family(family, new)
 
     def _note_successor(self, gang: WorkloadState, replaces: str) -> None:
         if replaces == gang.succeeds:
@@ -267,7 +270,7 @@ class Store:
                 self.successors.pop(gang.succeeds, None)
         if replaces:
             self.successors.setdefault(replaces, {})[gang.uid] = gang
-        gang.succeeds = replaces
+        gang.succeed(replaces)
 
     def divides(self, queue: ClusterQueueState) -> bool:
         """Whether the queue's workloads are tried as variants, which queue and hold quota in their place."""
@@ -306,22 +309,22 @@ class Store:
     def _end_superseding(self, new: WorkloadState) -> None:
         """`new` holds nothing any more: the slice that it was to replace holds what it held."""
         old = self.gangs.get(new.replaces) if new.replaces else None
-        if old is None or not old.holds or old.admission is None or self.superseded(old):
+        if old is None or not old.holds or old.quota.admission is None or self.superseded(old):
             return
         queue = queue_of(old)
         if new.key not in self.workload_pods:
             self.capacity.put_workload_pods(None, new.key)
             self.capacity.put_workload_pods(self.workload_pods.get(old.key), old.key)
-        self.capacity.hold(old, old.admission)
-        self.hold_places(old, old.admission)
+        self.capacity.hold(old, old.quota.admission)
+        self.hold_places(old, old.quota.admission)
         if queue is not None:
-            queue.change_usage(old, self.usage_of(old, old.admission))
+            queue.change_usage(old, self.usage_of(old, old.quota.admission))
         self.note_state(old, evicting=old.evicting)
         self.note_change(old)
 
     def hold(self, gang: WorkloadState) -> None:
         """The workload holds quota, as its last fact says."""
-        admission = gang.workload.admission or gang.admission
+        admission = gang.workload.admission or gang.quota.admission
         assert admission is not None, gang
         queue = self.queues.get(admission.cluster_queue)
         if gang.workload.has_variants and queue is not None and self.divides(queue):
@@ -332,8 +335,9 @@ class Store:
             self.hold_places(gang, admission)
         evicting = bool(gang.workload.evicted)
         if queue is None:
-            gang.admission, gang.queue = admission, None
-            gang.admitted_at = gang.workload.admitted_at
+            gang.leave_queue()
+            gang.quota.hold_without_queue(admission)
+            gang.quota.set_admitted_at(gang.workload.admitted_at)
             gang.enter(HOLDER[gang.workload.admitted, evicting])
             self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
             return
@@ -356,13 +360,13 @@ class Store:
         queue, admission = queue_of(gang), gang.workload.admission
         assert queue is not None and admission is not None, gang
         superseded = self.superseded(gang)
-        if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()) and not superseded:
+        if admission.pod_sets != (gang.quota.admission.pod_sets if gang.quota.admission else ()) and not superseded:
             self.hold_places(gang, admission)
             self.capacity.hold(gang, admission)
-        gang.admission = admission
+        gang.quota.replace_admission(admission)
         queue.generation += 1
         usage = self.usage_of(gang, admission)
-        if usage != gang.usage:
+        if usage != gang.quota.usage:
             if not superseded:
                 self.hold_places(gang, admission)
                 self.capacity.hold(gang, admission)
@@ -403,14 +407,14 @@ class Store:
     def swap(self, gang: WorkloadState, admission: Admission) -> None:
         """Place the workload's pods by this admission from now on; the fact that says so has not arrived yet."""
         self.moved_holders[gang.key] = None
-        gang.admission = admission
+        gang.quota.replace_admission(admission)
         self.hold_places(gang, admission)
 
     def note_state(self, gang: WorkloadState, *, evicting: bool) -> None:
         """Whether it runs, and whether it blocks other admissions, follows from its last fact."""
         self.moved_holders[gang.key] = None
         workload, policy = gang.workload, self.settings.pods_ready
-        gang.admitted_at = workload.admitted_at
+        gang.quota.set_admitted_at(workload.admitted_at)
         gang.enter(HOLDER[workload.admitted, evicting], workload.evicted)
         if self.fairness is not None and gang.admitted:
             self.fairness.admit(gang)
@@ -448,7 +452,7 @@ class Store:
         """Assume that the workload is admitted: nothing stands between its quota and its start any more, and the fact that says
         so has not arrived yet.
         """
-        gang.admitted_at = now
+        gang.quota.set_admitted_at(now)
         gang.enter(LifecycleState.ADMITTED, cause, decision)
         self.moved_holders[gang.key] = None
         policy = self.settings.pods_ready
@@ -458,7 +462,7 @@ class Store:
 
     def assume_requeued(self, gang: WorkloadState) -> None:
         """Assume that the workload's back-off is over, and put it at its place."""
-        gang.requeue_assumed = True
+        gang.lifecycle.requeue_assumed = True
         self.unplace(gang)
         self.place(gang)
 
@@ -469,18 +473,17 @@ class Store:
         self.note_change(gang)
         self._note_ready(gang, ready=True)
         gang.enter(LifecycleState.MOVING)
-        gang.backfilled = False
-        gang.preempted_for_it = NO_UIDS
-        gang.overrun = ""
+        gang.backfill.release()
+        gang.lifecycle.overrun = ""
         self.moved_holders[gang.key] = None
-        gang.reported = ("", "")
+        gang.attempts.report_anew()
         if self.fairness is not None:
             self.fairness.cancel(gang)
         if queue is not None:
             queue.release(gang)
-        elif gang.admission is not None:
-            self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
-            gang.admission, gang.usage = None, {}
+        elif gang.quota.admission is not None:
+            self._homeless.get(gang.quota.admission.cluster_queue, {}).pop(gang.uid, None)
+            gang.quota.release_without_queue()
         self._end_superseding(gang)
 
     def place(self, gang: WorkloadState) -> None:
@@ -495,7 +498,7 @@ class Store:
             return
         if gang.queue is queue:
             return
-        gang.queue = queue
+        gang.join(queue)
         if self.may_try(gang):
             queue.pending.arrive(gang)
             self.touch(queue)
@@ -510,9 +513,9 @@ class Store:
         queue.pending.take_out(gang)
         queue.pending.forget_precedence(gang)
         end_quota_hold(gang, queue)
-        gang.yielding = False
+        gang.attempts.stop_yielding()
         self.note_change(gang)
-        gang.queue = None
+        gang.leave_queue()
         self.touch(queue)
 
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:

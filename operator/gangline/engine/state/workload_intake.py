@@ -56,7 +56,7 @@ class WorkloadIntake:
             if gang.holds:
                 gang.enter(HOLDER[gang.admitted, False], "A write about it failed: it is again what the cluster says")
             self._store.capacity.stays(gang)
-            gang.reported = ("", "")
+            gang.attempts.report_anew()
             self._update(gang, gang.workload, anew=True)
 
     def _welcome(self, workload: Workload) -> None:
@@ -72,10 +72,10 @@ class WorkloadIntake:
         queue = queue_of(gang)
         # it was evicted and has quota again, by other hands, before it was seen without
         returned = gang.evicting and old.admission is not None and bool(old.evicted) and not workload.evicted
-        if queue is not None and gang.holds and not returned and _same(gang.admission, workload.admission):
+        if queue is not None and gang.holds and not returned and _same(gang.quota.admission, workload.admission):
             queue.unrank(gang)
             self._learn(gang, workload)
-            gang.reserved_at = whole_second(workload.reserved_at)
+            gang.quota.set_reserved_at(whole_second(workload.reserved_at))
             queue.rank(gang)
             store.confirm(gang)
             store.reviews[gang.key] = gang
@@ -87,16 +87,16 @@ class WorkloadIntake:
                 store.flush(queue.root)  # others may preempt it now
             return
         # so it was decided, and is being written
-        leaving = gang.evicting and not returned and _same(gang.admission, workload.admission)
+        leaving = gang.evicting and not returned and _same(gang.quota.admission, workload.admission)
         if gang.holds:
             store.release(gang)
         elif not anew and workload.admission is None and queue is not None and self._waits_alike(gang, old, workload):
-            gang.workload = workload
+            gang.learn_alike(workload)
             store.reviews[gang.key] = gang
             return
         standing = _standing(gang)
         if old.pod_sets != workload.pod_sets:
-            gang.reported = ("", "")  # what it asks for is reported with the reason
+            gang.attempts.report_anew()  # what it asks for is reported with the reason
         store.unplace(gang)
         self._learn(gang, workload)
         self._settle(gang)
